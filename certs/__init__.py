@@ -1,0 +1,1 @@
+"""The certificate authority of the webhooks, its rotation, and the writing of ``caBundle``."""

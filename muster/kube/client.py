@@ -1,0 +1,219 @@
+"""Typed verbs over a `Transport`: JSON in, structs out, errors from `muster.kube.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from muster.kube import errors, transport
+from muster.kube.transport import Request, Response, Transport
+from muster.model import names, objects
+from muster.model.kinds import Kind
+
+T = TypeVar("T", bound=objects.Object)
+
+TIMEOUT: Final = 30.0
+"""Seconds for one request; an API server gives up a write after 34."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A whole list and the version it shows."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    # `continue` is a keyword, so the field has a name of its own.
+    token: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list, as it comes over the wire."""
+
+    metadata: _ListMeta
+    items: tuple[T, ...] = ()
+
+
+@lru_cache(maxsize=256)
+def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """Give the one decoder for ``type_``; making one costs more than most decodes."""
+    return msgspec.json.Decoder(type_)
+
+
+class Client:
+    """Verbs on typed kinds. Holds no state but its transport; cheap to make."""
+
+    def __init__(self, via: Transport) -> None:
+        self.transport = via
+
+    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
+        """Read one object from the server (a quorum read)."""
+        return await self._object(kind, Request("GET", kind.path(namespace, name)))
+
+    async def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Read one object, or None where it doesn't exist."""
+        try:
+            return await self.get(kind, name, namespace)
+        except errors.NotFoundError:
+            return None
+
+    async def page(self, kind: Kind[T], namespace: str = "", query: Mapping[str, str] | None = None) -> Page[T]:
+        """Read one page of a list; ``query`` as the API has it (limit, continue, labelSelector, …)."""
+        response = await self.send(Request("GET", kind.path(namespace), dict(query or {})))
+        decoded: Page[T] = _decode(Page[kind.struct], response.body)  # type: ignore[name-defined]
+        return decoded
+
+    async def list(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> Listing[T]:
+        """Read all objects (a quorum read), in pages of 500; from all namespaces when none is given."""
+        query = {"limit": "500", "labelSelector": labels, "fieldSelector": fields}
+        query = {key: value for key, value in query.items() if value}
+        items: list[T] = []
+        while True:
+            page = await self.page(kind, namespace, query)
+            items.extend(page.items)
+            if not page.metadata.token:
+                return Listing(tuple(items), page.metadata.resource_version)
+            query["continue"] = page.metadata.token
+
+    async def create(self, kind: Kind[T], manifest: Any, namespace: str = "", *, dry_run: bool = False) -> T:
+        """Create an object from a struct or JSON."""
+        body = msgspec.json.encode(_complete(kind, manifest))
+        return await self._object(kind, Request("POST", kind.path(namespace), _query(dry_run=dry_run), body))
+
+    async def replace(self, kind: Kind[T], manifest: Any, namespace: str = "") -> T:
+        """Write an object whole; with its resourceVersion in the metadata this is compare-and-swap.
+
+        Raises:
+            ConflictError: the object is at another version.
+        """
+        whole = _complete(kind, manifest)
+        body = msgspec.json.encode(whole)
+        return await self._object(kind, Request("PUT", kind.path(namespace, whole["metadata"]["name"]), _query(), body))
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        change: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        content_type: str = transport.MERGE_PATCH,
+    ) -> T:
+        """Change part of an object; ``change`` is the patch as JSON, a merge patch unless ``content_type`` says else."""
+        path = kind.path(namespace, name, subresource)
+        return await self._object(kind, Request("PATCH", path, _query(), msgspec.json.encode(change), content_type))
+
+    async def apply(self, kind: Kind[T], manifest: Any, namespace: str = "", *, manager: str, force: bool = True) -> T:
+        """Server-side apply under the field manager ``manager``."""
+        whole = _complete(kind, manifest)
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        path = kind.path(namespace, whole["metadata"]["name"])
+        body = msgspec.json.encode(whole)
+        return await self._object(kind, Request("PATCH", path, query, body, transport.APPLY_PATCH))
+
+    async def delete(
+        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", propagation: str = "Background"
+    ) -> None:
+        """Delete an object; with ``uid``, only that very one.
+
+        Raises:
+            ConflictError: an object of this name exists, but not of this uid.
+        """
+        options: dict[str, Any] = {
+            "kind": "DeleteOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "propagationPolicy": propagation,
+        }
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        await self.send(Request("DELETE", kind.path(namespace, name), {}, msgspec.json.encode(options)))
+
+    async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:
+        """Bind a pod to a node. The answer of success is a Status, not a Binding."""
+        await self._subresource(
+            namespace,
+            pod,
+            "binding",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            },
+        )
+
+    async def evict(self, namespace: str, pod: str, uid: str) -> None:
+        """Evict a pod, budgets respected.
+
+        Raises:
+            TooManyRequestsError: a PodDisruptionBudget doesn't allow it now.
+        """
+        await self._subresource(
+            namespace,
+            pod,
+            "eviction",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod, "namespace": namespace},
+                "deleteOptions": {"preconditions": {"uid": uid}},
+            },
+        )
+
+    async def send(self, request: Request) -> Response:
+        """Send any request; for what the verbs above don't cover.
+
+        Raises:
+            ApiError: the server said no.
+        """
+        response = await self.transport.request(request, within=TIMEOUT)
+        if response.status >= 400:
+            raise errors.from_status(response.status, _status(response.body), retry_after=_retry_after(response))
+        return response
+
+    async def _object(self, kind: Kind[T], request: Request) -> T:
+        response = await self.send(request)
+        decoded: T = _decode(kind.struct, response.body)
+        return decoded
+
+    async def _subresource(self, namespace: str, pod: str, subresource: str, body: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}"
+        await self.send(Request("POST", path, _query(), msgspec.json.encode(body)))
+
+
+def _query(*, dry_run: bool = False) -> dict[str, str]:
+    return {"fieldManager": names.FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+
+
+def _complete(kind: Kind[Any], manifest: Any) -> dict[str, Any]:
+    whole: dict[str, Any] = msgspec.to_builtins(manifest)
+    return whole | {"apiVersion": kind.api_version, "kind": kind.name}
+
+
+def _decode(type_: Any, body: bytes) -> Any:
+    try:
+        return decoder(type_).decode(body)
+    except msgspec.MsgspecError as error:
+        raise errors.ServerError(502, "", f"the API server's answer can't be read: {error}") from error
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    try:
+        status = msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return {"message": body[: errors.TEXT_LIMIT].decode(errors="replace").strip()}
+    # Anything but a Status may be data, which has no place in an error's text.
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+
+
+def _retry_after(response: Response) -> float | None:
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdigit() else None

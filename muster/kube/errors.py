@@ -1,0 +1,128 @@
+"""What can go wrong when talking to an API server, as one tree.
+
+Translated once, in the transport and the client; nobody above sees an aiohttp error. A text that comes from outside
+is cut to `TEXT_LIMIT`, so that no log line or event can be flooded by a server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+TEXT_LIMIT: Final = 512
+
+
+class KubeError(Exception):
+    """Root of the tree."""
+
+
+class ConfigError(KubeError):
+    """No usable kubeconfig or credentials. The text says which file and what to do."""
+
+
+class FenceLostError(KubeError):
+    """This process is no longer the leader: the write was not sent."""
+
+
+class UnreachableError(KubeError):
+    """No answer came.
+
+    Attributes:
+        maybe_applied: the request may have reached the server, so a write has to be read back before it is repeated.
+    """
+
+    def __init__(self, text: str, *, maybe_applied: bool) -> None:
+        super().__init__(text[:TEXT_LIMIT])
+        self.maybe_applied = maybe_applied
+
+
+class ApiError(KubeError):
+    """The server answered with a Status that says no.
+
+    Attributes:
+        code: HTTP status.
+        reason: the Status' machine-readable reason, for example ``AlreadyExists``; empty when there was none.
+        message: the Status' text, cut to `TEXT_LIMIT`.
+        details: the Status' details, as JSON.
+        retry_after: seconds that the server asks to wait, or None.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message[:TEXT_LIMIT] or f"HTTP {code}")
+        self.code = code
+        self.reason = reason
+        self.message = message[:TEXT_LIMIT]
+        self.details = details or {}
+        self.retry_after = retry_after
+
+
+class BadRequestError(ApiError):
+    """400: the server could not read what we sent."""
+
+
+class UnauthorizedError(ApiError):
+    """401: it doesn't know who we are."""
+
+
+class ForbiddenError(ApiError):
+    """403: RBAC, a quota or an admission webhook says no."""
+
+
+class NotFoundError(ApiError):
+    """404."""
+
+
+class ConflictError(ApiError):
+    """409: the object changed since it was read."""
+
+
+class AlreadyExistsError(ConflictError):
+    """409 on a create."""
+
+
+class GoneError(ApiError):
+    """410: the resourceVersion or continue token is too old; list again."""
+
+
+class InvalidError(ApiError):
+    """422: the object breaks its schema or a validation rule."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: later; see `retry_after`. Also an eviction that a PodDisruptionBudget doesn't allow now."""
+
+
+class ServerError(ApiError):
+    """5xx: the server's own trouble, a webhook that could not be called, a time-out. A write may have happened."""
+
+
+_BY_CODE: Final[dict[int, type[ApiError]]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    422: InvalidError,
+    429: TooManyRequestsError,
+}
+
+
+def from_status(code: int, status: dict[str, Any], *, retry_after: float | None = None) -> ApiError:
+    """Make the error for an answer of ``code`` whose body is a Status (or an empty dict, when it wasn't one)."""
+    reason = str(status.get("reason") or "")
+    kind = AlreadyExistsError if reason == "AlreadyExists" else _BY_CODE.get(code)
+    if kind is None:
+        kind = ServerError if code >= 500 else ApiError
+    details = status.get("details")
+    details = details if isinstance(details, dict) else {}
+    if retry_after is None and isinstance(details.get("retryAfterSeconds"), int):
+        retry_after = float(details["retryAfterSeconds"])
+    return kind(code, reason, str(status.get("message") or ""), details=details, retry_after=retry_after)

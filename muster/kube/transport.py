@@ -1,0 +1,68 @@
+"""Requests to an API server as values: the protocol, and its implementation over aiohttp.
+
+Two methods are all there is. The sandbox implements the same two in process, which is what lets tests and the
+simulator run the real programs in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. ``path`` is absolute, without the query; ``body`` is empty for verbs that have none."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+
+    @property
+    def writes(self) -> bool:
+        """Whether the server may change something because of it."""
+        return self.method not in {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer, whatever its status. Header names are in lower case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """What a client needs of an API server."""
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        """Send and await the whole answer.
+
+        Raises:
+            UnreachableError: no answer within that many seconds, or no connection.
+            FenceLostError: the request writes and this transport's fence is no longer live.
+        """
+        ...
+
+    def watch(self, request: Request, *, idle: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a watch and iterate over its lines, each one JSON document.
+
+        ``idle`` is how many seconds without a line mean a dead connection.
+
+        Raises:
+            ApiError: the server refused the watch.
+            UnreachableError: the connection could not be made, broke, or was idle for too long.
+        """
+        ...

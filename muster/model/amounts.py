@@ -1,0 +1,252 @@
+"""Resource amounts as exact integers.
+
+Kubernetes writes amounts as decimal text with a suffix (``500m``, ``1.5Gi``, ``1e3``). Here an amount is an
+``int`` counted in nano-units (10**-9), the finest step that Kubernetes itself keeps, so ``100m`` and ``0.1`` are
+the same number, nothing is ever rounded behind a user's back, and sums can't overflow. Only `Resources` does
+arithmetic on amounts; everything else compares and prints.
+
+Source: the grammar and the canonical form of ``k8s.io/apimachinery/pkg/api/resource`` (Quantity).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+NANO: Final = 10**9
+_MAX_UNITS: Final = 2**63 - 1
+_MAX_TEXT: Final = 64
+
+_QUANTITY: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?",
+)
+_BINARY: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_BY_POWER: Final = {power: suffix for suffix, power in _DECIMAL.items()}
+
+
+class QuantityError(ValueError):
+    """A text that isn't a Kubernetes quantity, or one beyond what the API can hold. Its text is for users."""
+
+
+class Form(Enum):
+    """How a quantity was written; its canonical text keeps the family of suffixes."""
+
+    DECIMAL = "DecimalSI"
+    BINARY = "BinarySI"
+    EXPONENT = "DecimalExponent"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One amount: ``nano`` in units of 10**-9, and the form it was written in."""
+
+    nano: int
+    form: Form = Form.DECIMAL
+
+    @staticmethod
+    def parse(value: object) -> Quantity:
+        """Read a quantity from JSON: text such as ``500m``, or a number.
+
+        Raises:
+            QuantityError: not a quantity, or outside +-(2**63 - 1) units. Finer than 10**-9 is rounded away from
+                zero, as the API server does.
+        """
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise QuantityError(f"{_shown(value)} is not a quantity; write it like 500m, 2 or 1.5Gi")
+        if isinstance(value, int) and abs(value) > _MAX_UNITS:  # before repr(), which refuses 4,300 digits
+            raise QuantityError(
+                f"a number of {value.bit_length()} bits is more than Kubernetes can count ({_MAX_UNITS})"
+            )
+        return _parse(value if isinstance(value, str) else repr(value))
+
+    def __str__(self) -> str:
+        """Give the canonical text, the one that the API server would store."""
+        if self.form is Form.BINARY and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:
+            return _binary_text(self.nano // NANO)
+        return _decimal_text(self.nano, exponent=self.form is Form.EXPONENT)
+
+
+@lru_cache(maxsize=65536)
+def _parse(text: str) -> Quantity:
+    # Length first: int() of a megabyte of digits takes minutes.
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if match is None or not (match["whole"] or match["fraction"]):
+        raise QuantityError(f"{_shown(text)} is not a quantity; write it like 500m, 2 or 1.5Gi")
+    fraction = match["fraction"] or ""
+    digits = int((match["whole"] or "") + fraction)
+    suffix = match["suffix"] or ""
+    if suffix in _BINARY:
+        form, numerator, power = Form.BINARY, digits * _BINARY[suffix], 9
+    elif match["exponent"] is not None:
+        form, numerator, power = Form.EXPONENT, digits, 9 + int(match["exponent"])
+    else:
+        form, numerator, power = Form.DECIMAL, digits, 9 + _DECIMAL[suffix]
+    power -= len(fraction)
+    nano = numerator * 10**power if power >= 0 else -(-numerator // 10**-power)
+    if nano > _MAX_UNITS * NANO:
+        raise QuantityError(f"{_shown(text)} is more than Kubernetes can count ({_MAX_UNITS})")
+    return Quantity(-nano if match["sign"] == "-" else nano, form)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _binary_text(units: int) -> str:
+    suffix = ""
+    for step in _BINARY:
+        if units % 1024:
+            break
+        units //= 1024
+        suffix = step
+    return f"{units}{suffix}"
+
+
+def _decimal_text(nano: int, *, exponent: bool) -> str:
+    if nano == 0:
+        return "0"
+    power = -9
+    while nano % 1000 == 0 and power < _DECIMAL["E"]:
+        nano //= 1000
+        power += 3
+    if exponent:
+        return f"{nano}e{power}" if power else str(nano)
+    return f"{nano}{_DECIMAL_BY_POWER[power]}"
+
+
+def _counts_bytes(name: str) -> bool:
+    plain = name.removeprefix("requests.").removeprefix("limits.")
+    return plain in {"memory", "storage", "ephemeral-storage"} or plain.startswith("hugepages-")
+
+
+def amount_text(name: str, nano: int) -> str:
+    """Write an amount of resource ``name`` the way people do: cpu decimal, bytes in the shorter of Gi and G."""
+    decimal = str(Quantity(nano))
+    if not _counts_bytes(name):
+        return decimal
+    binary = str(Quantity(nano, Form.BINARY))
+    return min(binary, decimal, key=len)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """A ResourceList: resource name to amount in nano-units. Immutable; absent means zero.
+
+    Names with an amount of zero are kept: ``{"cpu": 0}`` as a quota's hard limit is a limit.
+    """
+
+    nano: Mapping[str, int]
+
+    @staticmethod
+    def parse(quantities: Mapping[str, object] | None) -> Resources:
+        """Read a ResourceList from JSON.
+
+        Raises:
+            QuantityError: naming the resource and the value; also for a negative amount.
+        """
+        nano = {}
+        for name, value in (quantities or {}).items():
+            try:
+                amount = Quantity.parse(value).nano
+            except QuantityError as error:
+                raise QuantityError(f"{name}: {error}") from error
+            if amount < 0:
+                raise QuantityError(f"{name}: {_shown(value)} is negative; an amount is zero or more")
+            nano[name] = amount
+        return Resources(nano)
+
+    def __bool__(self) -> bool:
+        """Whether any amount differs from zero."""
+        return any(self.nano.values())
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the resource names."""
+        return iter(self.nano)
+
+    def __getitem__(self, name: str) -> int:
+        """Give the amount of ``name`` in nano-units; zero when absent."""
+        return self.nano.get(name, 0)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether ``name`` is listed, be it with zero."""
+        return name in self.nano
+
+    def __hash__(self) -> int:
+        """Hash by value, so that equal amounts share a class of tasks."""
+        return hash(frozenset(self.nano.items()))
+
+    def __add__(self, other: Resources) -> Resources:
+        """Add by name."""
+        return self._join(other, lambda mine, theirs: mine + theirs)
+
+    def __sub__(self, other: Resources) -> Resources:
+        """Subtract by name. The result may be negative: a debt is information."""
+        return self._join(other, lambda mine, theirs: mine - theirs)
+
+    def __mul__(self, count: int) -> Resources:
+        """Scale each amount, as for ``count`` equal pods."""
+        return Resources({name: amount * count for name, amount in self.nano.items()})
+
+    def maximum(self, other: Resources) -> Resources:
+        """Take the larger amount of each name."""
+        return self._join(other, max)
+
+    def minimum(self, other: Resources) -> Resources:
+        """Take the smaller amount of the names that both list, and the only amount of the others."""
+        return Resources(
+            {
+                name: min(amount for amount in (self.nano.get(name), other.nano.get(name)) if amount is not None)
+                for name in _union(self.nano, other.nano)
+            },
+        )
+
+    def positive(self) -> Resources:
+        """Keep what is above zero."""
+        return Resources({name: amount for name, amount in self.nano.items() if amount > 0})
+
+    def only(self, names: Iterable[str]) -> Resources:
+        """Keep the amounts of ``names``."""
+        wanted = frozenset(names)
+        return Resources({name: amount for name, amount in self.nano.items() if name in wanted})
+
+    def above(self, limit: Resources) -> Resources:
+        """What exceeds ``limit``, counting only what it lists: a quota that doesn't list a name doesn't limit it."""
+        return Resources({name: self[name] - most for name, most in limit.nano.items() if self[name] > most})
+
+    def missing_from(self, available: Resources) -> Resources:
+        """What ``available`` lacks to hold this, where a name it doesn't list is not there: a node's view."""
+        return Resources(
+            {name: amount - available[name] for name, amount in self.nano.items() if amount > available[name]}
+        )
+
+    def units(self, name: str) -> int:
+        """Give the amount in the scheduler's step, rounded up: thousandths for cpu, whole units else (bytes, devices)."""
+        step = 10**6 if name == "cpu" else NANO
+        return -(-self[name] // step)
+
+    def quantities(self) -> dict[str, str]:
+        """Write it as JSON does, each amount as canonical text."""
+        return {name: amount_text(name, amount) for name, amount in self.nano.items()}
+
+    def __str__(self) -> str:
+        """Write it for people: ``6 cpu, 4Gi memory``; ``nothing`` when empty."""
+        parts = [f"{amount_text(name, amount)} {name}" for name, amount in sorted(self.nano.items()) if amount]
+        return ", ".join(parts) or "nothing"
+
+    def _join(self, other: Resources, how: Callable[[int, int], int]) -> Resources:
+        return Resources({name: how(self[name], other[name]) for name in _union(self.nano, other.nano)})
+
+
+def _union(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:
+    # Ordered, not a set: texts made of it must not depend on the hash seed.
+    return [*first, *(name for name in second if name not in first)]
+
+
+NOTHING: Final = Resources({})

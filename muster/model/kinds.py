@@ -1,0 +1,93 @@
+"""Which API resource serves which struct: the group, version, plural and scope of every kind that Muster touches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from muster.model import names
+from muster.model import objects as o
+
+T = TypeVar("T", bound=o.Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """An API resource and the struct that its objects decode to."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    struct: type[T]
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or ``version`` for the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Give the URL path; without a namespace, that of all namespaces."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return root + scope + "".join(f"/{part}" for part in (self.plural, name, subresource) if part)
+
+    def __str__(self) -> str:
+        """Write it as kubectl does: ``podgroups.scheduling.volcano.sh``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", o.Namespace, namespaced=False)
+NODES: Final = Kind("", "v1", "nodes", "Node", o.Node, namespaced=False)
+PODS: Final = Kind("", "v1", "pods", "Pod", o.Pod)
+EVENTS: Final = Kind("", "v1", "events", "Event", o.Event)
+CONFIGMAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", o.ConfigMap)
+SECRETS: Final = Kind("", "v1", "secrets", "Secret", o.Secret)
+RESOURCEQUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", o.ResourceQuota)
+JOBS: Final = Kind("batch", "v1", "jobs", "Job", o.Job)
+DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", o.Workload)
+REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", o.Workload)
+STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", o.Workload)
+LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", o.Lease)
+PRIORITYCLASSES: Final = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", o.PriorityClass, namespaced=False
+)
+DISRUPTIONBUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", o.PodDisruptionBudget)
+CRDS: Final = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    o.CustomResourceDefinition,
+    namespaced=False,
+)
+_REGISTRATION: Final = "admissionregistration.k8s.io"
+VALIDATING: Final = Kind(
+    _REGISTRATION,
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    o.WebhookConfiguration,
+    namespaced=False,
+)
+MUTATING: Final = Kind(
+    _REGISTRATION,
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    o.WebhookConfiguration,
+    namespaced=False,
+)
+
+PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", o.PodGroup)
+QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", o.Queue, namespaced=False)
+QUOTALEDGERS: Final = Kind(names.MUSTER_GROUP, "v1alpha1", "quotaledgers", "QuotaLedger", o.QuotaLedger)
+
+_LEGACY_VERSIONS: Final = {names.INCUBATOR_GROUP: "v1alpha1", names.SIGS_GROUP: "v1alpha2"}
+LEGACY_PODGROUPS: Final = tuple(
+    Kind(group, version, "podgroups", "PodGroup", o.PodGroup) for group, version in _LEGACY_VERSIONS.items()
+)
+LEGACY_QUEUES: Final = tuple(
+    Kind(group, version, "queues", "Queue", o.Queue, namespaced=False) for group, version in _LEGACY_VERSIONS.items()
+)

@@ -1,0 +1,44 @@
+"""Every name that users or other programs see: API groups, labels, annotations, reasons. In one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# API groups. Match a PodGroup by group, never by kind alone: the kind exists in at least four.
+VOLCANO_GROUP: Final = "scheduling.volcano.sh"
+INCUBATOR_GROUP: Final = "scheduling.incubator.k8s.io"
+SIGS_GROUP: Final = "scheduling.sigs.dev"
+MUSTER_GROUP: Final = "muster.sh"
+LEGACY_GROUPS: Final = (INCUBATOR_GROUP, SIGS_GROUP)
+PODGROUP_GROUPS: Final = (VOLCANO_GROUP, *LEGACY_GROUPS)
+
+FIELD_MANAGER: Final = "muster"
+SCHEDULER_NAME: Final = "muster"
+DROP_IN_SCHEDULER_NAMES: Final = ("volcano", "kube-batch")
+
+DEFAULT_QUEUE: Final = "default"
+ROOT_QUEUE: Final = "root"
+LEDGER_NAME: Final = "default"
+
+# Annotations that tie a pod, or its owner, to a group. Where two keys mean one thing, the newer (second) wins.
+GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+VOLCANO_GROUP_NAME: Final = "scheduling.volcano.sh/group-name"
+GROUP_NAME_KEYS: Final = (VOLCANO_GROUP_NAME, GROUP_NAME)
+GROUP_MIN_MEMBER: Final = "scheduling.k8s.io/group-min-member"
+VOLCANO_GROUP_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+GROUP_MIN_MEMBER_KEYS: Final = (VOLCANO_GROUP_MIN_MEMBER, GROUP_MIN_MEMBER)
+GROUP_MIN_RESOURCES: Final = "scheduling.volcano.sh/group-min-resources"
+QUEUE_NAME_KEYS: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
+
+# Ours.
+DELAY: Final = "muster.sh/delay"
+SUSPENDED: Final = "muster.sh/suspended"
+QUOTA_MODE: Final = "muster.sh/quota"
+QUOTA_POLICY: Final = "muster.sh/quota-policy"
+QUEUE_FINALIZER: Final = "muster.sh/queue"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+
+# Pods on simulated nodes.
+RUN_SECONDS: Final = "sandbox.muster.sh/run-seconds"
+EXIT_CODE: Final = "sandbox.muster.sh/exit-code"
