@@ -1,0 +1,98 @@
+"""Get the binaries of the real control plane: find them, or build them with Go from module proxies.
+
+Looks in $KUBEBUILDER_ASSETS, then in the cache, and builds what is missing there. Says what it does and how long it
+will take; a second run does nothing. Standard library only: it runs before anything is installed.
+
+Exit status: 0 all there; 3 Go is missing; 1 a build failed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSION = "v1.36.3"
+HERE = Path(__file__).parent
+_STAMP = "k8s.io/component-base/version"
+_KUBERNETES_FLAGS = f"-s -w -X {_STAMP}.gitVersion={VERSION} -X {_STAMP}.gitMajor=1 -X {_STAMP}.gitMinor=36"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One program: the Go module of ours that pins it, its package, linker flags, and what a cold build takes."""
+
+    name: str
+    module: str
+    package: str
+    flags: str = "-s -w"
+    minutes: float = 1
+
+
+BINARIES = (
+    Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3", minutes=0.5),
+    Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _KUBERNETES_FLAGS, 6),
+    Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBERNETES_FLAGS),
+    Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _KUBERNETES_FLAGS, 0.5),
+    Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", minutes=1.5),
+)
+
+
+def cache() -> Path:
+    """Give the directory that built binaries are kept in."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "muster" / "controlplane" / VERSION
+
+
+def find(name: str) -> Path | None:
+    """Give the path of a binary, or None where it has yet to be built."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    for folder in ([Path(assets)] if assets else []) + [cache()]:
+        if os.access(folder / name, os.X_OK):
+            return folder / name
+    return None
+
+
+def _build(binary: Binary) -> bool:
+    target = cache() / binary.name
+    # Built beside its place and moved there whole: an interrupted build must not look like a finished one.
+    unfinished = target.with_suffix(".unfinished")
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", binary.flags]
+    environment = os.environ | {"CGO_ENABLED": "0"}
+    command += ["-o", str(unfinished), binary.package]
+    built = subprocess.run(command, cwd=HERE / binary.module, env=environment, check=False)
+    if built.returncode == 0:
+        unfinished.replace(target)
+    return built.returncode == 0
+
+
+def main() -> int:
+    """Build what is missing."""
+    missing = [binary for binary in BINARIES if find(binary.name) is None]
+    if not missing:
+        print(f"control plane {VERSION}: all binaries are there ({find('kube-apiserver')})")
+        return 0
+    if shutil.which("go") is None:
+        print(f"control plane {VERSION}: {', '.join(b.name for b in missing)} not found, and no Go to build with;")
+        print("install Go 1.26 or newer, or set KUBEBUILDER_ASSETS to a directory that has them")
+        return 3
+    minutes = sum(binary.minutes for binary in missing)
+    names = ", ".join(binary.name for binary in missing)
+    print(f"control plane {VERSION}: building {names} into {cache()}; about {minutes:.0f} minutes on two cores, once")
+    cache().mkdir(parents=True, exist_ok=True)
+    for number, binary in enumerate(missing, 1):
+        begun = time.monotonic()
+        print(f"  [{number}/{len(missing)}] {binary.name} …", flush=True)
+        if not _build(binary):
+            print(f"building {binary.name} failed; the compiler's words are above")
+            return 1
+        print(f"  [{number}/{len(missing)}] {binary.name} built in {time.monotonic() - begun:.0f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

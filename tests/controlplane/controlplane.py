@@ -1,0 +1,225 @@
+"""The real control plane on loopback: etcd, kube-apiserver, kube-controller-manager and kwok, for one test session.
+
+Everything it starts dies with this process, whatever happens to it (PR_SET_PDEATHSIG), and all it writes is in one
+temporary directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+import build
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+HERE = Path(__file__).parent
+START_SECONDS = 90.0
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class ControlPlaneError(RuntimeError):
+    """A part did not start; the text ends with the last lines that it wrote."""
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_ports(count: int) -> list[int]:
+    """Give ports of loopback that nobody listens on, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+class ControlPlane:
+    """A running control plane. Use as a context manager, or `start` and `stop`."""
+
+    def __init__(self, *, nodes_simulated: bool = True) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="muster-controlplane-"))
+        self.token = secrets.token_hex(16)
+        self.users: dict[str, str] = {"admin": self.token}
+        self._nodes_simulated = nodes_simulated
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports: dict[str, int] = dict(zip(("etcd", "peer", "apiserver"), free_ports(3), strict=True))
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self._ports['apiserver']}"
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate that the API server shows, which is its own authority."""
+        return self.directory / "apiserver" / "apiserver.crt"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON line per finished request: who did what."""
+        return self.directory / "audit.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start all parts and wait until the API server is ready."""
+        try:
+            self._write_files()
+            self._start_etcd()
+            self.start_apiserver()
+            self._start_controllers()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all parts, last started first, and remove their files."""
+        for name in reversed(list(self._processes)):
+            self.kill(name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def kill(self, name: str) -> None:
+        """End one part at once, as a crash would."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def kubeconfig(self, user: str = "admin", token: str | None = None) -> Path:
+        """Write a kubeconfig for ``user`` and give its path."""
+        path = self.directory / f"{user}.kubeconfig"
+        content: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "controlplane",
+            "clusters": [
+                {"name": "controlplane", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}
+            ],
+            "users": [{"name": user, "user": {"token": token or self.users[user]}}],
+            "contexts": [{"name": "controlplane", "context": {"cluster": "controlplane", "user": user}}],
+        }
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    def start_apiserver(self) -> None:
+        """Start the API server (again, after `kill`) and wait until it is ready."""
+        d = self.directory
+        self._spawn(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
+            f"--secure-port={self._ports['apiserver']}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={d / 'apiserver'}",
+            f"--service-account-key-file={d / 'sa.key'}",
+            f"--service-account-signing-key-file={d / 'sa.key'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={d / 'tokens.csv'}",
+            "--endpoint-reconciler-type=none",
+            "--max-requests-inflight=3000",
+            "--max-mutating-requests-inflight=1000",
+            f"--audit-policy-file={d / 'audit.yaml'}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=batch",
+        )
+        self._wait_ready("kube-apiserver", f"{self.url}/readyz")
+
+    def _write_files(self) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+        (self.directory / "sa.key").write_bytes(pem)
+        (self.directory / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
+        policy |= {"rules": [{"level": "Metadata"}]}
+        (self.directory / "audit.yaml").write_text(yaml.safe_dump(policy))
+
+    def _start_etcd(self) -> None:
+        client, peer = (f"http://127.0.0.1:{self._ports[name]}" for name in ("etcd", "peer"))
+        self._spawn(
+            "etcd",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
+        self._wait_ready("etcd", f"{client}/health")
+
+    def _start_controllers(self) -> None:
+        config = self.kubeconfig()
+        self._spawn(
+            "kube-controller-manager",
+            f"--kubeconfig={config}",
+            f"--service-account-private-key-file={self.directory / 'sa.key'}",
+            f"--root-ca-file={self.ca_file}",
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            "--secure-port=0",
+        )
+        if self._nodes_simulated:
+            self._spawn(
+                "kwok",
+                f"--kubeconfig={config}",
+                f"--config={HERE / 'stages.yaml'}",
+                "--manage-all-nodes",
+                "--node-lease-duration-seconds=40",
+            )
+
+    def _spawn(self, name: str, *arguments: str) -> None:
+        binary = build.find(name)
+        if binary is None:
+            raise ControlPlaneError(f"{name} is not there: run `make controlplane`")
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(binary), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, "HOME": str(self.directory)},
+                preexec_fn=_die_with_parent,
+            )
+
+    def _wait_ready(self, name: str, url: str) -> None:
+        context = ssl.create_default_context()
+        # Its certificate is not there before it is; the client under test verifies it, this probe need not.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._processes[name].poll() is not None:
+                break
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                with urllib.request.urlopen(request, timeout=2, context=context) as answer:
+                    if answer.status == 200:
+                        return
+            time.sleep(0.05)
+        tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
+        raise ControlPlaneError(f"{name} did not become ready; it wrote last:\n{tail}")
