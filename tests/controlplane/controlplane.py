@@ -203,7 +203,7 @@ class ControlPlane:
                 stderr=log,
                 cwd=self.directory,
                 env={**os.environ, "HOME": str(self.directory)},
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, and nothing else dies with us surely
             )
 
     def _wait_ready(self, name: str, url: str) -> None:
@@ -216,10 +216,12 @@ class ControlPlane:
         while time.monotonic() < deadline:
             if self._processes[name].poll() is not None:
                 break
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                with urllib.request.urlopen(request, timeout=2, context=context) as answer:
-                    if answer.status == 200:
-                        return
+            with (
+                contextlib.suppress(urllib.error.URLError, OSError),
+                urllib.request.urlopen(request, timeout=2, context=context) as answer,
+            ):
+                if answer.status == 200:
+                    return
             time.sleep(0.05)
         tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
         raise ControlPlaneError(f"{name} did not become ready; it wrote last:\n{tail}")
