@@ -1,0 +1,53 @@
+"""Patches of an object: JSON patch (RFC 6902) and JSON merge patch (RFC 7396). Objects are not changed in place."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import jsonpatch
+import jsonpointer
+
+from muster.sandbox.status import StatusError, bad_request
+
+MAX_OPERATIONS: Final = 10_000
+
+
+def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
+    """Apply a JSON patch.
+
+    Raises:
+        StatusError: 400 when the patch is malformed, 413 when it is too long, 422 when it doesn't fit the object.
+    """
+    if not isinstance(operations, list):
+        raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+    if len(operations) > MAX_OPERATIONS:
+        message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        raise StatusError(413, "RequestEntityTooLarge", message)
+    try:
+        patched = jsonpatch.apply_patch(obj, operations)
+    except (jsonpatch.InvalidJsonPatch, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
+        raise bad_request(f"error decoding patch: {_line(error)}") from error
+    except jsonpatch.JsonPatchException as error:
+        raise StatusError(
+            422, "Invalid", f"the server rejected our request due to an error in our request: {_line(error)}", {}
+        ) from error
+    if not isinstance(patched, dict):
+        raise bad_request("the patch replaces the whole object by something that isn't one")
+    return patched
+
+
+def merge_patch(obj: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch: objects merge, null deletes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(obj) if isinstance(obj, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
