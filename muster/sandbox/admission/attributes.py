@@ -1,0 +1,37 @@
+"""What admission knows of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.sandbox.registry import Resource
+from muster.sandbox.users import ADMIN, User
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """One write, as every part of admission sees it.
+
+    Attributes:
+        operation: ``CREATE``, ``UPDATE``, ``DELETE`` or ``CONNECT``.
+        resource: in the version of the request.
+        subresource: ``status``, ``scale``, ``resize``, …, or empty.
+        name: may be empty on a create with ``generateName``, until the object has one.
+        object: the new object; None on DELETE.
+        old_object: the stored object; None on CREATE.
+        options: the request's CreateOptions, UpdateOptions or DeleteOptions, with kind and apiVersion.
+        uid: of the request; empty: the chain makes one when a webhook needs it.
+    """
+
+    operation: str
+    resource: Resource
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    user: User = ADMIN
+    dry_run: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    uid: str = ""
