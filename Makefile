@@ -1,0 +1,41 @@
+# The two commands of the README are `make demo` and `make test`; everything they need they install into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format controlplane clean
+
+help:  ## Say what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+.venv/.installed: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Muster needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@echo "setting up .venv (once, about a minute)"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: .venv/.installed  ## Play the story of the README on an embedded control plane
+	@$(BIN)/muster demo
+
+test: .venv/.installed lint controlplane  ## Lint, types, import contracts, then every test
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+lint: .venv/.installed  ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.installed  ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+controlplane:  ## Get the real control plane's binaries: find them, or build them with Go
+	@$(PYTHON) tests/controlplane/build.py || [ $$? -eq 3 ]
+
+clean:  ## Remove what the other targets made here
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

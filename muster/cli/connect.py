@@ -1,0 +1,65 @@
+"""From the options of a command to a client, and from what goes wrong to one line for the person."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from muster.kube import errors
+from muster.kube.client import Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--kubeconfig`` and ``--context`` to a command."""
+    kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")
+    context = click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+    return kubeconfig(context(command))
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
+    """Give a client for the cluster that the options name; closed at the end.
+
+    Raises:
+        ConfigError: no usable kubeconfig.
+    """
+    # The kubernetes package takes a second to import: not before it is needed.
+    from muster.kube import auth
+    from muster.kube.http import HttpTransport
+
+    endpoint = await auth.load(kubeconfig, context)
+    async with HttpTransport(endpoint) as transport:
+        yield Client(transport)
+
+
+def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Run an async command to its end, and turn errors that a person can act on into one line."""
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return asyncio.run(command(*args, **kwargs))
+        except (errors.KubeError, OSError) as error:
+            raise click.ClickException(explained(error)) from error
+
+    return run
+
+
+def explained(error: Exception) -> str:
+    """Say in one line what went wrong and what to do, for an error from the client or the system."""
+    text = " ".join(str(error).split())
+    if isinstance(error, errors.NotFoundError) and "could not find the requested resource" in text:
+        return f"this cluster doesn't know Muster's kinds: run `muster install` ({text})"
+    if isinstance(error, errors.ForbiddenError) and not text.startswith("admission webhook"):
+        return f"the cluster doesn't allow it: {text}"
+    if isinstance(error, errors.UnreachableError):
+        return f"the API server doesn't answer: {text}"
+    return text or type(error).__name__

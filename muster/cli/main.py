@@ -1,0 +1,89 @@
+"""The entry point: ``muster`` (also ``kubectl muster``), and ``vcctl`` for those who know it.
+
+Commands are imported when they are called, and their one-line helps stand here, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Final, NoReturn
+
+import click
+
+from muster import __version__
+
+_COMMANDS: Final = {
+    "up": ("muster.cli.up:up", "Run everything on this machine, or beside an existing cluster."),
+    "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
+    "queue": ("muster.cli.queue:queue", "Create, look at, close, open and delete queues."),
+    "install": ("muster.cli.install:install", "Put the kinds, roles and webhook configurations into a cluster."),
+    "uninstall": ("muster.cli.install:uninstall", "Take them out again; workloads stay."),
+    "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
+    "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Name the commands, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
+        """Import a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the same
+        """Write the commands' helps without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl.",
+)
+@click.version_option(__version__, "--version", prog_name="muster", message="%(prog)s %(version)s")
+def muster() -> None:
+    """Gang scheduling, queues and guaranteed quotas for batch workloads on Kubernetes."""
+
+
+def main() -> NoReturn:
+    """Run ``muster``; the process ends with its status."""
+    # kubectl finds the plugin by the name kubectl-muster; people know it as `kubectl muster`.
+    plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")  # noqa: PTH119 - a name, not a path; pathlib costs 10 ms
+    _run(muster, "kubectl muster" if plugin else "muster")
+
+
+def vcctl() -> NoReturn:
+    """Run ``vcctl``: the queue commands under the name that Volcano's users know."""
+    from muster.cli.queue import queue
+
+    group = click.Group("vcctl", commands={"queue": queue}, help="The queue commands of muster, as vcctl has them.")
+    _run(group, "vcctl")
+
+
+def _run(command: click.Command, name: str) -> NoReturn:
+    """Run a command; whatever goes wrong ends in one line on stderr and a status, never in a traceback."""
+    try:
+        status = command.main(prog_name=name, standalone_mode=False)
+    except click.exceptions.Exit as end:
+        status = end.exit_code
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        status = 130
+    except BrokenPipeError:
+        # `muster queue list | head`: the reader has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 141
+    sys.exit(status if isinstance(status, int) else 0)

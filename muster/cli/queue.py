@@ -1,0 +1,171 @@
+"""``muster queue``, and ``vcctl queue``: create, view, list, close, open, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from muster.cli.connect import cluster_options, connected, runs
+from muster.cli.output import age, document, output_option, table
+from muster.kube.clock import SystemClock
+from muster.model import kinds, names
+from muster.model.amounts import QuantityError, Resources
+from muster.model.objects import Queue
+
+_COUNTS = ("pending", "running", "inqueue", "completed", "failed", "aborted", "unknown")
+
+
+@click.group()
+def queue() -> None:
+    """Create, look at, close, open and delete queues."""
+
+
+def _named(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the queue's name as an argument or, as vcctl does, as ``--name``."""
+    option = click.option("--name", "-n", "option_name", metavar="NAME", help="The queue; the same as the argument.")
+    return click.argument("argument_name", metavar="NAME", required=False)(option(command))
+
+
+def _name(argument_name: str | None, option_name: str | None) -> str:
+    if argument_name and option_name and argument_name != option_name:
+        raise click.UsageError(f"two names given, {argument_name} and {option_name}; give one")
+    name = argument_name or option_name
+    if not name:
+        raise click.UsageError("which queue? give its name")
+    return name
+
+
+@queue.command(epilog="Example: muster queue create --name research --weight 10")
+@_named
+@click.option("--weight", "-w", type=click.IntRange(1, 65535), default=1, show_default=True, help="Relative share.")
+@click.option("--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="The most it may use, e.g. cpu=64.")
+@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.")
+@cluster_options
+@runs
+async def create(
+    argument_name: str | None,
+    option_name: str | None,
+    weight: int,
+    capability: tuple[str, ...],
+    parent: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Create a queue."""
+    name = _name(argument_name, option_name)
+    spec: dict[str, Any] = {"weight": weight}
+    if capability:
+        spec["capability"] = _amounts(capability)
+    if parent:
+        spec["parent"] = parent
+    async with connected(kubeconfig, context) as client:
+        await client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": spec})
+    click.echo(f"queue {name} created")
+
+
+@queue.command("list")
+@output_option
+@cluster_options
+@runs
+async def list_(output: str, kubeconfig: str | None, context: str | None) -> None:
+    """List all queues with what is in them."""
+    async with connected(kubeconfig, context) as client:
+        found = (await client.list(kinds.QUEUES)).items
+    _show(sorted(found, key=lambda each: each.name), output, as_list=True)
+
+
+@queue.command(epilog="Example: muster queue view research")
+@_named
+@output_option
+@cluster_options
+@runs
+async def view(
+    argument_name: str | None, option_name: str | None, output: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """Show one queue with what is in it."""
+    name = _name(argument_name, option_name)
+    async with connected(kubeconfig, context) as client:
+        found = await client.get(kinds.QUEUES, name)
+    _show([found], output, as_list=False)
+
+
+@queue.command()
+@_named
+@cluster_options
+@runs
+async def close(
+    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """Take no new work; what is in the queue goes on."""
+    name = _name(argument_name, option_name)
+    await _desire(name, "Closed", kubeconfig, context)
+    click.echo(f"queue {name} is closing: it takes no new work, what is in it goes on")
+
+
+@queue.command("open")
+@_named
+@cluster_options
+@runs
+async def open_(
+    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """Take new work again."""
+    name = _name(argument_name, option_name)
+    await _desire(name, "Open", kubeconfig, context)
+    click.echo(f"queue {name} is open")
+
+
+@queue.command()
+@_named
+@cluster_options
+@runs
+async def delete(
+    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """Delete a queue and all PodGroups and Jobs in it."""
+    name = _name(argument_name, option_name)
+    async with connected(kubeconfig, context) as client:
+        await client.delete(kinds.QUEUES, name)
+    click.echo(f"queue {name} is being deleted, with what is in it")
+
+
+async def _desire(name: str, state: str, kubeconfig: str | None, context: str | None) -> None:
+    async with connected(kubeconfig, context) as client:
+        await client.patch(kinds.QUEUES, name, {"spec": {"desiredState": state}})
+
+
+def _amounts(pairs: tuple[str, ...]) -> dict[str, str]:
+    split = dict(pair.partition("=")[::2] for pair in pairs)
+    try:
+        return Resources.parse(split).quantities()
+    except QuantityError as error:
+        raise click.BadParameter(str(error), param_hint="--capability") from error
+
+
+def _show(queues: list[Queue], output: str, *, as_list: bool) -> None:
+    if output == "name":
+        for each in queues:
+            click.echo(f"queue.{names.VOLCANO_GROUP}/{each.name}")
+    elif output in {"json", "yaml"}:
+        items = [msgspec.to_builtins(each) for each in queues]
+        whole = {"apiVersion": "v1", "kind": "List", "items": items} if as_list else items[0]
+        document(whole, output)
+    else:
+        _print_table(queues, wide=output == "wide")
+
+
+def _print_table(queues: list[Queue], *, wide: bool) -> None:
+    now = SystemClock().now()
+    columns = ["Name", "Weight", "Total", *(count.capitalize() for count in _COUNTS), "State"]
+    rows: list[list[object]] = []
+    for each in queues:
+        counts = [getattr(each.status, count) for count in _COUNTS]
+        state = each.status.state or "Open"
+        row: list[object] = [each.name, each.spec.weight, sum(counts), *counts, state]
+        if wide:
+            row += [each.spec.parent or names.ROOT_QUEUE, age(each.metadata.creation_timestamp, now)]
+        rows.append(row)
+    table([*columns, "Parent", "Age"] if wide else columns, rows)

@@ -1,0 +1,226 @@
+"""The story that `muster demo` plays: what a newcomer should see in the first minute, step by step, with its checks.
+
+Data only. The commands are real kubectl commands, so that a reader can type them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command answered: its exit status, and stdout and stderr in the order they came."""
+
+    status: int
+    text: str
+
+
+Check = Callable[[Result], str]
+"""Gives what is wrong with a result, in words; empty when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command as typed, and what must be true of its answer."""
+
+    line: str
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the story: what it shows, the files it uses, the commands."""
+
+    title: str
+    files: dict[str, str]
+    commands: tuple[Command, ...]
+
+
+def succeeds(*said: str) -> Check:
+    """Check that a command ended with 0 and its answer matches each pattern of ``said``."""
+    return _answers(ok=True, said=said)
+
+
+def refused(*said: str) -> Check:
+    """Check that a command ended with an error and its answer matches each pattern of ``said``."""
+    return _answers(ok=False, said=said)
+
+
+def _answers(*, ok: bool, said: tuple[str, ...]) -> Check:
+    def check(result: Result) -> str:
+        if (result.status == 0) is not ok:
+            return f"ended with status {result.status}"
+        missing = [pattern for pattern in said if not re.search(pattern, result.text, re.MULTILINE)]
+        return f"doesn't say {', '.join(missing)}" if missing else ""
+
+    return check
+
+
+def running_pods(count: int) -> Check:
+    """Check that a table of pods shows exactly ``count``, all running."""
+
+    def check(result: Result) -> str:
+        rows = result.text.strip().splitlines()[1:]
+        states = [row.split()[2] for row in rows]
+        return "" if states == ["Running"] * count else f"shows pods {states}"
+
+    return check
+
+
+def _node(name: str, cpu: int) -> str:
+    amounts = f"{{cpu: '{cpu}', memory: 16Gi, pods: '110'}}"
+    return f"""\
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}, labels: {{kubernetes.io/hostname: {name}}}}}
+status:
+  capacity: {amounts}
+  allocatable: {amounts}
+"""
+
+
+def _group(name: str, spec: str, namespace: str = "default") -> str:
+    return f"""\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {spec}
+"""
+
+
+def _job(name: str, annotation: str) -> str:
+    return f"""\
+apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, namespace: default}}
+spec:
+  parallelism: 6
+  completions: 6
+  template:
+    metadata:
+      annotations: {{{annotation}}}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers:
+      - name: worker
+        image: example.com/train
+        resources: {{requests: {{cpu: "1"}}}}
+"""
+
+
+_QUOTA: Final = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: compute, namespace: team}
+spec:
+  hard: {cpu: "10"}
+"""
+
+_QUEUE: Final = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: night}
+spec: {weight: 2}
+"""
+
+
+def _waits(group: str, phase: str) -> Command:
+    return Command(f"kubectl wait --for=jsonpath={{.status.phase}}={phase} pg/{group} --timeout=60s", succeeds("met"))
+
+
+STORY: Final = (
+    Step(
+        "A small cluster: one node with 4 cpu. The queue `default` is there, made by the scheduler.",
+        {"node-1.yaml": _node("node-1", 4)},
+        (
+            Command("kubectl apply -f node-1.yaml", succeeds("node/node-1 created")),
+            Command("kubectl wait --for=condition=Ready node/node-1 --timeout=60s", succeeds("met")),
+            Command("kubectl get queues", succeeds(r"^NAME +WEIGHT +STATE", r"^default +1 +Open")),
+        ),
+    ),
+    Step(
+        "A PodGroup must name a queue that exists.",
+        {"lost.yaml": _group("lost", "{minMember: 1, queue: nightly}")},
+        (Command("kubectl apply -f lost.yaml", refused("denied the request", "nightly", "default")),),
+    ),
+    Step(
+        "A closed queue takes nothing new.",
+        {"night.yaml": _QUEUE, "late.yaml": _group("late", "{minMember: 1, queue: night}")},
+        (
+            Command("kubectl apply -f night.yaml", succeeds("queue.*/night created")),
+            Command(
+                'kubectl patch queue night --type=merge -p {"spec":{"desiredState":"Closed"}}',
+                succeeds("queue.*/night patched"),
+            ),
+            Command(
+                "kubectl wait --for=jsonpath={.status.state}=Closed queue/night --timeout=60s",
+                succeeds("met"),
+            ),
+            Command("kubectl apply -f late.yaml", refused("denied the request", "night", "Closed")),
+        ),
+    ),
+    Step(
+        "A namespace has 10 cpu. What one PodGroup has reserved, no other can promise itself.",
+        {
+            "team.yaml": _QUOTA,
+            "first.yaml": _group("first", "{minMember: 1, minResources: {cpu: 6}}", "team"),
+            "second.yaml": _group("second", "{minMember: 1, minResources: {cpu: 6}}", "team"),
+        },
+        (
+            Command("kubectl apply -f team.yaml", succeeds("resourcequota/compute created")),
+            Command("kubectl apply -f first.yaml", succeeds("podgroup.*/first created")),
+            Command(
+                "kubectl apply -f second.yaml",
+                refused("denied the request", "10 cpu", "6 reserved|6 cpu reserved", "6 cpu"),
+            ),
+            Command("kubectl delete podgroup first -n team", succeeds('"first" deleted')),
+            Command("kubectl apply -f second.yaml", succeeds("podgroup.*/second created")),
+        ),
+    ),
+    Step(
+        "A Job of 6 pods, 1 cpu each, that only makes sense together: on 4 cpu none of them starts.",
+        {
+            "train.yaml": _group("train", "{minMember: 6}")
+            + "---\n"
+            + _job("train", "scheduling.k8s.io/group-name: train"),
+        },
+        (
+            Command("kubectl apply -f train.yaml", succeeds("podgroup.*/train created", "job.*/train created")),
+            Command("kubectl wait --for=condition=Unschedulable pg/train --timeout=60s", succeeds("met")),
+            Command("kubectl get pods", succeeds("No resources found")),
+            Command(
+                'kubectl get pg train -o jsonpath={.status.conditions[?(@.type=="Unschedulable")].message}',
+                succeeds("6 cpu", "4 cpu", "2 cpu"),
+            ),
+        ),
+    ),
+    Step(
+        "A node joins: all six start at once.",
+        {"node-2.yaml": _node("node-2", 4)},
+        (
+            Command("kubectl apply -f node-2.yaml", succeeds("node/node-2 created")),
+            _waits("train", "Running"),
+            Command("kubectl get pods", running_pods(6)),
+            Command("kubectl get pg train", succeeds(r"^train +Running +6 +6 +default")),
+            _waits("train", "Completed"),
+        ),
+    ),
+    Step(
+        "The same Job with nothing but an annotation: its PodGroup is made for it.",
+        {"again.yaml": _job("again", 'scheduling.k8s.io/group-min-member: "6"')},
+        (
+            Command("kubectl apply -f again.yaml", succeeds("job.*/again created")),
+            Command("kubectl wait --for=condition=Complete job/again --timeout=60s", succeeds("met")),
+            Command("kubectl get pg", succeeds(r"^podgroup-[0-9a-f-]{36} +(Running|Completed) +6 ")),
+        ),
+    ),
+)

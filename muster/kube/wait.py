@@ -1,0 +1,49 @@
+"""Waiting for an object to become something, by watching it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from muster.kube.client import Client, decoder
+from muster.kube.transport import Request
+from muster.model import objects
+from muster.model.kinds import Kind
+
+T = TypeVar("T", bound=objects.Object)
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+async def until(
+    client: Client, kind: Kind[T], name: str, namespace: str = "", *, holds: Callable[[T | None], bool], within: float
+) -> T | None:
+    """Wait until ``holds`` is true of the object (None while it doesn't exist), and give it.
+
+    Raises:
+        TimeoutError: it was not so within that many seconds.
+        KubeError: the API server can't be read.
+    """
+    async with asyncio.timeout(within):
+        while True:
+            query = {"fieldSelector": f"metadata.name={name}"}
+            page = await client.page(kind, namespace, query)
+            found = page.items[0] if page.items else None
+            if holds(found):
+                return found
+            query |= {"watch": "true", "resourceVersion": page.metadata.resource_version}
+            request = Request("GET", kind.path(namespace), query)
+            async with client.transport.watch(request, idle=within) as lines:
+                async for line in lines:
+                    event = decoder(_Event).decode(line)
+                    if event.type == "ERROR":
+                        break
+                    current = None if event.type == "DELETED" else decoder(kind.struct).decode(event.object)
+                    if holds(current):
+                        return current
