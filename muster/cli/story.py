@@ -134,7 +134,7 @@ spec: {weight: 2}
 
 
 def _waits(group: str, phase: str) -> Command:
-    return Command(f"kubectl wait --for=jsonpath={{.status.phase}}={phase} pg/{group} --timeout=60s", succeeds("met"))
+    return Command(f"kubectl wait --for=jsonpath='{{.status.phase}}'={phase} pg/{group} --timeout=60s", succeeds("met"))
 
 
 STORY: Final = (
@@ -158,11 +158,11 @@ STORY: Final = (
         (
             Command("kubectl apply -f night.yaml", succeeds("queue.*/night created")),
             Command(
-                'kubectl patch queue night --type=merge -p {"spec":{"desiredState":"Closed"}}',
+                'kubectl patch queue night --type=merge -p \'{"spec":{"desiredState":"Closed"}}\'',
                 succeeds("queue.*/night patched"),
             ),
             Command(
-                "kubectl wait --for=jsonpath={.status.state}=Closed queue/night --timeout=60s",
+                "kubectl wait --for=jsonpath='{.status.state}'=Closed queue/night --timeout=60s",
                 succeeds("met"),
             ),
             Command("kubectl apply -f late.yaml", refused("denied the request", "night", "Closed")),
@@ -198,7 +198,7 @@ STORY: Final = (
             Command("kubectl wait --for=condition=Unschedulable pg/train --timeout=60s", succeeds("met")),
             Command("kubectl get pods", succeeds("No resources found")),
             Command(
-                'kubectl get pg train -o jsonpath={.status.conditions[?(@.type=="Unschedulable")].message}',
+                "kubectl get pg train -o jsonpath='{.status.conditions[?(@.type==\"Unschedulable\")].message}'",
                 succeeds("6 cpu", "4 cpu", "2 cpu"),
             ),
         ),
