@@ -1,57 +1,55 @@
-"""Typed verbs over a `Transport`: JSON in, structs out, errors from `muster.kube.errors`."""
+"""Typed verbs over a `Transport`: JSON in, structs out, errors from `muster.kube.errors`.
+
+Nothing is repeated here: who asked knows whether a write may be sent twice, and how long it can wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from muster.kube import errors, transport
+from muster.kube import decoding, errors, transport
+from muster.kube.decoding import Page, Unreadable, decoder
 from muster.kube.transport import Request, Response, Transport
 from muster.model import names, objects
-from muster.model.kinds import Kind
+from muster.model.kinds import PODS, Kind
+
+__all__ = ["PAGE", "TIMEOUT", "Client", "Listing", "Page", "Unreadable", "decoder"]
 
 T = TypeVar("T", bound=objects.Object)
 
 TIMEOUT: Final = 30.0
 """Seconds for one request; an API server gives up a write after 34."""
 
+PAGE: Final = 500
+"""Objects in one page of a list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A whole list and the version it shows."""
+    """A whole list and the version it shows. An object that can't be decoded is set aside, with the reason."""
 
     items: tuple[T, ...]
     resource_version: str
-
-
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    # `continue` is a keyword, so the field has a name of its own.
-    token: str = msgspec.field(default="", name="continue")
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One page of a list, as it comes over the wire."""
-
-    metadata: _ListMeta
-    items: tuple[T, ...] = ()
-
-
-@lru_cache(maxsize=256)
-def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """Give the one decoder for ``type_``; making one costs more than most decodes."""
-    return msgspec.json.Decoder(type_)
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class Client:
-    """Verbs on typed kinds. Holds no state but its transport; cheap to make."""
+    """Verbs on typed kinds. Holds no state but its transport; cheap to make.
 
-    def __init__(self, via: Transport) -> None:
+    Any verb may raise an `ApiError` (the server said no) or an `UnreachableError` (nothing was heard).
+    """
+
+    def __init__(self, via: Transport, *, within: float = TIMEOUT) -> None:
         self.transport = via
+        self.within = within
+
+    def limited(self, within: float) -> Client:
+        """Give a client of the same transport whose requests may take that many seconds each."""
+        return Client(self.transport, within=within)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """Read one object from the server (a quorum read)."""
@@ -67,20 +65,28 @@ class Client:
     async def page(self, kind: Kind[T], namespace: str = "", query: Mapping[str, str] | None = None) -> Page[T]:
         """Read one page of a list; ``query`` as the API has it (limit, continue, labelSelector, …)."""
         response = await self.send(Request("GET", kind.path(namespace), dict(query or {})))
-        decoded: Page[T] = _decode(Page[kind.struct], response.body)  # type: ignore[name-defined]
-        return decoded
+        return decoding.page(kind, response.body)
 
     async def list(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> Listing[T]:
         """Read all objects (a quorum read), in pages of 500; from all namespaces when none is given."""
-        query = {"limit": "500", "labelSelector": labels, "fieldSelector": fields}
-        query = {key: value for key, value in query.items() if value}
+        query = {key: value for key, value in {"labelSelector": labels, "fieldSelector": fields}.items() if value}
+        try:
+            return await self._pages(kind, namespace, query | {"limit": str(PAGE)})
+        except errors.GoneError:
+            # The token for the next page outlived the state it points to. Starting over in pages could go on like
+            # this for ever where the list is long and the server busy; a list in one piece can't.
+            return await self._pages(kind, namespace, query)
+
+    async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str]) -> Listing[T]:
         items: list[T] = []
+        unreadable: list[Unreadable] = []
         while True:
             page = await self.page(kind, namespace, query)
             items.extend(page.items)
-            if not page.metadata.token:
-                return Listing(tuple(items), page.metadata.resource_version)
-            query["continue"] = page.metadata.token
+            unreadable.extend(page.unreadable)
+            if not page.token:
+                return Listing(tuple(items), page.resource_version, tuple(unreadable))
+            query = query | {"continue": page.token}
 
     async def create(self, kind: Kind[T], manifest: Any, namespace: str = "", *, dry_run: bool = False) -> T:
         """Create an object from a struct or JSON."""
@@ -174,19 +180,18 @@ class Client:
         Raises:
             ApiError: the server said no.
         """
-        response = await self.transport.request(request, within=TIMEOUT)
-        if response.status >= 400:
-            raise errors.from_status(response.status, _status(response.body), retry_after=_retry_after(response))
+        response = await self.transport.request(request, within=self.within)
+        if not 200 <= response.status < 300:
+            raise errors.from_answer(response.status, response.body, response.headers)
         return response
 
     async def _object(self, kind: Kind[T], request: Request) -> T:
         response = await self.send(request)
-        decoded: T = _decode(kind.struct, response.body)
+        decoded: T = decoding.strictly(kind.struct, response.body)
         return decoded
 
     async def _subresource(self, namespace: str, pod: str, subresource: str, body: dict[str, Any]) -> None:
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/{subresource}"
-        await self.send(Request("POST", path, _query(), msgspec.json.encode(body)))
+        await self.send(Request("POST", PODS.path(namespace, pod, subresource), _query(), msgspec.json.encode(body)))
 
 
 def _query(*, dry_run: bool = False) -> dict[str, str]:
@@ -196,24 +201,3 @@ def _query(*, dry_run: bool = False) -> dict[str, str]:
 def _complete(kind: Kind[Any], manifest: Any) -> dict[str, Any]:
     whole: dict[str, Any] = msgspec.to_builtins(manifest)
     return whole | {"apiVersion": kind.api_version, "kind": kind.name}
-
-
-def _decode(type_: Any, body: bytes) -> Any:
-    try:
-        return decoder(type_).decode(body)
-    except msgspec.MsgspecError as error:
-        raise errors.ServerError(502, "", f"the API server's answer can't be read: {error}") from error
-
-
-def _status(body: bytes) -> dict[str, Any]:
-    try:
-        status = msgspec.json.decode(body)
-    except msgspec.MsgspecError:
-        return {"message": body[: errors.TEXT_LIMIT].decode(errors="replace").strip()}
-    # Anything but a Status may be data, which has no place in an error's text.
-    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
-
-
-def _retry_after(response: Response) -> float | None:
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.isdigit() else None

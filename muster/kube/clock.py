@@ -1,11 +1,13 @@
 """Where time comes from. Only the shells ask; pure code is given ``now``.
 
-Monotonic time is the running loop's (``loop.time()``), so that code in virtual time needs no other interface.
+Monotonic time is the running loop's (``loop.time()``), so that code in virtual time needs no other interface; only
+leases ask for more (`steady`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -39,3 +41,18 @@ class LoopClock:
         if self._origin is None:
             self._origin = elapsed
         return self._start + timedelta(seconds=elapsed - self._origin)
+
+
+def steady(loop: asyncio.AbstractEventLoop) -> float:
+    """Give the loop's time plus the time that the machine was suspended: what leases are measured by.
+
+    Linux stops the monotonic clock, and so a loop's, while the machine sleeps; the other machines don't wait for it.
+    In virtual time the second term is a constant. Where the system can't tell, this is the loop's time alone.
+    """
+    return loop.time() + _suspended()
+
+
+def _suspended() -> float:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -6,9 +6,18 @@ is cut to `TEXT_LIMIT`, so that no log line or event can be flooded by a server.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 TEXT_LIMIT: Final = 512
+
+
+def bounded(text: str) -> str:
+    """Put a text that comes from outside on one line, and cut it to `TEXT_LIMIT`."""
+    line = " ".join(text[: 4 * TEXT_LIMIT].split())
+    return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 1] + "…"
 
 
 class KubeError(Exception):
@@ -23,6 +32,10 @@ class FenceLostError(KubeError):
     """This process is no longer the leader: the write was not sent."""
 
 
+class WorkerStuckError(KubeError):
+    """A worker was told to stop leading and went on. It can't write any more; its process must end."""
+
+
 class UnreachableError(KubeError):
     """No answer came.
 
@@ -31,7 +44,7 @@ class UnreachableError(KubeError):
     """
 
     def __init__(self, text: str, *, maybe_applied: bool) -> None:
-        super().__init__(text[:TEXT_LIMIT])
+        super().__init__(bounded(text))
         self.maybe_applied = maybe_applied
 
 
@@ -55,10 +68,10 @@ class ApiError(KubeError):
         details: dict[str, Any] | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message[:TEXT_LIMIT] or f"HTTP {code}")
+        super().__init__(bounded(message) or f"HTTP {code}")
         self.code = code
         self.reason = reason
-        self.message = message[:TEXT_LIMIT]
+        self.message = bounded(message)
         self.details = details or {}
         self.retry_after = retry_after
 
@@ -126,3 +139,18 @@ def from_status(code: int, status: dict[str, Any], *, retry_after: float | None 
     if retry_after is None and isinstance(details.get("retryAfterSeconds"), int):
         retry_after = float(details["retryAfterSeconds"])
     return kind(code, reason, str(status.get("message") or ""), details=details, retry_after=retry_after)
+
+
+def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """Make the error for an answer as it came over the wire; header names are in lower case."""
+    value = headers.get("retry-after", "")
+    return from_status(code, _status(body), retry_after=float(value) if value.isdecimal() else None)
+
+
+def _status(body: bytes) -> dict[str, Any]:
+    try:
+        status = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {"message": body[:TEXT_LIMIT].decode(errors="replace")}
+    # Anything but a Status may be data, which has no place in an error's text.
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}

@@ -37,7 +37,7 @@ async def until(
             found = page.items[0] if page.items else None
             if holds(found):
                 return found
-            query |= {"watch": "true", "resourceVersion": page.metadata.resource_version}
+            query |= {"watch": "true", "resourceVersion": page.resource_version}
             request = Request("GET", kind.path(namespace), query)
             async with client.transport.watch(request, idle=within) as lines:
                 async for line in lines:

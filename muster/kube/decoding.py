@@ -1,0 +1,123 @@
+"""From JSON to structs. One object that can't be read is set aside with its reason; the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from muster.kube import errors
+from muster.model import objects
+from muster.model.kinds import Kind
+
+T = TypeVar("T", bound=objects.Object)
+
+
+@lru_cache(maxsize=256)
+def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    """Give the one decoder for ``type_``; making one costs more than most decodes."""
+    return msgspec.json.Decoder(type_)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that doesn't decode to its struct, and why. ``about`` has its metadata."""
+
+    about: objects.Object
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One page of a list; ``token`` fetches the next, empty on the last."""
+
+    items: tuple[T, ...]
+    unreadable: tuple[Unreadable, ...]
+    resource_version: str
+    token: str
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    # `continue` is a keyword, so the field has a name of its own.
+    token: str = msgspec.field(default="", name="continue")
+
+
+class _Wire(msgspec.Struct, Generic[T], frozen=True):
+    metadata: _ListMeta
+    # The API server writes null for a list of none in some answers.
+    items: tuple[T, ...] | None = None
+
+
+class _RawWire(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+# Identity alone: what an object must have for us to know which one can't be read.
+class _Identity(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Bare(msgspec.Struct, frozen=True):
+    metadata: _Identity
+
+
+def page(kind: Kind[T], body: bytes) -> Page[T]:
+    """Decode one page of a list.
+
+    Raises:
+        ServerError: it is no list at all.
+    """
+    try:
+        wire = decoder(_Wire[kind.struct]).decode(body)  # type: ignore[name-defined]
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _one_by_one(kind, body)
+    return Page(wire.items or (), (), wire.metadata.resource_version, wire.metadata.token)
+
+
+def _one_by_one(kind: Kind[T], body: bytes) -> Page[T]:
+    wire: _RawWire = strictly(_RawWire, body)
+    decoded: Sequence[T | Unreadable] = [item(kind, raw) for raw in wire.items or ()]
+    return Page(
+        tuple(each for each in decoded if not isinstance(each, Unreadable)),
+        tuple(each for each in decoded if isinstance(each, Unreadable)),
+        wire.metadata.resource_version,
+        wire.metadata.token,
+    )
+
+
+def item(kind: Kind[T], body: bytes | msgspec.Raw) -> T | Unreadable:
+    """Decode one object, or say why it can't be.
+
+    Raises:
+        ServerError: it has no metadata, so nobody can say which object it is.
+    """
+    try:
+        decoded: T = decoder(kind.struct).decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        bare: _Bare = strictly(_Bare, body)
+        return Unreadable(objects.Object(metadata=_meta(bare.metadata)), errors.bounded(str(error)))
+    return decoded
+
+
+def _meta(bare: _Identity) -> objects.Meta:
+    return objects.Meta(name=bare.name, namespace=bare.namespace, uid=bare.uid, resource_version=bare.resource_version)
+
+
+def strictly(type_: Any, body: bytes | msgspec.Raw) -> Any:
+    """Decode, or raise.
+
+    Raises:
+        ServerError: what the server sent is not of that shape.
+    """
+    try:
+        return decoder(type_).decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise errors.ServerError(502, "", f"the API server's answer can't be read: {error}") from error

@@ -1,0 +1,286 @@
+"""Leadership through a Lease: one worker at a time, ended before another may begin.
+
+Why at most one fence lives: a fence's time is counted from *before* the write that earned it was sent, for
+`Timing.renew` seconds. Others count `Timing.lease` seconds, which is more, from *after* they first saw that write's
+result. Each counts by its own steady clock; nobody compares wall clocks, the times in the record are for people.
+
+docs/decisions/0030-leases-and-fences.md has the alternatives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from muster.kube.backoff import Backoff, jittered
+from muster.kube.client import Client
+from muster.kube.clock import Clock, steady
+from muster.kube.errors import ApiError, ConflictError, FenceLostError, KubeError, NotFoundError, WorkerStuckError
+from muster.kube.fence import Fence
+from muster.model.kinds import LEASES
+from muster.model.objects import Lease, LeaseSpec, Meta
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long leadership lasts, in seconds.
+
+    Attributes:
+        lease: how long the others wait after the last sign of life.
+        renew: how long the leader goes on without a successful renewal. What lies between the two covers clocks that
+            run at different speeds, and is what a worker has for ending after it was told to.
+        retry: between two attempts, to renew or to take over.
+    """
+
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < 2 * self.retry < self.renew < self.lease:
+            raise ValueError(f"a leader must be able to renew twice in time, and stop before its lease ends: {self}")
+
+    @property
+    def grace(self) -> float:
+        """Seconds a worker has to end."""
+        return self.lease - self.renew
+
+    @property
+    def call(self) -> float:
+        """Seconds for one request: a dead connection must not use up the whole time for renewals."""
+        return self.renew / 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A state of the Lease, and when it was first seen (steady clock)."""
+
+    lease: Lease
+    at: float
+
+    def free(self, now: float, default: float) -> bool:
+        spec = self.lease.spec
+        return not spec.holder_identity or now >= self.at + (spec.lease_duration_seconds or default)
+
+
+class Elector:
+    """Stands for election until it leads, leads until it loses, and stands again.
+
+    Attributes:
+        identity: what the record calls this process: the given name and a fresh UUID, so that a restarted process is
+            never taken for the one before.
+        leader: the holder's identity as last seen; empty when there is none, or none was seen yet.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, name: str, identity: str, clock: Clock, timing: Timing | None = None
+    ) -> None:
+        self.identity = f"{identity}_{uuid.uuid4()}" if identity else str(uuid.uuid4())
+        self._timing = timing or Timing()
+        self._client = client.limited(self._timing.call)
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._seen: _Seen | None = None
+        # Set before the first write that could make us the holder; tells whether there may be something to release.
+        self._claimed = False
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as last seen."""
+        return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
+
+    async def run(self, lead: Callable[[Fence], Awaitable[None]]) -> None:
+        """Run ``lead`` whenever this process is the leader, until it returns or raises.
+
+        ``lead`` is cancelled when leadership is lost, and then called again with a new fence after the next election.
+        What it raises comes out of here after the lease was released.
+
+        Raises:
+            WorkerStuckError: ``lead`` was cancelled and didn't end. Its fence is dead; the process should end too.
+        """
+        finished = False
+        while not finished:
+            try:
+                fence = await self._stand()
+                finished = await self._reign(fence, lead)
+            finally:
+                await self._release()
+
+    # ── standing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stand(self) -> Fence:
+        backoff = Backoff(self._timing.retry, self._timing.lease)
+        while True:
+            try:
+                fence = await self._take()
+            except KubeError as error:
+                pause = backoff.pause(_asked(error))
+                log.warning("can't read or write the lease %s, trying again in %.0f s: %s", self._lease, pause, error)
+            else:
+                if fence is not None:
+                    log.info("%s leads (lease %s)", self.identity, self._lease)
+                    return fence
+                backoff.reset()
+                pause = jittered(self._timing.retry)
+            await asyncio.sleep(pause)
+
+    async def _take(self) -> Fence | None:
+        """Take the lease where it is free; None where it isn't, or where another was quicker."""
+        found = await self._client.find(LEASES, self._name, self._namespace)
+        now = self._note(found)
+        if self._seen is not None and not self._seen.free(now, self._timing.lease):
+            # Also when it was deleted under a holder that was seen to be alive: that one doesn't know yet.
+            return None
+        try:
+            await self._write(found, self._claim(found))
+        except ConflictError:
+            return None
+        return Fence(self.identity, now + self._timing.renew)
+
+    def _note(self, lease: Lease | None) -> float:
+        now = self._now()
+        # The spec, not the resourceVersion: who edits a label every second must not keep a dead leader in office.
+        if lease is not None and (self._seen is None or self._seen.lease.spec != lease.spec):
+            self._seen = _Seen(lease, now)
+        return now
+
+    def _claim(self, found: Lease | None) -> LeaseSpec:
+        now = _micro_time(self._clock.now())
+        transitions = 0 if found is None else (found.spec.lease_transitions or 0) + 1
+        return LeaseSpec(
+            holder_identity=self.identity,
+            # The record counts whole seconds; rounding up keeps the others waiting long enough.
+            lease_duration_seconds=math.ceil(self._timing.lease),
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=transitions,
+        )
+
+    async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
+        self._claimed = True
+        if found is None:
+            meta = Meta(name=self._name, namespace=self._namespace)
+            written = await self._client.create(LEASES, Lease(metadata=meta, spec=spec), self._namespace)
+        else:
+            written = await self._client.replace(LEASES, msgspec.structs.replace(found, spec=spec), self._namespace)
+        self._seen = _Seen(written, self._now())
+
+    # ── leading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _reign(self, fence: Fence, lead: Callable[[Fence], Awaitable[None]]) -> bool:
+        """Lead until the worker ends (True) or leadership does (False)."""
+        worker = asyncio.ensure_future(lead(fence))
+        renewal = asyncio.create_task(self._keep(fence))
+        try:
+            await asyncio.wait({worker, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            finished = worker.done()
+        finally:
+            try:
+                await self._end(renewal, self._timing.grace)
+                await self._end(worker, self._timing.grace)
+            finally:
+                fence.revoke()
+                # Under a worker that goes on, the lease may only run out.
+                self._claimed = worker.done()
+        if not renewal.cancelled():
+            renewal.result()
+        return _result(worker) and finished
+
+    async def _end(self, task: asyncio.Future[None], grace: float) -> None:
+        task.cancel()
+        await asyncio.wait({task}, timeout=grace)
+        if not task.done():
+            raise WorkerStuckError(
+                f"{self.identity} was told to stop leading and has not stopped after {grace:g} s; it can't write any "
+                "more, and this process must end"
+            )
+
+    async def _keep(self, fence: Fence) -> None:
+        """Renew until the fence is dead."""
+        while True:
+            await asyncio.sleep(min(jittered(self._timing.retry), fence.remaining))
+            try:
+                if not fence.live or not await self._renew(fence):
+                    break
+            except FenceLostError:
+                break
+            except KubeError as error:
+                log.warning("can't renew the lease %s, %.1f s are left: %s", self._lease, fence.remaining, error)
+        fence.revoke()
+        log.warning("%s leads no more (lease %s)", self.identity, self._lease)
+
+    async def _renew(self, fence: Fence) -> bool:
+        """Renew once; False when the lease is another's."""
+        assert self._seen is not None
+        began = self._now()
+        client = self._client.limited(min(self._timing.call, fence.remaining))
+        spec = msgspec.structs.replace(self._seen.lease.spec, renew_time=_micro_time(self._clock.now()))
+        try:
+            written = await client.replace(
+                LEASES, msgspec.structs.replace(self._seen.lease, spec=spec), self._namespace
+            )
+        except (ConflictError, NotFoundError):
+            return await self._still_ours()
+        self._seen = _Seen(written, self._now())
+        fence.extend(began + self._timing.renew)
+        return True
+
+    async def _still_ours(self) -> bool:
+        """After a conflict: see whether it was our own write, with its answer lost, or an edit of a label."""
+        found = await self._client.find(LEASES, self._name, self._namespace)
+        if found is None or found.spec.holder_identity != self.identity:
+            self._note(found)
+            return False
+        self._seen = _Seen(found, self._now())
+        return True
+
+    # ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _release(self) -> None:
+        """Let the next one in at once; where that fails, it has to wait for the lease to run out."""
+        if not self._claimed:
+            return
+        self._claimed = False
+        try:
+            async with asyncio.timeout(self._timing.call):
+                found = await self._client.find(LEASES, self._name, self._namespace)
+                if found is None or found.spec.holder_identity != self.identity:
+                    return
+                spec = msgspec.structs.replace(found.spec, holder_identity="", lease_duration_seconds=1)
+                await self._client.replace(LEASES, msgspec.structs.replace(found, spec=spec), self._namespace)
+        except (KubeError, TimeoutError) as error:
+            log.warning("the lease %s could not be released, it runs out by itself: %s", self._lease, error)
+
+    @property
+    def _lease(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    def _now(self) -> float:
+        return steady(asyncio.get_running_loop())
+
+
+def _result(worker: asyncio.Future[None]) -> bool:
+    """Raise what the worker raised; True when it returned. That it ran into the dead fence is no failure."""
+    if worker.cancelled() or isinstance(worker.exception(), FenceLostError):
+        return False
+    worker.result()
+    return True
+
+
+def _asked(error: KubeError) -> float | None:
+    return error.retry_after if isinstance(error, ApiError) else None
+
+
+def _micro_time(moment: datetime) -> str:
+    """Write a MicroTime: the API server insists on exactly six decimals."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
