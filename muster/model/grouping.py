@@ -7,16 +7,52 @@ that has them: the pod (or pod template), then its owners upward, then the names
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from muster.model import names
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Meta
+from muster.model.objects import Meta, OwnerReference
 
 _MAX_INT32: Final = 2**31 - 1
 _SHOWN: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which owner a generated group stands for: that of this kind, or so many levels above (+) or below (-) it."""
+
+    api_version: str
+    kind: str
+    level: int = 0
+
+    def matches(self, owner: OwnerReference) -> bool:
+        """Whether ``owner`` is of the rule's kind; the case of a kind doesn't matter."""
+        return self.api_version == owner.api_version and self.kind.lower() == owner.kind.lower()
+
+
+DEFAULT_RULES: Final = (Rule("apps/v1", "Deployment"), Rule("batch/v1", "Job"))
+
+
+def matching_rule(owner: OwnerReference, rules: Sequence[Rule]) -> Rule | None:
+    """Give the first rule for the kind of ``owner``."""
+    return next((rule for rule in rules if rule.matches(owner)), None)
+
+
+def chosen_owner(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> OwnerReference | None:
+    """Give the owner that the generated group stands for; None is the pod itself.
+
+    ``owners`` are the pod's controllers, nearest first, at least up to the first that matches a rule and as far above
+    it as the rule's level reaches; without a match up to the root.
+    """
+    for place, owner in enumerate(owners):
+        if rule := matching_rule(owner, rules):
+            chosen = min(place + rule.level, len(owners) - 1)
+            return owners[chosen] if chosen >= 0 else None
+    return owners[-1] if owners else None
 
 
 def group_of(meta: Meta) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.model import grouping
 from muster.model.amounts import Resources
-from muster.model.objects import Meta
+from muster.model.objects import Meta, OwnerReference
 
 OLD, NEW = "scheduling.k8s.io/", "scheduling.volcano.sh/"
 
@@ -106,3 +106,34 @@ def test_no_text_breaks_the_reading_of_annotations(text: str) -> None:
 
 def test_a_generated_name_tells_its_owner() -> None:
     assert grouping.generated_name("1234") == "podgroup-1234"
+
+
+def owner(kind: str, api_version: str = "batch/v1") -> OwnerReference:
+    return OwnerReference(api_version=api_version, kind=kind, name=kind.lower(), uid=kind, controller=True)
+
+
+JOB, CRON = owner("Job"), owner("CronJob")
+RS, DEPLOYMENT = owner("ReplicaSet", "apps/v1"), owner("Deployment", "apps/v1")
+WORKFLOW = owner("Workflow", "argoproj.io/v1alpha1")
+BELOW_WORKFLOW = (grouping.Rule("argoproj.io/v1alpha1", "workflow", -1),)
+
+
+@pytest.mark.parametrize(
+    ("owners", "rules", "chosen"),
+    [
+        ([], grouping.DEFAULT_RULES, None),
+        ([RS, DEPLOYMENT], grouping.DEFAULT_RULES, DEPLOYMENT),
+        ([JOB, CRON], grouping.DEFAULT_RULES, JOB),
+        ([JOB, CRON], (), CRON),
+        ([JOB, WORKFLOW], BELOW_WORKFLOW, JOB),
+        ([WORKFLOW], BELOW_WORKFLOW, None),
+        ([JOB], BELOW_WORKFLOW, JOB),
+        ([JOB, CRON], (grouping.Rule("batch/v1", "JOB", 1),), CRON),
+        ([JOB], (grouping.Rule("batch/v1", "job", 3),), JOB),
+        ([owner("Job", "batch/v2"), CRON], grouping.DEFAULT_RULES, CRON),
+    ],
+)
+def test_a_generated_group_stands_for_the_owner_that_the_rules_choose(
+    owners: list[OwnerReference], rules: tuple[grouping.Rule, ...], chosen: OwnerReference | None
+) -> None:
+    assert grouping.chosen_owner(owners, rules) == chosen
