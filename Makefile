@@ -35,7 +35,7 @@ format: .venv/.installed  ## Format the code
 	$(BIN)/ruff check --fix .
 
 controlplane:  ## Get the real control plane's binaries: find them, or build them with Go
-	@$(PYTHON) tests/controlplane/build.py || [ $$? -eq 3 ]
+	@$(PYTHON) tests/controlplane/binaries.py || [ $$? -eq 3 ]
 
 clean:  ## Remove what the other targets made here
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

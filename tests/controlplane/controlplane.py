@@ -22,7 +22,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
-import build
+import binaries
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -192,7 +192,7 @@ class ControlPlane:
             )
 
     def _spawn(self, name: str, *arguments: str) -> None:
-        binary = build.find(name)
+        binary = binaries.find(name)
         if binary is None:
             raise ControlPlaneError(f"{name} is not there: run `make controlplane`")
         with (self.directory / f"{name}.log").open("ab") as log:
