@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -79,7 +80,7 @@ def selector(value: Json | None) -> str:
         return NONE
     terms = [(key, f"{key}={wanted}") for key, wanted in (value.get("matchLabels") or {}).items()]
     terms += [(expression["key"], _expression(expression)) for expression in value.get("matchExpressions") or []]
-    return ",".join(text for _, text in sorted(terms)) or NONE
+    return ",".join(text for _, text in sorted(terms, key=itemgetter(0))) or NONE
 
 
 def _expression(expression: Json) -> str:
@@ -271,29 +272,42 @@ def quota(obj: Json, now: datetime) -> list[Any]:
     return [requests, ", ".join(text for name, text in shown.items() if name in limits), age(obj, now)]
 
 
+# The same fields under the names that events.k8s.io gives them.
+_NEW_NAMES: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+
+
 def event(obj: Json, now: datetime) -> list[Any]:
-    """All cells of an Event: its name is the last of them."""
-    series, source = obj.get("series") or {}, obj.get("source") or {}
+    """All cells of an Event of either group: its name is the last of them."""
+    obj = {old: obj[new] for old, new in _NEW_NAMES.items() if new in obj} | obj
+    series, source, involved = (obj.get(field) or {} for field in ("series", "source", "involvedObject"))
     first = since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = since(series.get("lastObservedTime") or obj.get("lastTimestamp"), now)
-    involved = obj.get("involvedObject") or {}
-    target = "/".join(part for part in (involved.get("kind", "").lower(), involved.get("name", "")) if part)
-    origin = (
-        source.get("component") or obj.get("reportingComponent") or "",
-        source.get("host") or obj.get("reportingInstance") or "",
-    )
+    component = source.get("component") or obj.get("reportingComponent", "")
+    host = source.get("host") or obj.get("reportingInstance", "")
     return [
         first if last == UNKNOWN else last,
         obj.get("type", ""),
         obj.get("reason", ""),
-        target,
+        _joined("/", involved.get("kind", "").lower(), involved.get("name", "")),
         involved.get("fieldPath", ""),
-        ", ".join(part for part in origin if part),
+        _joined(", ", component, host),
         obj.get("message", "").strip(),
         first,
         series.get("count") or obj.get("count") or 1,
         obj["metadata"]["name"],
     ]
+
+
+def _joined(separator: str, *texts: str) -> str:
+    return separator.join(text for text in texts if text)
 
 
 # ── what holds data, and what configures the cluster ─────────────────────────────────────────────────────────────

@@ -105,7 +105,7 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
     ),
     ("coordination.k8s.io", "leases"): _printer("Holder Age", cells.lease),
     ("scheduling.k8s.io", "priorityclasses"): _printer(
-        "Value:integer Global-Default:boolean Age *PreemptionPolicy", cells.priority_class
+        "Value:integer Global-Default:boolean Age PreemptionPolicy", cells.priority_class
     ),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"): _printer("Webhooks:integer Age", cells.webhooks),
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): _printer(
