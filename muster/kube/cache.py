@@ -1,0 +1,214 @@
+"""A view of all objects of one kind, kept by a reflector and read by everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from muster.kube import versions
+from muster.kube.decoding import Unreadable
+from muster.model import objects
+
+T = TypeVar("T", bound=objects.Object)
+
+log = logging.getLogger(__name__)
+
+Index = Callable[[T], Iterable[str]]
+"""Under which keys an object is found in an index. Must give the same keys for the same object each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to one object: ``old`` is as the view showed it, ``new`` as it shows it now.
+
+    An object that was deleted and made again under its name is two changes, a DELETED and an ADDED.
+    """
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    old: T | None
+    new: T | None
+
+
+class Cache(Generic[T]):
+    """All objects of one kind (and namespace, and selector) as of `revision`.
+
+    Attributes:
+        synced: whether it has shown a whole list; never false again.
+        revision: the resourceVersion that the view is at; empty before the first list.
+        unreadable: why objects of the server couldn't be decoded, by namespace and name. Such an object keeps the last
+            version that could: forgetting it would free what it holds.
+    """
+
+    def __init__(self, *, indexes: Mapping[str, Index[T]] | None = None) -> None:
+        self.synced = False
+        self.revision = ""
+        self.unreadable: dict[tuple[str, str], str] = {}
+        self._objects: dict[str, dict[str, T]] = {}
+        self._indexes = {name: _Index(keys) for name, keys in (indexes or {}).items()}
+        self._subscribers: list[Callable[[Change[T]], None]] = []
+        self._waiting: set[tuple[str, asyncio.Future[None]]] = set()
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def __len__(self) -> int:
+        return sum(map(len, self._objects.values()))
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """Give the object of that name, or None."""
+        return self._objects.get(namespace, {}).get(name)
+
+    def items(self) -> Iterator[T]:
+        """Iterate over all objects; not across an await."""
+        for namespace in self._objects.values():
+            yield from namespace.values()
+
+    def by_namespace(self, namespace: str) -> Iterable[T]:
+        """Give the objects of one namespace; not to be kept across an await."""
+        return self._objects.get(namespace, {}).values()
+
+    def indexed(self, index: str, key: str) -> Iterable[T]:
+        """Give the objects that the named index has under ``key``; not to be kept across an await."""
+        return self._indexes[index].find(key)
+
+    def subscribe(self, callback: Callable[[Change[T]], None]) -> Callable[[], None]:
+        """Have ``callback`` called for every change from now on, after the view shows it; gives what ends that.
+
+        A callback that raises is logged, and called again for the next change.
+        """
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    async def reached(self, version: str) -> None:
+        """Wait until the view shows everything up to ``version``: one that an object of this very kind had.
+
+        Where the view is of a selection, changes outside it move `revision` only by bookmarks, once a minute.
+
+        Raises:
+            ValueError: that is no resourceVersion.
+        """
+        if versions.at_least(self.revision, version):
+            return
+        waiting = (version, asyncio.get_running_loop().create_future())
+        self._waiting.add(waiting)
+        try:
+            await waiting[1]
+        finally:
+            self._waiting.discard(waiting)
+
+    # ── writing: its reflector only ──────────────────────────────────────────────────────────────────────────────
+
+    def replace(self, items: Iterable[T], revision: str, unreadable: Iterable[Unreadable] = ()) -> None:
+        """Show a whole list instead, then tell what is different."""
+        fresh = {(item.namespace, item.name): item for item in items}
+        self.unreadable = {}
+        for each in unreadable:
+            key = (each.about.namespace, each.about.name)
+            self.unreadable[key] = each.reason
+            known = self.get(each.about.name, each.about.namespace)
+            if known is not None and known.metadata.uid == each.about.metadata.uid:
+                fresh[key] = known
+        gone = [old for old in self.items() if (old.namespace, old.name) not in fresh]
+        changes = [change for old in gone for change in self._store(old, None)]
+        for (namespace, name), item in fresh.items():
+            changes += self._store(self.get(name, namespace), item)
+        self.synced = True
+        self.advance(revision)
+        self._tell(changes)
+
+    def put(self, item: T) -> None:
+        """Show a new or changed object."""
+        self.unreadable.pop((item.namespace, item.name), None)
+        changes = self._store(self.get(item.name, item.namespace), item)
+        self.advance(item.metadata.resource_version)
+        self._tell(changes)
+
+    def drop(self, about: objects.Object) -> None:
+        """Show that an object is gone; ``about`` has its metadata as of its end."""
+        self.unreadable.pop((about.namespace, about.name), None)
+        changes = self._store(self.get(about.name, about.namespace), None)
+        self.advance(about.metadata.resource_version)
+        self._tell(changes)
+
+    def set_aside(self, item: Unreadable) -> None:
+        """Note that a new state of an object can't be read. Its last readable state stays, unless it was another's."""
+        about = item.about
+        known = self.get(about.name, about.namespace)
+        changes = self._store(known, None) if known is not None and known.metadata.uid != about.metadata.uid else []
+        self.unreadable[about.namespace, about.name] = item.reason
+        self.advance(about.metadata.resource_version)
+        self._tell(changes)
+
+    def advance(self, revision: str) -> None:
+        """Note that nothing else happened up to ``revision``."""
+        self.revision = revision
+        for version, waiter in list(self._waiting):
+            if not waiter.done() and versions.at_least(revision, version):
+                waiter.set_result(None)
+
+    def _store(self, old: T | None, new: T | None) -> list[Change[T]]:
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+            if old.metadata.resource_version == new.metadata.resource_version:
+                return []
+            self._swap(old, new)
+            return [Change("MODIFIED", old, new)]
+        changes: list[Change[T]] = []
+        if old is not None:
+            self._swap(old, None)
+            changes.append(Change("DELETED", old, None))
+        if new is not None:
+            self._swap(None, new)
+            changes.append(Change("ADDED", None, new))
+        return changes
+
+    def _swap(self, old: T | None, new: T | None) -> None:
+        if new is not None:
+            self._objects.setdefault(new.namespace, {})[new.name] = new
+        elif old is not None:
+            namespace = self._objects[old.namespace]
+            del namespace[old.name]
+            if not namespace:
+                del self._objects[old.namespace]
+        for index in self._indexes.values():
+            index.swap(old, new)
+
+    def _tell(self, changes: Iterable[Change[T]]) -> None:
+        for change in changes:
+            for callback in tuple(self._subscribers):
+                try:
+                    callback(change)
+                except Exception:
+                    log.exception("a subscriber failed on %s of %s", change.type, _name(change))
+
+
+class _Index(Generic[T]):
+    """One index: from a key to the objects that have it."""
+
+    def __init__(self, keys: Index[T]) -> None:
+        self._keys = keys
+        self._found: dict[str, dict[tuple[str, str], T]] = {}
+
+    def find(self, key: str) -> Iterable[T]:
+        return self._found.get(key, {}).values()
+
+    def swap(self, old: T | None, new: T | None) -> None:
+        after = set(self._keys(new)) if new is not None else set()
+        if old is not None:
+            for key in set(self._keys(old)) - after:
+                self._remove(key, (old.namespace, old.name))
+        if new is not None:
+            for key in after:
+                self._found.setdefault(key, {})[new.namespace, new.name] = new
+
+    def _remove(self, key: str, name: tuple[str, str]) -> None:
+        found = self._found[key]
+        del found[name]
+        if not found:
+            del self._found[key]
+
+
+def _name(change: Change[T]) -> str:
+    item = change.new or change.old
+    return f"{item.namespace}/{item.name}" if item else ""
