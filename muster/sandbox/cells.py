@@ -127,7 +127,7 @@ _JOB_STATES: Final = (
 
 def job(obj: Json, now: datetime) -> list[Any]:
     """Cells of a Job."""
-    spec, status = obj["spec"], obj.get("status", {})
+    spec, status = obj.get("spec", {}), obj.get("status", {})
     deleted = "deletionTimestamp" in obj["metadata"]
     state = next((text for kind, text in _JOB_STATES if (_true(obj, kind) if kind else deleted)), "Running")
     start, end = moment(status.get("startTime")), moment(status.get("completionTime"))
@@ -137,7 +137,7 @@ def job(obj: Json, now: datetime) -> list[Any]:
         _completions(spec, _count(obj, "succeeded")),
         duration,
         age(obj, now),
-        *_containers(spec["template"]),
+        *_containers(spec.get("template", {})),
         selector(spec.get("selector")),
     ]
 
@@ -151,28 +151,28 @@ def _completions(spec: Json, succeeded: int) -> str:
 
 def cronjob(obj: Json, now: datetime) -> list[Any]:
     """Cells of a CronJob."""
-    spec, status = obj["spec"], obj.get("status", {})
-    inner = spec["jobTemplate"]["spec"]
+    spec, status = obj.get("spec", {}), obj.get("status", {})
+    inner = spec.get("jobTemplate", {}).get("spec", {})
     suspend = {True: "True", False: "False"}.get(spec.get("suspend"), "<unset>")
     last = status.get("lastScheduleTime")
     return [
-        spec["schedule"],
+        spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
         suspend,
         len(status.get("active") or []),
         since(last, now) if last else NONE,
         age(obj, now),
-        *_containers(inner["template"]),
+        *_containers(inner.get("template", {})),
         selector(inner.get("selector")),
     ]
 
 
 def _workload(obj: Json) -> list[Any]:
-    return [*_containers(obj["spec"]["template"]), selector(obj["spec"].get("selector"))]
+    return [*_containers(obj.get("spec", {}).get("template", {})), selector(obj.get("spec", {}).get("selector"))]
 
 
 def _replicas(obj: Json) -> int:
-    return int(obj["spec"].get("replicas") or 0)
+    return int(obj.get("spec", {}).get("replicas") or 0)
 
 
 def replicaset(obj: Json, now: datetime) -> list[Any]:
@@ -184,8 +184,8 @@ def replicaset(obj: Json, now: datetime) -> list[Any]:
 def replication_controller(obj: Json, now: datetime) -> list[Any]:
     """Cells of a ReplicationController."""
     counts = [_replicas(obj), _count(obj, "replicas"), _count(obj, "readyReplicas")]
-    content = _containers(obj["spec"].get("template") or {})
-    return [*counts, age(obj, now), *content, pairs(obj["spec"].get("selector"))]
+    content = _containers(obj.get("spec", {}).get("template") or {})
+    return [*counts, age(obj, now), *content, pairs(obj.get("spec", {}).get("selector"))]
 
 
 def deployment(obj: Json, now: datetime) -> list[Any]:
@@ -198,7 +198,7 @@ def deployment(obj: Json, now: datetime) -> list[Any]:
 def statefulset(obj: Json, now: datetime) -> list[Any]:
     """Cells of a StatefulSet."""
     ready = f"{_count(obj, 'readyReplicas')}/{_replicas(obj)}"
-    return [ready, age(obj, now), *_containers(obj["spec"]["template"])]
+    return [ready, age(obj, now), *_containers(obj.get("spec", {}).get("template", {}))]
 
 
 def daemonset(obj: Json, now: datetime) -> list[Any]:
@@ -210,7 +210,7 @@ def daemonset(obj: Json, now: datetime) -> list[Any]:
         "updatedNumberScheduled",
         "numberAvailable",
     )
-    nodes = pairs(obj["spec"]["template"].get("spec", {}).get("nodeSelector"))
+    nodes = pairs(obj.get("spec", {}).get("template", {}).get("spec", {}).get("nodeSelector"))
     return [*(_count(obj, field) for field in fields), nodes, age(obj, now), *_workload(obj)]
 
 
@@ -357,9 +357,9 @@ def policy_binding(obj: Json, now: datetime) -> list[Any]:
 
 def role_binding(obj: Json, now: datetime) -> list[Any]:
     """Cells of both role bindings."""
-    reference, subjects = obj["roleRef"], obj.get("subjects") or []
+    reference, subjects = obj.get("roleRef", {}), obj.get("subjects") or []
     return [
-        f"{reference['kind']}/{reference['name']}",
+        f"{reference.get('kind', '')}/{reference.get('name', '')}",
         age(obj, now),
         _subjects(subjects, "User"),
         _subjects(subjects, "Group"),

@@ -17,9 +17,9 @@ Step = Callable[[Any], Iterable[Any]]
 
 _STEP: Final = re.compile(
     r"""
-      \.(?P<field>(?:\\.|[^.\[\]\\])+)
+      (?P<star>\.\*(?=[.\[]|$)|\[\*\])
+    | \.(?P<field>(?:\\.|[^.\[\]\\])+)
     | \[(?P<quote>['"])(?P<key>.*?)(?P=quote)\]
-    | \.?\[?(?P<star>\*)\]?
     | \[(?P<index>-?\d+)\]
     | \[(?P<start>-?\d*):(?P<stop>-?\d*)\]
     | \[\?\((?P<filter>.*?)\)\]

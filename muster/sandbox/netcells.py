@@ -16,7 +16,7 @@ _UNSET: Final = "<unset>"
 
 def service(obj: Json, now: datetime) -> list[Any]:
     """Cells of a Service."""
-    spec = obj["spec"]
+    spec = obj.get("spec", {})
     return [
         spec.get("type", ""),
         next(iter(spec.get("clusterIPs") or []), NONE),
@@ -28,7 +28,7 @@ def service(obj: Json, now: datetime) -> list[Any]:
 
 
 def _external_address(obj: Json) -> str:
-    spec = obj["spec"]
+    spec = obj.get("spec", {})
     if spec.get("type") == "ExternalName":
         return str(spec.get("externalName", ""))
     found = list(spec.get("externalIPs") or [])
@@ -68,7 +68,7 @@ def _first(texts: Iterable[str], empty: str = NONE) -> str:
 
 def claim(obj: Json, now: datetime) -> list[Any]:
     """Cells of a PersistentVolumeClaim."""
-    spec, status = obj["spec"], obj.get("status", {})
+    spec, status = obj.get("spec", {}), obj.get("status", {})
     bound = bool(spec.get("volumeName"))
     return [
         _phase(obj),
@@ -84,7 +84,7 @@ def claim(obj: Json, now: datetime) -> list[Any]:
 
 def volume(obj: Json, now: datetime) -> list[Any]:
     """Cells of a PersistentVolume."""
-    spec = obj["spec"]
+    spec = obj.get("spec", {})
     reference = spec.get("claimRef")
     return [
         (spec.get("capacity") or {}).get("storage", "0"),
@@ -114,7 +114,7 @@ def storage_class(obj: Json, now: datetime) -> list[Any]:
     default = (obj["metadata"].get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class") == "true"
     return [
         obj["metadata"]["name"] + (" (default)" if default else ""),
-        obj["provisioner"],
+        obj.get("provisioner", ""),
         obj.get("reclaimPolicy", "Delete"),
         obj.get("volumeBindingMode", "Immediate"),
         bool(obj.get("allowVolumeExpansion")),

@@ -19,13 +19,13 @@ ROW_CONDITIONS: Final = {
 
 def pod(obj: Json, now: datetime) -> list[Any]:
     """Cells of a Pod."""
-    spec, status = obj["spec"], obj.get("status", {})
+    spec, status = obj.get("spec", {}), obj.get("status", {})
     inits = _init_state(obj)
     sidecars = sum(1 for container in spec.get("initContainers") or [] if _restartable(container))
     ready, reason, restarting = _main_state(obj, inits)
     addresses = status.get("podIPs") or []
     return [
-        f"{ready}/{len(spec['containers']) + sidecars}",
+        f"{ready}/{len(spec.get('containers') or []) + sidecars}",
         _deletion(obj) or reason,
         _restarts(restarting, now),
         age(obj, now),
@@ -51,7 +51,7 @@ def _restartable(container: Json) -> bool:
 
 def _init_state(obj: Json) -> tuple[str, int, list[Json], list[Json]]:
     """Give why the pod still initialises (or ""), ready sidecars, the statuses looked at, and those of sidecars."""
-    containers = {container["name"]: container for container in obj["spec"].get("initContainers") or []}
+    containers = {container["name"]: container for container in obj.get("spec", {}).get("initContainers") or []}
     statuses = obj.get("status", {}).get("initContainerStatuses") or []
     ready, seen, sidecars = 0, [], []
     for index, status in enumerate(statuses):
@@ -60,7 +60,7 @@ def _init_state(obj: Json) -> tuple[str, int, list[Json], list[Json]]:
         if sidecar:
             sidecars.append(status)
         terminated = status.get("state", {}).get("terminated")
-        if terminated and not terminated.get("exitCode"):
+        if terminated is not None and not terminated.get("exitCode"):
             continue
         if sidecar and status.get("started"):
             ready += bool(status.get("ready"))
@@ -71,7 +71,7 @@ def _init_state(obj: Json) -> tuple[str, int, list[Json], list[Json]]:
 
 def _initializing(status: Json, index: int, total: int) -> str:
     state = status.get("state", {})
-    if state.get("terminated"):
+    if state.get("terminated") is not None:
         return f"Init:{_exit(state['terminated'])}"
     waiting = (state.get("waiting") or {}).get("reason")
     if waiting and waiting != "PodInitializing":
@@ -98,10 +98,10 @@ def _main_state(obj: Json, inits: tuple[str, int, list[Json], list[Json]]) -> tu
         state = status.get("state", {})
         if (state.get("waiting") or {}).get("reason"):
             reason = state["waiting"]["reason"]
-        elif state.get("terminated"):
+        elif state.get("terminated") is not None:
             reason = _exit(state["terminated"])
             error = reason if state["terminated"].get("exitCode") else error
-        elif status.get("ready") and state.get("running"):
+        elif status.get("ready") and state.get("running") is not None:
             running += 1
     if reason == "Completed":
         reason = _completed(running=running > 0, ready=_condition(obj, "Ready"), error=error)
@@ -136,6 +136,6 @@ def _restarts(statuses: list[Json], now: datetime) -> str:
 
 
 def _gates(obj: Json) -> str:
-    gates = obj["spec"].get("readinessGates") or []
+    gates = obj.get("spec", {}).get("readinessGates") or []
     passed = sum(1 for gate in gates if _condition(obj, gate["conditionType"]))
     return f"{passed}/{len(gates)}" if gates else NONE
