@@ -557,6 +557,7 @@ class QuotaTotals(_Struct, frozen=True, kw_only=True):
 class LedgerData(_Struct, frozen=True, kw_only=True):
     """The quota ledger of a namespace; muster.ledger.table gives it meaning."""
 
+    summary: str = ""
     seeded_at: str = ""
     observed: dict[str, str] = field(default_factory=dict)
     quotas: dict[str, QuotaTotals] = field(default_factory=dict)

@@ -1,0 +1,192 @@
+"""The leader's part of the ledgers.
+
+It makes one where a quota was noticed late, seeds, folds when nobody else writes, and ends the promises whose objects
+were never stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from muster.kube import errors
+from muster.kube.backoff import Backoff
+from muster.kube.cache import Cache
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.ledger.metrics import Metrics
+from muster.ledger.observer import Observer
+from muster.ledger.promises import JOB
+from muster.ledger.rows import MalformedLedgerError, Row, State
+from muster.ledger.store import Entry, Store
+from muster.ledger.table import Table
+from muster.model.kinds import JOBS
+from muster.model.objects import Job, QuotaLedger
+
+log = logging.getLogger(__name__)
+
+DEADLINE: Final = 45.0
+"""Seconds after which an API server, which gives a request 34, can't store what a row promises."""
+
+QUIET: Final = 0.5
+"""Seconds without a change after which the leader folds a ledger: whoever writes it folds anyway."""
+
+_PATIENCE: Final = 5.0  # seconds after which it looks, quiet or not
+
+
+class Keeper:
+    """Keeps the ledgers of all namespaces in order. One at a time: whoever holds the Lease.
+
+    Args:
+        client: over a fenced transport.
+        ledgers: the cache of all QuotaLedgers.
+        observer: fed by caches of all groups and quotas.
+    """
+
+    def __init__(
+        self, client: Client, ledgers: Cache[QuotaLedger], observer: Observer, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._store = Store(client, ledgers)
+        self._observer = observer
+        self._clock = clock
+        self._metrics = metrics
+        # By this process' own monotonic clock, from when it first saw the row: nobody else's clock is believed.
+        self._first_seen: dict[str, dict[Row, float]] = {}
+        self._due: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+        self._woken = asyncio.Event()
+        self._backoffs: dict[str, Backoff] = {}
+        self._trouble: dict[str, str] = {}
+        self._overcommitted: set[str] = set()
+        observer.subscribe(self._touch)
+        ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
+
+    async def run(self) -> None:
+        """Keep the ledgers, until cancelled.
+
+        Raises:
+            FenceLostError: this process is not the leader any more.
+        """
+        self._first_seen.clear()
+        for namespace in self._store.namespaces().union(self._observer.namespaces()):
+            self._due[namespace] = 0.0
+        while True:
+            await self._wait()
+            now = asyncio.get_running_loop().time()
+            for namespace in [namespace for namespace, when in self._due.items() if when <= now]:
+                del self._due[namespace]
+                self._latest.pop(namespace, None)
+                await self._tend(namespace)
+
+    def _touch(self, namespace: str) -> None:
+        """Look at a namespace once it has been quiet; at once where it has no ledger yet."""
+        now = asyncio.get_running_loop().time()
+        quiet = QUIET if self._store.has(namespace) else 0.0
+        self._due[namespace] = min(now + quiet, self._latest.setdefault(namespace, now + _PATIENCE))
+        self._woken.set()
+
+    async def _wait(self) -> None:
+        """Wait until a namespace is due, or one comes to be due earlier."""
+        loop = asyncio.get_running_loop()
+        while min(self._due.values(), default=float("inf")) > loop.time():
+            self._woken.clear()
+            try:
+                async with asyncio.timeout_at(min(self._due.values(), default=None)):
+                    await self._woken.wait()
+            except TimeoutError:
+                return
+
+    async def _tend(self, namespace: str) -> None:
+        """See to one namespace; what fails is tried again, ever less often."""
+        loop = asyncio.get_running_loop()
+        try:
+            await self._improve(namespace)
+        except errors.FenceLostError:
+            raise
+        except errors.ConflictError:
+            self._touch(namespace)  # somebody else writes, and folds
+        except (errors.KubeError, MalformedLedgerError) as error:
+            self._report(namespace, str(error))
+            backoff = self._backoffs.setdefault(namespace, Backoff(0.8, 30.0))
+            self._due[namespace] = loop.time() + backoff.pause()
+        else:
+            self._backoffs.pop(namespace, None)
+            self._trouble.pop(namespace, None)
+
+    async def _improve(self, namespace: str) -> None:
+        """Do the one thing that the namespace's ledger needs most."""
+        entry = self._store.known(namespace)
+        if entry is None:
+            if not self._observer.view(namespace).quotas:
+                self._forget(namespace)
+                return
+            entry = await self._store.read(namespace) or await self._store.create(namespace)
+        if not entry.table.seeded_at:
+            view = await self._observer.quorum(self._client, namespace)
+            entry = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
+        else:
+            entry = await self._fold(namespace, entry)
+        self._note(namespace, entry.table)
+
+    async def _fold(self, namespace: str, entry: Entry) -> Entry:
+        self._note(namespace, entry.table)
+        expired = await self._expired(namespace)
+        if expired:
+            # In this order: what the ledger says now, then what exists; both after the deadlines have passed.
+            entry = await self._store.read(namespace) or entry
+            table = entry.table.fold(await self._observer.quorum(self._client, namespace), expired=expired)
+        else:
+            table = entry.table.fold(self._observer.view(namespace))
+        if not _differs(entry.table, table):
+            return entry
+        written = await self._store.write(entry, table)
+        self._metrics.expiries.inc(len(expired.intersection(entry.table.rows)))
+        return written
+
+    async def _expired(self, namespace: str) -> frozenset[Row]:
+        """Give the rows whose requests are dead. A Job that lives keeps its row until its group is there."""
+        now = asyncio.get_running_loop().time()
+        seen = self._first_seen[namespace]
+        dead = {row for row, since in seen.items() if now - since >= DEADLINE}
+        jobs = {row for row in dead if row.kind == JOB and row.state is State.NEW}
+        if jobs:
+            listed = (await self._client.list(JOBS, namespace)).items
+            living = {job.metadata.uid for job in listed if not _finished(job)}
+            waiting = {row for row in jobs if row.uid in living}
+            seen.update(dict.fromkeys(waiting, now))
+            dead -= waiting
+        return frozenset(dead)
+
+    def _note(self, namespace: str, table: Table) -> None:
+        """Start the clocks of new rows, see to it that they are heard, and count what is overcommitted."""
+        now = asyncio.get_running_loop().time()
+        known = self._first_seen.get(namespace, {})
+        seen = {row: known.get(row, now) for row in table.rows if row.pending}
+        self._first_seen[namespace] = seen
+        if seen:
+            earliest = min(seen.values()) + DEADLINE
+            self._due[namespace] = min(self._due.get(namespace, earliest), earliest)
+        (self._overcommitted.add if table.overcommitted() else self._overcommitted.discard)(namespace)
+        self._metrics.overcommitted.set(len(self._overcommitted))
+
+    def _forget(self, namespace: str) -> None:
+        self._first_seen.pop(namespace, None)
+        self._overcommitted.discard(namespace)
+        self._metrics.overcommitted.set(len(self._overcommitted))
+
+    def _report(self, namespace: str, text: str) -> None:
+        """Log what is wrong, once for each thing that is."""
+        if self._trouble.get(namespace) != text:
+            log.warning("the quota ledger of namespace %s is left as it is: %s", namespace, text)
+            self._trouble[namespace] = text
+
+
+def _differs(before: Table, after: Table) -> bool:
+    """Whether a fold is worth a write: newer revisions alone are not."""
+    return before.quotas != after.quotas or set(before.rows) != set(after.rows)
+
+
+def _finished(job: Job) -> bool:
+    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in job.status.conditions or ())

@@ -1,0 +1,223 @@
+"""Feeds the ledger's views from caches, and makes one from quorum reads where a cache may be behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from muster.kube import versions
+from muster.kube.cache import Cache, Change
+from muster.kube.client import Client, Listing
+from muster.ledger.promises import held
+from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, View, source
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.kinds import RESOURCEQUOTAS, Kind
+from muster.model.objects import PodGroup, ResourceQuota
+
+COMPLETED = "Completed"
+
+
+def limits_of(quota: ResourceQuota) -> Resources | None:
+    """Give what a quota limits for PodGroups; None where it has scopes, by which no bare PodGroup can be judged."""
+    if quota.spec.scopes or quota.spec.scope_selector is not None:
+        return None
+    return readable(quota.spec.hard)
+
+
+def readable(amounts: Mapping[str, object] | None) -> Resources:
+    """Give the amounts that can be read; the others hold and limit nothing, as with the API server's own controllers.
+
+    Only for what is stored already: admission refuses a malformed amount, naming it.
+    """
+    read = NOTHING
+    for name, amount in (amounts or {}).items():
+        try:
+            read += Resources.parse({name: amount})
+        except QuantityError:
+            continue
+    return read
+
+
+class Observer:
+    """Keeps a `NamespaceView` of each namespace that has groups or quotas.
+
+    Args:
+        groups: each served kind of PodGroup and the cache of it, of all namespaces.
+        quotas: the cache of all ResourceQuotas.
+    """
+
+    def __init__(self, groups: Mapping[Kind[PodGroup], Cache[PodGroup]], quotas: Cache[ResourceQuota]) -> None:
+        self._groups = dict(groups)
+        self._quotas = quotas
+        self._revisions: dict[str, int] = {}
+        self._graveyard = Graveyard()
+        self._views: dict[str, NamespaceView] = {}
+        self._changed: list[Callable[[str], None]] = []
+        for kind, cache in self._groups.items():
+            self._follow(kind, cache)
+        for quota in quotas.items():
+            self._put_quota(quota)
+        quotas.subscribe(self._quota_changed)
+
+    @property
+    def sources(self) -> int:
+        """How many kinds of PodGroup are served."""
+        return len(self._groups)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Have ``changed`` called with the namespace of each group or quota that came, changed or went.
+
+        It may note that, no more: amid a new list the views are not yet at one revision.
+        """
+        self._changed.append(changed)
+
+    def namespaces(self) -> Iterable[str]:
+        """Give the namespaces that have a quota which limits groups."""
+        return [namespace for namespace, view in self._views.items() if view.quotas]
+
+    def view(self, namespace: str) -> View:
+        """Give what the caches show. It goes on changing: to be used at once, not across an await."""
+        self._catch_up()
+        return self._views.get(namespace) or NamespaceView(self._revisions, self._graveyard)
+
+    async def quorum(self, client: Client, namespace: str) -> View:
+        """Read all groups and quotas of a namespace from the API server.
+
+        Raises:
+            KubeError: one of the lists failed.
+        """
+        quotas, groups = await asyncio.gather(
+            client.list(RESOURCEQUOTAS, namespace),
+            asyncio.gather(*(client.list(kind, namespace) for kind in self._groups)),
+        )
+        known = self.view(namespace)
+        listings = dict(zip(self._groups, groups, strict=True))
+        revisions = {source(kind.group): versions.number(each.resource_version) for kind, each in listings.items()}
+        revisions[QUOTAS] = versions.number(quotas.resource_version)
+        view = NamespaceView(revisions, _Elsewhere(known, self._graveyard))
+        for kind, listing in listings.items():
+            self._add_listed(view, known, kind, listing)
+        for quota in quotas.items:
+            limits = _limits(quota)
+            if limits is not None:
+                view.put_quota(limits)
+        return view
+
+    async def live_limits(self, client: Client, namespace: str) -> tuple[Resources, ...]:
+        """Read what the quotas of a namespace limit from the API server.
+
+        Raises:
+            KubeError: the list failed.
+        """
+        listed = map(_limits, (await client.list(RESOURCEQUOTAS, namespace)).items)
+        return tuple(limits.hard for limits in listed if limits is not None)
+
+    def _add_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
+        absent_at = self._revisions.get(source(kind.group), 0)
+        shown = [_shown(kind.group, group, absent_at) for group in listing.items]
+        for each in sorted((self._as_known(known, each) for each in shown), key=lambda each: each.absent_at):
+            view.put(each)
+        for unreadable in listing.unreadable:
+            last = known.group(unreadable.about.metadata.uid)
+            if last is not None:
+                view.put(last)
+
+    def _as_known(self, known: View, shown: Shown) -> Shown:
+        """Correct when a listed group came to be, where the caches have seen it already."""
+        before = known.group(shown.uid)
+        if before is not None:
+            return replace(shown, absent_at=before.absent_at)
+        return replace(shown, absent_at=0) if self._graveyard.last_seen(shown.uid)[1] else shown
+
+    def _follow(self, kind: Kind[PodGroup], cache: Cache[PodGroup]) -> None:
+        for group in cache.items():
+            self._own(group.namespace).put(_shown(kind.group, group, 0))
+        cache.subscribe(lambda change: self._group_changed(kind, cache, change))
+
+    def _group_changed(self, kind: Kind[PodGroup], cache: Cache[PodGroup], change: Change[PodGroup]) -> None:
+        place = source(kind.group)
+        if change.new is None:
+            assert change.old is not None
+            gone = change.old
+            self._own(gone.namespace).drop(gone.metadata.uid)
+            self._graveyard.bury(gone.metadata.uid, place, versions.number(gone.metadata.resource_version))
+            self._tell(gone.namespace)
+            return
+        view = self._own(change.new.namespace)
+        known = view.group(change.new.metadata.uid)
+        absent_at = known.absent_at if known else self._absent_at(place, cache, change.new)
+        view.put(_shown(kind.group, change.new, absent_at))
+        self._tell(change.new.namespace)
+
+    def _absent_at(self, place: str, cache: Cache[PodGroup], group: PodGroup) -> int:
+        """Give a revision at which a group that the cache shows for the first time didn't exist.
+
+        An event of a watch puts the cache at the object's own revision, and is its creation. A list puts it beyond:
+        then all that is known is that the cache didn't show it before.
+        """
+        before = self._revisions.get(place, 0)
+        if before and cache.revision == group.metadata.resource_version:
+            return versions.number(cache.revision) - 1
+        return before
+
+    def _quota_changed(self, change: Change[ResourceQuota]) -> None:
+        quota = change.new or change.old
+        assert quota is not None
+        if change.new is not None:
+            self._put_quota(quota)
+        else:
+            self._own(quota.namespace).drop_quota(quota.name)
+            self._graveyard.bury(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
+        self._tell(quota.namespace)
+
+    def _put_quota(self, quota: ResourceQuota) -> None:
+        view, limits = self._own(quota.namespace), _limits(quota)
+        if limits is not None:
+            view.put_quota(limits)
+
+    def _own(self, namespace: str) -> NamespaceView:
+        view = self._views.get(namespace)
+        if view is None:
+            view = self._views[namespace] = NamespaceView(self._revisions, self._graveyard)
+        return view
+
+    def _tell(self, namespace: str) -> None:
+        if not self._views[namespace]:
+            del self._views[namespace]
+        for changed in self._changed:
+            changed(namespace)
+
+    def _catch_up(self) -> None:
+        caches = {source(kind.group): cache.revision for kind, cache in self._groups.items()}
+        for place, revision in (caches | {QUOTAS: self._quotas.revision}).items():
+            if revision:
+                self._revisions[place] = versions.number(revision)
+
+
+class _Elsewhere:
+    """What the caches remember of an object, dead or alive, for a view that isn't theirs."""
+
+    def __init__(self, view: View, graveyard: Graveyard) -> None:
+        self._view = view
+        self._graveyard = graveyard
+
+    def last_seen(self, uid: str) -> tuple[str, int]:
+        shown = self._view.group(uid)
+        if shown is not None:
+            return source(shown.group), shown.revision
+        quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
+        return (QUOTAS, quota.revision) if quota else self._graveyard.last_seen(uid)
+
+
+def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
+    finished = item.status.phase == COMPLETED
+    amounts = NOTHING if finished else held(readable(item.spec.min_resources))
+    meta = item.metadata
+    return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at)
+
+
+def _limits(quota: ResourceQuota) -> Limits | None:
+    hard = limits_of(quota)
+    meta = quota.metadata
+    return None if hard is None else Limits(meta.name, meta.uid, versions.number(meta.resource_version), hard)

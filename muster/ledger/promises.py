@@ -1,0 +1,125 @@
+"""What is asked of the ledger and what it answers: values, known to all who call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from muster.model.amounts import NOTHING, Resources
+
+PODGROUP: Final = "PodGroup"
+JOB: Final = "Job"
+KINDS: Final = (PODGROUP, JOB)
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What an object will hold if the API server stores it.
+
+    Attributes:
+        kind: ``PodGroup``, or ``Job`` for the group that a Job will get.
+        group: API group of the PodGroup; for a Job, of the group to come.
+        name: the PodGroup's name; for a Job, ``podgroup-<uid of the Job>``, so that both are one charge.
+        uid: of the object in the review, final in the validating phase.
+        amounts: minResources as written; ``requests.cpu`` and ``cpu`` are one thing.
+        revision: on UPDATE the resourceVersion of oldObject, else empty.
+        previous: on UPDATE oldObject's minResources; None is none.
+    """
+
+    namespace: str
+    kind: str
+    group: str
+    name: str
+    uid: str
+    amounts: Resources
+    revision: str = ""
+    previous: Resources | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what the ledger can't hold.
+
+        Raises:
+            ValueError: an unknown kind, previous amounts without their revision, or a negative amount.
+        """
+        if self.kind not in KINDS:
+            raise ValueError(f"the ledger keeps promises to {' and '.join(KINDS)}, not to {self.kind}")
+        if self.previous is not None and not self.revision:
+            raise ValueError(f"a promise to {self.name} changes amounts, so it needs the revision that had them")
+        if any(amount < 0 for amounts in (self.amounts, self.previous or NOTHING) for amount in amounts.nano.values()):
+            raise ValueError(f"a promise to {self.name} has a negative amount: {self.amounts}")
+
+    @property
+    def asked(self) -> Resources:
+        """What it would hold on top of what its object holds already."""
+        return (held(self.amounts) - held(self.previous or NOTHING)).positive()
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why one resource of one quota can't hold a promise: ``reserved + used + asked - hard == short``, in nano-units.
+
+    Attributes:
+        reserved: what unfinished groups, other than the one that asks, hold or were promised.
+        used: what pods outside every group hold.
+    """
+
+    resource: str
+    hard: int
+    reserved: int
+    used: int
+    asked: int
+    short: int
+    quota: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Yes. ``promised`` is false where no quota limits what is asked, so that nothing was written."""
+
+    promised: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No.
+
+    Attributes:
+        quota: name of the first quota that can't hold it; empty when the name is taken.
+        shortages: every resource that is short, of every quota.
+        holders: who holds most of what is short: (name, amounts), largest first.
+        taken_in: the API group in which another PodGroup has this name; empty when a quota is the reason.
+    """
+
+    quota: str
+    shortages: tuple[Shortage, ...] = ()
+    holders: tuple[tuple[str, Resources], ...] = ()
+    taken_in: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Neither yes nor no in time: the caller may try again. ``reason`` is for people, one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit."""
+
+    overcommitted: tuple[Shortage, ...] = ()
+
+
+def limited(resource: str) -> str:
+    """Give the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``."""
+    if resource == "count/pods":
+        return "pods"
+    return resource.removeprefix("requests.")
+
+
+def held(amounts: Resources) -> Resources:
+    """Write minResources by the names of `limited`; where a group lists both spellings, the larger counts."""
+    spelled: Iterable[Resources] = (Resources({limited(name): amount}) for name, amount in amounts.nano.items())
+    return reduce(Resources.maximum, spelled, NOTHING)

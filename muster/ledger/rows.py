@@ -1,0 +1,153 @@
+"""The rows of a QuotaLedger as text: one line for each promise that the totals don't show yet.
+
+    <kind> <API group>/<name> <uid> <amounts> <state>
+
+For example ``PodGroup scheduling.volcano.sh/train 6f0c… cpu=6,memory=4Gi new``. No part can hold a space, a slash
+ends the API group (the core group is empty), amounts are ``resource=quantity`` joined by commas, ``-`` for none. The
+states:
+
+``new``
+    an object that was promised at its creation: it may exist, come to exist, or never do so.
+``from:<revision>``
+    growth of an object that was promised on an UPDATE of the state at that resourceVersion. For a ResourceQuota the
+    amounts are the hard limits that it may have next.
+``seen:<revision>``
+    an object that exists, but whose charge is here and not in the totals because its name also has a ``new`` row:
+    a name is charged once.
+``unreserved:<revision>``
+    an object that came without a promise and didn't fit: charged nothing, and its pods must not be scheduled.
+
+A row that can't be read fails the whole ledger: to drop it would hand out what it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from muster.kube import versions
+from muster.ledger.promises import JOB, KINDS, PODGROUP, limited
+from muster.model.amounts import NANO, QuantityError, Resources
+
+RESOURCEQUOTA: Final = "ResourceQuota"
+
+_MOST: Final = (2**63 - 1) * NANO
+
+Key = tuple[str, str]
+"""(API group, name): what is charged once."""
+
+
+class MalformedLedgerError(Exception):
+    """A QuotaLedger that can't be trusted. Its text says where and what to do."""
+
+
+class State(Enum):
+    """How far a row's object has come; see the module's text."""
+
+    NEW = "new"
+    FROM = "from"
+    SEEN = "seen"
+    UNRESERVED = "unreserved"
+
+
+_STATES: Final[dict[str, frozenset[State]]] = {
+    PODGROUP: frozenset(State),
+    JOB: frozenset({State.NEW, State.FROM}),
+    RESOURCEQUOTA: frozenset({State.NEW, State.FROM}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One promise. ``revision`` is zero for `State.NEW`. A ResourceQuota's amounts are limits and charge nothing."""
+
+    kind: str
+    group: str
+    name: str
+    uid: str
+    amounts: Resources
+    state: State = State.NEW
+    revision: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What is charged once."""
+        return self.group, self.name
+
+    @property
+    def charges(self) -> bool:
+        """Whether it holds amounts of quotas."""
+        return self.kind in KINDS and self.state is not State.UNRESERVED
+
+    @property
+    def pending(self) -> bool:
+        """Whether its object may still be stored, or never be."""
+        return self.state in {State.NEW, State.FROM}
+
+    @property
+    def promise(self) -> tuple[str, Key, str, State, int]:
+        """What makes two rows the same promise, whatever their amounts."""
+        return self.kind, self.key, self.uid, self.state, self.revision
+
+    def __str__(self) -> str:
+        """Write the row as the ledger holds it."""
+        state = self.state.value if self.state is State.NEW else f"{self.state.value}:{self.revision}"
+        return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}"
+
+    @staticmethod
+    def parse(text: str) -> Row:
+        """Read a row.
+
+        Raises:
+            MalformedLedgerError: it isn't one.
+        """
+        parts = text.split(" ")
+        if len(parts) != 5 or not all(parts) or parts[1].count("/") != 1 or parts[0] not in _STATES:
+            raise MalformedLedgerError("it isn't of the form <kind> <group>/<name> <uid> <amounts> <state>")
+        kind, key, uid, amounts, state = parts
+        group, name = key.split("/")
+        if not name:
+            raise MalformedLedgerError("it has no name")
+        try:
+            row = Row(kind, group, name, uid, _amounts(amounts), *_state(state))
+        except (QuantityError, ValueError) as error:
+            raise MalformedLedgerError(str(error)) from error
+        if row.state not in _STATES[kind]:
+            raise MalformedLedgerError(f"a {kind} is never {row.state.value}")
+        if row.charges and any(limited(resource) != resource for resource in row.amounts):
+            raise MalformedLedgerError("it names a resource in a quota's spelling")
+        return row
+
+
+def _amounts_text(amounts: Resources) -> str:
+    return ",".join(f"{name}={text}" for name, text in sorted(bounded(amounts).quantities().items())) or "-"
+
+
+def _amounts(text: str) -> Resources:
+    if text == "-":
+        return Resources({})
+    quantities: dict[str, object] = {}
+    for part in text.split(","):
+        name, equals, quantity = part.partition("=")
+        if not (name and equals) or name in quantities:
+            raise MalformedLedgerError(f"{part[:64]!r} is not one resource and its amount")
+        quantities[name] = quantity
+    return Resources.parse(quantities)
+
+
+def _state(text: str) -> tuple[State, int]:
+    name, colon, revision = text.partition(":")
+    state = State(name)
+    if (state is State.NEW) is bool(colon):
+        raise MalformedLedgerError(f"{text[:64]!r} is not a state")
+    return state, versions.number(revision) if colon else 0
+
+
+def bounded(amounts: Resources) -> Resources:
+    """Cut each amount to what a quantity can say.
+
+    Sums can exceed it where no quota limited them; no limit can, so a sum that is cut still exceeds every limit that
+    it exceeded.
+    """
+    return Resources({name: min(amount, _MOST) for name, amount in amounts.nano.items()})

@@ -1,0 +1,112 @@
+"""QuotaLedger objects read and written: compare-and-swap, and the newest version that this process knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from muster.kube import versions
+from muster.kube.cache import Cache, Change
+from muster.kube.client import Client
+from muster.ledger.rows import MalformedLedgerError
+from muster.ledger.table import Table
+from muster.model.kinds import QUOTALEDGERS
+from muster.model.names import LEDGER_NAME
+from muster.model.objects import Meta, QuotaLedger
+
+_REMEDY: Final = "delete it, and it is made again from what exists"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A ledger as it was stored, and what it says."""
+
+    ledger: QuotaLedger
+    table: Table
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion that a write must still find."""
+        return versions.number(self.ledger.metadata.resource_version)
+
+
+class Store:
+    """The ledgers of all namespaces."""
+
+    def __init__(self, client: Client, cache: Cache[QuotaLedger]) -> None:
+        self._client = client
+        self._cache = cache
+        self._entries: dict[str, Entry] = {}
+        cache.subscribe(self._changed)
+
+    def namespaces(self) -> set[str]:
+        """Give the namespaces that are known to have a ledger."""
+        return {ledger.namespace for ledger in self._cache.items()} | set(self._entries)
+
+    def has(self, namespace: str) -> bool:
+        """Whether a ledger of that namespace is known."""
+        return namespace in self._entries or self._cache.get(LEDGER_NAME, namespace) is not None
+
+    def known(self, namespace: str) -> Entry | None:
+        """Give the newest version that was read, written or watched; None where none is known.
+
+        Raises:
+            MalformedLedgerError: it can't be trusted.
+        """
+        cached, entry = self._cache.get(LEDGER_NAME, namespace), self._entries.get(namespace)
+        if cached is None or (entry and entry.revision >= versions.number(cached.metadata.resource_version)):
+            return entry
+        return self._keep(cached)
+
+    async def read(self, namespace: str) -> Entry | None:
+        """Read it from the API server; None where there is none.
+
+        Raises:
+            KubeError: it couldn't be read.
+            MalformedLedgerError: it can't be trusted.
+        """
+        ledger = await self._client.find(QUOTALEDGERS, LEDGER_NAME, namespace)
+        if ledger is None:
+            self._entries.pop(namespace, None)
+            return None
+        return self._keep(ledger)
+
+    async def create(self, namespace: str) -> Entry:
+        """Make an empty ledger, which admits nothing until it is seeded.
+
+        Raises:
+            AlreadyExistsError: somebody else made it.
+            KubeError: it couldn't be made.
+        """
+        ledger = QuotaLedger(metadata=Meta(name=LEDGER_NAME, namespace=namespace))
+        return self._keep(await self._client.create(QUOTALEDGERS, ledger, namespace))
+
+    async def write(self, entry: Entry, table: Table) -> Entry:
+        """Replace ``entry`` by ``table``, if the ledger is still at that version.
+
+        Raises:
+            ConflictError: somebody else wrote it.
+            NotFoundError: it was deleted.
+            KubeError: it couldn't be written, or nobody knows whether it was: read it again.
+        """
+        table.validate()
+        ledger = msgspec.structs.replace(entry.ledger, data=table.render())
+        return self._keep(await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace))
+
+    def _keep(self, ledger: QuotaLedger) -> Entry:
+        try:
+            entry = Entry(ledger, Table.parse(ledger.data))
+        except MalformedLedgerError as error:
+            # What is known of an older version must not be written over what can't be read.
+            self._entries.pop(ledger.namespace, None)
+            raise MalformedLedgerError(f"QuotaLedger {ledger.namespace}/{ledger.name}: {error}; {_REMEDY}") from error
+        self._entries[ledger.namespace] = entry
+        return entry
+
+    def _changed(self, change: Change[QuotaLedger]) -> None:
+        if change.new is None and change.old is not None:
+            known = self._entries.get(change.old.namespace)
+            if known is not None and known.ledger.metadata.uid == change.old.metadata.uid:
+                del self._entries[change.old.namespace]

@@ -1,0 +1,290 @@
+"""The ledger of one namespace as a value, and every step it can take.
+
+**Invariant.** For every quota and every resource that it limits, in exact integers::
+
+    sum over names of max(charge(name), held(name))  +  other   <=   max(hard, what was taken when hard was lowered)
+
+and every group that exists or that the API server may still store is in that sum, unless it is marked unreserved.
+What the API server can do that isn't in the ledger is nothing; that is the guarantee.
+
+**Why it holds.** Each group is in the sum in one of two ways: the totals count it, because a view at least as new as
+`Table.observed` shows it, or it has a row.
+
+1. *Coming in.* A group is stored only after our yes, and yes is said only after the API server has stored a ledger
+   with its row, compare-and-swap, in which the sum was within the limit (`reserve`). So it has a row before it exists.
+2. *From row to totals.* `fold` recomputes the totals from a view and drops, in that same write, the rows whose objects
+   the view has delivered. The totals then count these objects, or they are gone and their uids can't come again. An
+   older view never folds, so what the totals count was counted no longer ago than what the dropped rows were about.
+3. *Never stored.* A row that no view shows goes when the API server can no longer store its object: its request has
+   timed out long since, and a quorum read doesn't show it. `expired` names such rows; the keeper knows them.
+4. *Growth.* An update is charged on top, as a row that knows the state it changes (`State.FROM`). The API server stores
+   an update of that very state or none, so when a view as new as it shows another state, or none, the update is in
+   the totals or never will be. Two updates of one state exclude each other; of two states they add up.
+5. *Leaving.* Only the totals let go: a view shows the group gone, Completed or smaller. A DELETE that was admitted
+   proves nothing (a finalizer, a veto, a dry run).
+6. *The limit.* A quota's change is a row too, so that from the moment it is admitted until a view shows which version
+   holds, the smallest counts.
+7. *Late.* A group that is in neither came without our yes: it was under way when the ledger was made. It is taken in
+   if it fits, else marked `State.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone.
+
+A name is charged once, by the largest of its rows, because etcd lets one object have it. For that the totals must not
+count a group whose name also has a row for a group to come: `fold` then gives it a row as well (`State.SEEN`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import reduce
+from typing import Final, Self
+
+from muster.kube import versions
+from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused, Shortage, limited
+from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
+from muster.ledger.tally import Tally, Totals
+from muster.ledger.view import QUOTAS, Shown, View, covers, source
+from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
+from muster.model.objects import LedgerData, QuotaTotals
+
+MOST_ROWS: Final = 5000
+"""Rows that one ledger may hold: about 0.7 MB, half of what etcd takes in one object."""
+
+_HOLDERS: Final = 3
+
+
+@dataclass(frozen=True)
+class Table:
+    """What is promised in one namespace. Immutable: each step gives a new one.
+
+    Attributes:
+        seeded_at: since when the totals mean something, RFC 3339; empty: nothing may be promised yet.
+        observed: source (`muster.ledger.view.source`) to the resourceVersion that the totals show.
+        quotas: name to limits and totals.
+        rows: promises that the totals don't show.
+    """
+
+    seeded_at: str = ""
+    observed: Mapping[str, int] = field(default_factory=dict)
+    quotas: Mapping[str, Totals] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def limits(self, amounts: Resources) -> bool:
+        """Whether any quota limits any of ``amounts``, in the names of `promises.held`."""
+        return any(amounts[limited(resource)] for totals in self.quotas.values() for resource in totals.hard)
+
+    def overcommitted(self) -> tuple[Shortage, ...]:
+        """Give every resource of which more is promised than there is, as after a quota was lowered."""
+        return Tally(self.quotas, self.rows).over()
+
+    @property
+    def unreserved(self) -> frozenset[str]:
+        """The uids of groups that hold nothing though they exist."""
+        return frozenset(row.uid for row in self.rows if row.state is State.UNRESERVED)
+
+    def holders(self, view: View, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
+        """Give who holds most of what is short, largest first: (name, those amounts)."""
+        short = [limited(each.resource) for each in shortages]
+        holds: dict[str, Resources] = {
+            shown.name: shown.amounts for shown in view.groups() if shown.uid not in self.unreserved
+        }
+        for row in self.rows:
+            if row.charges:
+                base = holds.get(row.name, NOTHING)
+                holds[row.name] = base + row.amounts if row.state is State.FROM else base.maximum(row.amounts)
+        ranked = sorted(holds.items(), key=lambda item: ([-item[1][name] for name in short], item[0]))
+        return tuple((name, amounts.only(short)) for name, amounts in ranked[:_HOLDERS] if amounts.only(short))
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reserve(self, promises: Iterable[Promise]) -> tuple[Self, tuple[Granted | Refused | Busy, ...]]:
+        """Promise what fits, first come first served, each against what those before it were granted.
+
+        The answers are in the order of ``promises``; they hold once the table is stored.
+        """
+        tally = Tally(self.quotas, self.rows)
+        answers = tuple(self._reserve(_row(promise), tally) for promise in promises)
+        return replace(self, rows=tally.rows), answers
+
+    def fold(self, view: View, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
+        """Recompute the totals from ``view`` and drop the rows that it shows; the same table if the view is older.
+
+        ``coming`` are names about to be promised; ``expired`` are rows whose requests are dead, and then ``view`` must
+        be a quorum read that began after they were.
+        """
+        return self._fold(view, coming, expired) if self.seeded_at and covers(view, self.observed) else self
+
+    def seed(self, view: View, now: datetime) -> Self:
+        """Take the first totals from ``view``, a quorum read that began after this table was stored.
+
+        What exists counts, even beyond the limits, as with any quota that is made over what runs.
+        """
+        return replace(self._fold(view, (), ()), seeded_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def learn_quota(self, name: str, uid: str, hard: Resources, revision: str = "") -> Self:
+        """Note limits that a quota may have from now on; `fold` from a current view then makes them count.
+
+        ``revision`` is the resourceVersion of the quota that an UPDATE changes, empty for a CREATE.
+        """
+        row = Row(RESOURCEQUOTA, "", name, uid, hard, *_origin(revision))
+        same = [each for each in self.rows if each.promise == row.promise]
+        row = replace(row, amounts=reduce(Resources.minimum, (each.amounts for each in same), row.amounts))
+        return replace(self, rows=(*(each for each in self.rows if each not in same), row))
+
+    # ── the object ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    def parse(cls, data: LedgerData) -> Self:
+        """Read what `render` wrote.
+
+        Raises:
+            MalformedLedgerError: someone else wrote it. Nothing is passed over, since it may hold something.
+        """
+        try:
+            observed = {name: versions.number(revision) for name, revision in data.observed.items()}
+        except ValueError as error:
+            raise MalformedLedgerError(f"data.observed: {error}") from error
+        rows = tuple(_parse_row(index, text) for index, text in enumerate(data.rows))
+        quotas = {name: _parse_totals(name, totals) for name, totals in data.quotas.items()}
+        table = cls(data.seeded_at, observed, quotas, rows)
+        table.validate()
+        return table
+
+    def render(self) -> LedgerData:
+        """Write it as the object holds it."""
+        quotas = {name: _render_totals(totals) for name, totals in sorted(self.quotas.items())}
+        observed = {name: str(revision) for name, revision in sorted(self.observed.items())}
+        rows = tuple(str(row) for row in self.rows)
+        return LedgerData(
+            summary=self._summary(), seeded_at=self.seeded_at, observed=observed, quotas=quotas, rows=rows
+        )
+
+    def validate(self) -> None:
+        """Check what every table must be, whatever happened.
+
+        Raises:
+            MalformedLedgerError: naming the row or total that contradicts another.
+        """
+        seen: set[object] = set()
+        for index, row in enumerate(self.rows):
+            if row.promise in seen:
+                raise MalformedLedgerError(f"data.rows[{index}]: the promise to {row.name} is there twice")
+            seen.add(row.promise)
+        for row in self.rows:
+            if row.state is State.SEEN and row.uid in self.unreserved:
+                raise MalformedLedgerError(f"data.rows: {row.name} is both charged and unreserved")
+        if bool(self.seeded_at) != bool(self.observed):
+            raise MalformedLedgerError("data: seededAt and observed belong together")
+        for name, totals in self.quotas.items():
+            if set(totals.reserved) - set(totals.hard):
+                raise MalformedLedgerError(f"data.quotas.{name}: reserved names a resource without a limit")
+
+    # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
+
+    def _reserve(self, row: Row, tally: Tally) -> Granted | Refused | Busy:
+        if not self.limits(row.amounts):
+            return Granted(promised=False)
+        if elsewhere := tally.namesake(row):
+            return Refused("", taken_in=elsewhere)
+        if len(tally) >= MOST_ROWS:
+            return Busy(f"the namespace's quota ledger holds {MOST_ROWS} promises under way, as many as it can")
+        shortages = tally.add(row)
+        return Refused(shortages[0].quota, shortages) if shortages else Granted()
+
+    def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
+        pending = [row for row in self.rows if not (row in expired or self._settled(row, view))]
+        outside = self._outside(view)
+        apart = {shown.uid for shown in outside}
+        names = {row.name for row in pending if row.charges and row.state is State.NEW}.union(coming)
+        seen = [_seen(each) for name in sorted(names) for each in view.called(name) if each.uid not in apart]
+        without = [each.amounts for each in seen] + [each.amounts for each in outside]
+        total, rows = reduce(Resources.__sub__, without, view.total), tuple(pending + seen)
+        tally = Tally(_quotas(view, rows, total), rows)
+        for each in outside:
+            row = _seen(each)
+            if tally.add(row):
+                rows = (*rows, replace(row, state=State.UNRESERVED))
+            elif each.name in names:
+                rows = (*rows, row)
+            else:
+                total += each.amounts
+        return replace(self, observed=dict(view.revisions), quotas=_quotas(view, rows, total), rows=rows)
+
+    def _settled(self, row: Row, view: View) -> bool:
+        """Whether the view makes the row superfluous."""
+        if row.state in {State.SEEN, State.UNRESERVED}:
+            return True  # both are derived from the view anew
+        if row.kind == JOB:
+            return row.state is State.NEW and any(shown.group == row.group for shown in view.called(row.name))
+        if row.state is State.NEW:
+            return view.delivered(row.uid)
+        at = view.revisions.get(QUOTAS if row.kind == RESOURCEQUOTA else source(row.group), 0)
+        return at >= row.revision and view.revision_of(row.uid) != row.revision
+
+    def _outside(self, view: View) -> list[Shown]:
+        """Give the groups that nobody promised anything, oldest first."""
+        known = {row.uid for row in self.rows}
+        marked = [shown for shown in map(view.group, self.unreserved) if shown]
+        late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
+        return sorted(marked, key=_age) + sorted(late, key=_age)
+
+    def _summary(self) -> str:
+        tally = Tally(self.quotas, self.rows)
+        return ", ".join(
+            f"{name} {resource} {amount_text(resource, tally.taken(name, resource))}/{amount_text(resource, most)}"
+            for name, totals in sorted(self.quotas.items())
+            for resource, most in sorted(totals.hard.nano.items())
+        )
+
+
+def _row(promise: Promise) -> Row:
+    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, *_origin(promise.revision))
+
+
+def _origin(revision: str) -> tuple[State, int]:
+    return (State.FROM, versions.number(revision)) if revision else (State.NEW, 0)
+
+
+def _seen(shown: Shown) -> Row:
+    return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, State.SEEN, shown.revision)
+
+
+def _quotas(view: View, rows: Iterable[Row], total: Resources) -> dict[str, Totals]:
+    """Give each quota that is shown or may come, with the smallest of the limits that it may have."""
+    uids = {name: quota.uid for name, quota in view.quotas.items()}
+    hard = {name: quota.hard for name, quota in view.quotas.items()}
+    for row in rows:
+        if row.kind == RESOURCEQUOTA:
+            uids.setdefault(row.name, row.uid)
+            hard[row.name] = hard[row.name].minimum(row.amounts) if row.name in hard else row.amounts
+    return {
+        name: Totals(uids[name], most, Resources({resource: total[limited(resource)] for resource in most}))
+        for name, most in hard.items()
+    }
+
+
+def _age(shown: Shown) -> tuple[int, str]:
+    return shown.revision, shown.uid
+
+
+def _parse_row(index: int, text: str) -> Row:
+    try:
+        return Row.parse(text)
+    except MalformedLedgerError as error:
+        raise MalformedLedgerError(f"data.rows[{index}] {text[:120]!r}: {error}") from error
+
+
+def _parse_totals(name: str, totals: QuotaTotals) -> Totals:
+    parts = (totals.hard, totals.reserved, totals.used, totals.other)
+    try:
+        return Totals(totals.uid, *map(Resources.parse, parts))
+    except QuantityError as error:
+        raise MalformedLedgerError(f"data.quotas.{name}: {error}") from error
+
+
+def _render_totals(totals: Totals) -> QuotaTotals:
+    parts = (totals.hard, totals.reserved, totals.used, totals.other)
+    hard, reserved, used, other = (bounded(each).quantities() for each in parts)
+    return QuotaTotals(uid=totals.uid, hard=hard, reserved=reserved, used=used, other=other)

@@ -1,0 +1,120 @@
+"""The sums behind one decision: what is taken of each quota, and whether one more row fits.
+
+The one mutable thing among the pure ones: made from a table, used within one function, thrown away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from muster.ledger.promises import KINDS, Shortage, limited
+from muster.ledger.rows import Key, Row, State
+from muster.model.amounts import NOTHING, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One quota: its limits, and what the views at `Table.observed` show to be held of them.
+
+    Attributes:
+        hard: what counts now: the smallest of all versions that the quota may have.
+        reserved: the sum over unfinished groups, without those that have rows of their own.
+        used: what pods hold, for people.
+        other: what pods outside every group hold.
+    """
+
+    uid: str
+    hard: Resources
+    reserved: Resources = NOTHING
+    used: Resources = NOTHING
+    other: Resources = NOTHING
+
+
+class Tally:
+    """Totals and rows, summed. Adding a row keeps the sums up to date without summing again."""
+
+    def __init__(self, quotas: Mapping[str, Totals], rows: Iterable[Row]) -> None:
+        self._quotas = quotas
+        self._promises = {row.promise: row for row in rows}
+        self._names: dict[Key, list[Row]] = defaultdict(list)
+        self._groups: dict[str, set[str]] = defaultdict(set)
+        for row in self._promises.values():
+            self._index(row)
+        self._charged = reduce(Resources.__add__, map(charge, self._names.values()), NOTHING)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows; one promise that was made twice is one row."""
+        return tuple(self._promises.values())
+
+    def __len__(self) -> int:
+        return len(self._promises)
+
+    def namesake(self, row: Row) -> str:
+        """Give another API group in which the row's name is taken; empty when there is none."""
+        return min(self._groups.get(row.name, set()) - {row.group}, default="")
+
+    def taken(self, quota: str, resource: str) -> int:
+        """Give what is held or promised of a quota's resource, in nano-units."""
+        totals = self._quotas[quota]
+        return totals.reserved[resource] + totals.other[resource] + self._charged[limited(resource)]
+
+    def over(self) -> tuple[Shortage, ...]:
+        """Give every resource of which more is taken than there is."""
+        return tuple(
+            self._shortage(quota, resource, self.taken(quota, resource), 0)
+            for quota, totals in self._quotas.items()
+            for resource in totals.hard
+            if self.taken(quota, resource) > totals.hard[resource]
+        )
+
+    def add(self, row: Row) -> tuple[Shortage, ...]:
+        """Add a row if it fits, else change nothing and say what is short.
+
+        It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is promised
+        stops growth and nothing else.
+        """
+        rows = self._names.get(row.key, [])
+        growth = charge([*rows, row]) - charge(rows)
+        asked = row.amounts
+        shortages = tuple(
+            self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)])
+            for quota, totals in self._quotas.items()
+            for resource in totals.hard
+            if (more := growth[limited(resource)]) > max(0, totals.hard[resource] - self.taken(quota, resource))
+        )
+        if not shortages:
+            known = self._promises.get(row.promise)
+            self._promises[row.promise] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
+            self._index(row)
+            self._charged += growth
+        return shortages
+
+    def _index(self, row: Row) -> None:
+        if row.kind in KINDS:
+            self._groups[row.name].add(row.group)
+        if row.charges:
+            self._names[row.key].append(row)
+
+    def _shortage(self, quota: str, resource: str, taken: int, asked: int) -> Shortage:
+        totals = self._quotas[quota]
+        hard, used = totals.hard[resource], totals.other[resource]
+        return Shortage(resource, hard, taken - used - asked, used, asked, taken - hard, quota)
+
+
+def charge(rows: Iterable[Row]) -> Resources:
+    """Give what one name is charged: of all objects that may come to have it, the largest.
+
+    One object holds what it was promised at creation, plus growth; of several updates of one state only one can be
+    stored, so the largest of them counts.
+    """
+    most: dict[str, dict[int, Resources]] = {}
+    for row in rows:
+        step = row.revision if row.state is State.FROM else 0
+        steps = most.setdefault(row.uid, {})
+        steps[step] = steps.get(step, NOTHING).maximum(row.amounts)
+    objects = (reduce(Resources.__add__, steps.values(), NOTHING) for steps in most.values())
+    return reduce(Resources.maximum, objects, NOTHING)

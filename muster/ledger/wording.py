@@ -1,0 +1,91 @@
+"""What people read about quotas: a denial, ``muster admit`` and ``muster quota view`` say the same in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from muster.ledger.promises import JOB, Promise, Refused, Shortage, limited
+from muster.model.amounts import Resources, amount_text
+
+_WARNING: Final = 120  # characters that kubectl shows of a warning without complaint
+
+
+def refusal(promise: Promise, refused: Refused) -> str:
+    """Say in one sentence why a promise can't be made, and what to do."""
+    who = _who(promise)
+    if refused.taken_in:
+        return (
+            f"{who} can't be: API group {refused.taken_in} has a PodGroup of that name in namespace"
+            f" {promise.namespace}, and pods name their group without its API group; choose another name"
+        )
+    asked = _listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
+    by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
+    reasons = "; ".join(
+        f"quota {_quoted(quota)} has " + _listed(_reason(each, refused.holders) for each in shortages)
+        for quota, shortages in by_quota
+    )
+    more = " more" if promise.revision else ""
+    return f"{who} asks for {asked}{more}, but {reasons}; {_remedy(promise, refused)}"
+
+
+def overcommitment(shortages: Iterable[Shortage]) -> list[str]:
+    """Warn that promises no longer fit a quota: one text for each resource, for the user who changed it."""
+    return [
+        f"quota {_quoted(each.quota)}: {_amount(each.reserved + each.used, each.resource)} promised, {_amount(each.hard, each.resource)}"
+        " hard; nothing more is admitted until it fits"
+        for each in shortages
+    ]
+
+
+def _who(promise: Promise) -> str:
+    # A Job's promise is kept under the name of the group to come, which its user has never seen.
+    return "the Job's PodGroup" if promise.kind == JOB else f"PodGroup {_quoted(promise.name)}"
+
+
+def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
+    resource = shortage.resource
+    free = shortage.hard - shortage.reserved - shortage.used
+    used = f", {_plain(shortage.used, resource)} used by other pods" if shortage.used else ""
+    reserved = f"{_plain(shortage.reserved, resource)} reserved{_by(shortage, holders)}"
+    left = f"so {_plain(free, resource)} {'is' if free == _ONE else 'are'} free" if free > 0 else "so none is free"
+    return f"{_amount(shortage.hard, resource)} hard, {reserved}{used}, {left}: short by {_amount(shortage.short, resource)}"
+
+
+_ONE: Final = 10**9
+
+
+def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
+    name = limited(shortage.resource)
+    shown = [f"{holder} {_plain(amounts[name], name)}" for holder, amounts in holders if amounts[name]]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _remedy(promise: Promise, refused: Refused) -> str:
+    field = "what its pods ask" if promise.kind == JOB else "spec.minResources"
+    if any(each.asked > each.hard for each in refused.shortages):
+        return f"lower {field} or raise the quota"
+    wait = f"wait for {refused.holders[0][0]}" if refused.holders else "wait until some of it is free"
+    return f"lower {field}, {wait}, or raise the quota"
+
+
+def _first_of_each(shortages: Iterable[Shortage]) -> list[Shortage]:
+    return list({shortage.resource: shortage for shortage in reversed(tuple(shortages))}.values())[::-1]
+
+
+def _amount(nano: int, resource: str) -> str:
+    return f"{_plain(nano, resource)} {resource}"
+
+
+def _plain(nano: int, resource: str) -> str:
+    return amount_text(resource, nano)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
