@@ -1,0 +1,179 @@
+"""A scheduler for pods that ask for ``default-scheduler``, so that ``kubectl run`` works in the sandbox.
+
+First fit by name: a pod goes to the first node, in the order of their names, that is ready, not cordoned, has the room,
+the labels of its nodeSelector and no taint that it doesn't tolerate. Pods that ask for more than that (affinity, spread,
+volumes, gates) stay Pending with a PodScheduled condition that says so. Muster's own scheduler serves ``muster``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from muster.model.amounts import Resources
+from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.index import PODS, node_name
+from muster.sandbox.controllers.nodes import NODES
+from muster.sandbox.controllers.podrequests import Held, requests
+from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.work import Controller
+from muster.sandbox.requests import ApiServer
+from muster.sandbox.store import Object, StoreEvent, identity
+from muster.sandbox.users import User
+
+NAME: Final = "default-scheduler"
+
+_USER: Final = User("system:kube-scheduler", groups=("system:authenticated",))
+_RETRY_SECONDS: Final = 0.1
+"""How long freed room is collected before the waiting pods are tried again."""
+
+_BEYOND: Final = ("affinity", "topologySpreadConstraints", "schedulingGates", "resourceClaims", "schedulingGroup")
+
+
+class DefaultScheduler(Controller[tuple[str, str]]):
+    """Binds pods one by one, in the order in which they came."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server, _USER, NAME)
+        self._held = Held()
+        self._waiting: dict[tuple[str, str], None] = {}
+        self._hopeless: dict[bytes, str] = {}
+        """Why pods of a shape fit nowhere, until there is new room: ten thousand alike are tried once."""
+
+    def observe(self, event: StoreEvent) -> None:
+        """A pod to place; or room: a node that changed, a pod that ended."""
+        if event.key == NODES:
+            self._retry()
+        elif event.key == PODS:
+            self._observe_pod(event)
+
+    def _observe_pod(self, event: StoreEvent) -> None:
+        pod, name = event.object, identity(event.object)
+        uid = pod["metadata"]["uid"]
+        if event.type == "DELETED" or p.ended(pod):
+            self._waiting.pop(name, None)
+            if self._held.holds(uid):
+                self._held.give_back(uid)
+                self._retry()
+        elif node_name(pod):
+            self._waiting.pop(name, None)
+            if not self._held.holds(uid):
+                self._held.take(uid, node_name(pod), requests(pod))
+        elif _mine(pod) and name not in self._waiting:
+            self._waiting[name] = None
+            self.queue.add(name)
+
+    def _retry(self) -> None:
+        self._hopeless.clear()
+        for name in self._waiting:
+            self.queue.add_after(name, _RETRY_SECONDS)
+
+    async def sync(self, name: tuple[str, str]) -> None:
+        """Bind a pod, or say why not."""
+        pod = self.store.get(PODS, *name)
+        if pod is None or node_name(pod) or p.ended(pod) or not _mine(pod):
+            self._waiting.pop(name, None)
+            return
+        why = _unsupported(pod)
+        if why:
+            await self._refuse(pod, why)
+            return
+        shape = _shape(pod)
+        node, message = (None, self._hopeless[shape]) if shape in self._hopeless else self._first_fit(pod)
+        if node is not None:
+            await self._bind(pod, node)
+            return
+        self._hopeless[shape] = message
+        await self._refuse(pod, message)
+
+    def _first_fit(self, pod: Object) -> tuple[Object | None, str]:
+        """Give the first node that takes the pod, or None and why none does."""
+        reasons: dict[str, int] = {}
+        asked = requests(pod)
+        for node in self.store.list(NODES):
+            reason = self._obstacle(pod, asked, node)
+            if not reason:
+                return node, ""
+            reasons[reason] = reasons.get(reason, 0) + 1
+        texts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+        return None, f"0/{sum(reasons.values())} nodes are available: {texts or 'there are none'}."
+
+    def _obstacle(self, pod: Object, asked: Resources, node: Object) -> str:
+        """Why a pod can't go to a node, as the real scheduler words it; empty when it can."""
+        if node["spec"].get("unschedulable"):
+            return "node(s) were unschedulable"
+        if not p.holds(node, "Ready"):
+            return "node(s) were not ready"
+        labels = node["metadata"].get("labels") or {}
+        selector = pod["spec"].get("nodeSelector") or {}
+        if any(labels.get(key) != value for key, value in selector.items()):
+            return "node(s) didn't match Pod's node affinity/selector"
+        for taint in node["spec"].get("taints") or ():
+            if taint["effect"] in {"NoSchedule", "NoExecute"} and not _tolerated(pod, taint):
+                return f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
+        allocatable = Resources.parse((node.get("status") or {}).get("allocatable"))
+        short = self._held.short(node["metadata"]["name"], asked, allocatable)
+        if short:
+            return "Too many pods" if short[0] == "pods" else f"Insufficient {short[0]}"
+        return ""
+
+    async def _bind(self, pod: Object, node: Object) -> None:
+        namespace, name = identity(pod)
+        await self.write.bind(pod, node["metadata"]["name"])
+        assigned = f"Successfully assigned {namespace}/{name} to {node['metadata']['name']}"
+        await self.events.normal(pod, "Scheduled", assigned)
+
+    async def _refuse(self, pod: Object, message: str) -> None:
+        condition = p.condition(pod, "PodScheduled")
+        if condition is not None and condition.get("message") == message:
+            return
+        others = [each for each in (pod.get("status") or {}).get("conditions") or () if each["type"] != "PodScheduled"]
+        unscheduled: dict[str, Any] = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": None,
+            "lastTransitionTime": stamp(self.server.clock.now()),
+            "reason": "Unschedulable",
+            "message": message,
+        }
+        status = {**(pod.get("status") or {}), "conditions": [*others, unscheduled]}
+        await self.write.update_status(PODS, pod, status)
+        await self.events.warning(pod, "FailedScheduling", message)
+
+
+def _shape(pod: Object) -> bytes:
+    """What decides where a pod fits; equal for the pods of one workload."""
+    spec = pod["spec"]
+    containers = [[each.get("resources") for each in spec.get(kind) or ()] for kind in ("initContainers", "containers")]
+    fields = [spec.get(field) for field in ("resources", "overhead", "nodeSelector", "tolerations")]
+    return msgspec.json.encode([containers, fields])
+
+
+def _mine(pod: Object) -> bool:
+    return pod["spec"].get("schedulerName", NAME) == NAME and not p.leaving(pod)
+
+
+def _unsupported(pod: Object) -> str:
+    claims = any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ())
+    used = [field for field in _BEYOND if pod["spec"].get(field)] + (
+        ["persistentVolumeClaim volumes"] if claims else []
+    )
+    if not used:
+        return ""
+    return f"the sandbox's {NAME} doesn't support {', '.join(used)}; set schedulerName: muster, or take it out"
+
+
+def _tolerated(pod: Object, taint: dict[str, Any]) -> bool:
+    return any(_matches(toleration, taint) for toleration in pod["spec"].get("tolerations") or ())
+
+
+def _matches(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
+    if toleration.get("effect") not in {None, "", taint["effect"]}:
+        return False
+    key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
+    if not key:
+        return operator == "Exists"
+    if key != taint["key"]:
+        return False
+    return operator == "Exists" or (operator == "Equal" and toleration.get("value", "") == taint.get("value", ""))

@@ -1,0 +1,114 @@
+"""The kubelets of all simulated nodes in one: admits bound pods, lets them live as `podlife.step` says, ends them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from muster.model.amounts import Resources
+from muster.sandbox import users
+from muster.sandbox.controllers import podlife
+from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.index import PODS, Index, node_name
+from muster.sandbox.controllers.nodes import NODES, address, simulated
+from muster.sandbox.controllers.podrequests import Held, requests
+from muster.sandbox.controllers.work import Controller
+from muster.sandbox.controllers.writer import Writer
+from muster.sandbox.requests import ApiServer
+from muster.sandbox.status import StatusError
+from muster.sandbox.store import Object, StoreEvent, identity
+
+
+class Kubelet(Controller[tuple[str, str]]):
+    """Runs the pods that are bound to simulated nodes; those of other nodes are somebody else's."""
+
+    WORKERS = 8
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server, users.kubelet("sandbox"), "kubelet")
+        self._on_node = Index(self.store, PODS, node_name)
+        self._held = Held()
+        self._numbers = count(1)
+
+    def observe(self, event: StoreEvent) -> None:
+        """A pod that a node has to do with; all pods of a node that appears."""
+        if event.key == NODES and event.type == "ADDED":
+            for pod in self._on_node.get(event.object["metadata"]["name"]):
+                self.queue.add(identity(pod))
+        elif event.key == PODS and node_name(event.object):
+            self._observe_pod(event)
+
+    def _observe_pod(self, event: StoreEvent) -> None:
+        pod = event.object
+        if event.type == "DELETED" or p.ended(pod):
+            self._held.give_back(pod["metadata"]["uid"])
+        elif _admitted(pod):
+            self._take(pod)
+        if event.type != "DELETED" and (p.leaving(pod) or not p.ended(pod)):
+            self.queue.add(identity(pod))
+
+    def _take(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if not self._held.holds(uid):
+            self._held.take(uid, node_name(pod), requests(pod))
+
+    async def sync(self, name: tuple[str, str]) -> None:
+        """Bring a pod one step forward."""
+        pod = self.store.get(PODS, *name)
+        node = self.store.get(NODES, "", node_name(pod)) if pod is not None else None
+        if pod is None or node is None or not simulated(node):
+            return
+        now = self.server.clock.now()
+        if not (_admitted(pod) or p.leaving(pod) or p.ended(pod)):
+            refusal = self._refusal(pod, node)
+            if refusal:
+                await self._reject(pod, *refusal)
+                return
+            self._take(pod)
+            await self._warn(pod)
+        pod_ip = address(128, next(self._numbers)) if p.phase(pod) == "Pending" else ""
+        step = podlife.step(pod, now, host_ip=_address(node), pod_ip=pod_ip)
+        await self._perform(pod, step)
+
+    async def _perform(self, pod: Object, step: podlife.Step) -> None:
+        write = Writer(self.server, users.kubelet(node_name(pod)))
+        try:
+            if step.status is not None:
+                await write.update_status(PODS, pod, step.status)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return  # deleted by force meanwhile
+        if step.remove:
+            await write.delete(PODS, pod, grace=0)
+        if step.wake is not None:
+            self.queue.add_after(identity(pod), step.wake)
+
+    def _refusal(self, pod: Object, node: Object) -> tuple[str, str] | None:
+        """Why the node has no room for a pod: reason and message. A scheduler that overbooks finds out here."""
+        asked, name = requests(pod), node_name(pod)
+        allocatable = Resources.parse(node["status"].get("allocatable"))
+        short = self._held.short(name, asked, allocatable)
+        if not short:
+            return None
+        first, used = short[0], self._held.on(name)
+        figures = f"requested: {asked.units(first)}, used: {used.units(first)}, capacity: {allocatable.units(first)}"
+        return f"OutOf{first}", f"Node didn't have enough resource: {first}, {figures}"
+
+    async def _reject(self, pod: Object, reason: str, message: str) -> None:
+        status = podlife.rejected(pod, self.server.clock.now(), reason, f"Pod was rejected: {message}")
+        await Writer(self.server, users.kubelet(node_name(pod))).update_status(PODS, pod, status)
+        await self.events.warning(pod, reason, message)
+
+    async def _warn(self, pod: Object) -> None:
+        wrong = podlife.wrong_annotation(pod)
+        if wrong:
+            await self.events.warning(pod, "InvalidAnnotation", f"{wrong}; it is ignored")
+
+
+def _admitted(pod: Object) -> bool:
+    return bool((pod.get("status") or {}).get("startTime"))
+
+
+def _address(node: Object) -> str:
+    addresses = node["status"].get("addresses") or ()
+    return next((each["address"] for each in addresses if each["type"] == "InternalIP"), "")

@@ -1,0 +1,84 @@
+"""Simulated nodes: what one looks like, and what becomes of a node's objects. Nodes send no heartbeats: no Lease."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from muster.model import names
+from muster.sandbox.controllers.times import stamp
+from muster.sandbox.store import Key, Object
+
+NODES: Final[Key] = ("", "nodes")
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+
+_CONDITIONS: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "simulated node is ready"),
+)
+
+
+def node(name: str, labels: Mapping[str, str]) -> Object:
+    """Make a simulated node, without its status."""
+    own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**own, **labels}, "annotations": {names.SIMULATED: "true"}},
+        "spec": {},
+    }
+
+
+def simulated(obj: Object | None) -> bool:
+    """Whether a node's pods are this process' to run."""
+    return obj is not None and (obj["metadata"].get("annotations") or {}).get(names.SIMULATED) == "true"
+
+
+def status(name: str, capacity: Mapping[str, str], address: str, now: datetime) -> dict[str, Any]:
+    """Give the status of a node that is ready and wholly allocatable."""
+    at = stamp(now)
+    return {
+        "capacity": dict(capacity),
+        "allocatable": dict(capacity),
+        "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
+        "conditions": [
+            {
+                "type": kind,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": at,
+                "lastTransitionTime": at,
+            }
+            for kind, value, reason, message in _CONDITIONS
+        ],
+        "nodeInfo": {
+            "architecture": "amd64",
+            "bootID": "",
+            "containerRuntimeVersion": "sandbox://1",
+            "kernelVersion": "simulated",
+            "kubeProxyVersion": "",
+            "kubeletVersion": "v1.36.3+sandbox",
+            "machineID": "",
+            "operatingSystem": "linux",
+            "osImage": "simulated",
+            "systemUUID": "",
+        },
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+    }
+
+
+def address(network: int, number: int) -> str:
+    """Give the ``number``-th address of 10.0.0.0/8's part ``network`` (0-255), starting over at 16 million."""
+    return f"10.{network + (number >> 16) % (256 - network)}.{number >> 8 & 255}.{number & 255}"
+
+
+def taints(obj: Object) -> list[dict[str, Any]]:
+    """Give the taints a node should have: that of a cordoned node as long as it is cordoned."""
+    others = [taint for taint in obj["spec"].get("taints") or () if taint["key"] != UNSCHEDULABLE]
+    cordoned = bool(obj["spec"].get("unschedulable"))
+    found = next((taint for taint in obj["spec"].get("taints") or () if taint["key"] == UNSCHEDULABLE), None)
+    return [*others, found or {"key": UNSCHEDULABLE, "effect": "NoSchedule"}] if cordoned else others

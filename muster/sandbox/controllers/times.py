@@ -1,0 +1,20 @@
+"""Times as the API writes them: RFC 3339, UTC, whole seconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def stamp(moment: datetime) -> str:
+    """Write a time; fractions of a second are cut off."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read(text: str) -> datetime:
+    """Read a time that the API wrote."""
+    return datetime.fromisoformat(text)
+
+
+def seconds_since(text: str, now: datetime) -> float:
+    """Give how long ago a time is; negative when it is to come."""
+    return (now - read(text)).total_seconds()
