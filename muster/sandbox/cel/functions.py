@@ -1,0 +1,127 @@
+"""The functions that expressions may call: which types each takes, and how a call finds its implementation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.sandbox.cel import collections, numbers, texts
+from muster.sandbox.cel.folds import Frame, Run
+from muster.sandbox.cel.times import parse_duration, parse_timestamp
+from muster.sandbox.cel.types import Type, compatible, matches
+from muster.sandbox.cel.values import CelError, equal, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One way to call a function. A method's first parameter is what it is called on."""
+
+    method: bool
+    parameters: tuple[Type, ...]
+    result: Type
+    function: Callable[..., Any]
+
+
+_TYPE: Final = re.compile(r"([a-zA-Z]+)(?:\((.*)\))?")
+
+
+def _type(text: str) -> Type:
+    match = _TYPE.fullmatch(text)
+    assert match is not None, text
+    return Type(match[1], tuple(map(_type, match[2].split(", "))) if match[2] else ())
+
+
+def _table() -> dict[str, list[Overload]]:
+    table: dict[str, list[Overload]] = {}
+    for rows in (numbers.FUNCTIONS, texts.FUNCTIONS, collections.FUNCTIONS):
+        for name, parameters, result, function in rows:
+            method = name.startswith(".")
+            kinds = tuple(_type(each) for each in parameters.split("; ") if each)
+            table.setdefault(name.removeprefix("."), []).append(Overload(method, kinds, _type(result), function))
+    return table
+
+
+_FUNCTIONS: Final = _table()
+
+_REAL: Final = frozenset(
+    {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "semver", "isSemver", "validate"}
+    | {"transformList", "transformMap", "transformMapEntry", "lists.range", "sortBy", "first", "last", "strings.quote"}
+)
+"""Functions of the real server that no rule in use has asked for."""
+
+CONSTANTS: Final[dict[str, Callable[[str], object]]] = {
+    "matches": texts.pattern,
+    "find": texts.pattern,
+    "findAll": texts.pattern,
+    "duration": parse_duration,
+    "timestamp": parse_timestamp,
+}
+"""Functions whose constant argument is checked when they are compiled, and how."""
+
+
+def known_function(name: str, *, method: bool) -> bool:
+    """Whether there is such a function or method."""
+    return any(overload.method == method for overload in _FUNCTIONS.get(name, ()))
+
+
+def undeclared(name: str) -> str:
+    """Say that there is no such function; tell those apart that a real server has."""
+    if name in _REAL:
+        return f"function '{name}' is not supported by the Muster sandbox; use a real control plane (kube-apiserver), see docs/sandbox.md"
+    return f"undeclared reference to '{name}' (in container '')"
+
+
+def candidates(name: str, method: bool, given: Sequence[Type]) -> list[tuple[Overload, dict[str, Type]]]:  # noqa: FBT001 - part of the name: x.f() and f(x) differ
+    """Give the overloads that the arguments may fit, each with what its type parameters are bound to."""
+    found = []
+    for overload in _FUNCTIONS[name]:
+        bound: dict[str, Type] = {}
+        fits = overload.method == method and len(overload.parameters) == len(given)
+        if fits and all(matches(want, have, bound) for want, have in zip(overload.parameters, given, strict=True)):
+            found.append((overload, bound))
+    if name in {"==", "!="} and not compatible(given[0], given[1]):
+        return []
+    return found
+
+
+def describe(name: str, method: bool, given: Sequence[Type]) -> str:  # noqa: FBT001 - see candidates
+    """Say that no overload fits, as the real compiler does."""
+    function = {"[]": "_[_]", "?:": "_?_:_", "neg": "-_", "!": "!_", "in": "@in"}.get(name)
+    if function is None:
+        function = name if name[0].isalpha() else f"_{name}_"
+    shown = ", ".join(map(str, given[1:])) if method else ", ".join(map(str, given))
+    applied = f"{given[0]}.({shown})" if method else f"({shown})"
+    return f"found no matching overload for '{function}' applied to '{applied}'"
+
+
+def dispatch(name: str, chosen: Sequence[Overload], kinds: Sequence[Type], runs: Sequence[Run]) -> Run:
+    """Give the function that evaluates the arguments and calls the overload that their values ask for."""
+    if name == "==":
+        return lambda frame: equal(runs[0](frame), runs[1](frame))
+    if name == "!=":
+        return lambda frame: not equal(runs[0](frame), runs[1](frame))
+    if len(chosen) == 1 and not any(kind.kind == "dyn" for kind in kinds):
+        return _direct(chosen[0].function, runs)
+    by_kinds = [(tuple(each.kind for each in overload.parameters), overload.function) for overload in chosen]
+
+    def call(frame: Frame) -> Any:
+        arguments = [run(frame) for run in runs]
+        given = [kind_of(argument) for argument in arguments]
+        for wanted, function in by_kinds:
+            if all(want in {have, "dyn"} or want.isupper() for want, have in zip(wanted, given, strict=True)):
+                return function(*arguments)
+        raise CelError("no such overload")
+
+    return call
+
+
+def _direct(function: Callable[..., Any], runs: Sequence[Run]) -> Run:
+    if len(runs) == 1:
+        only = runs[0]
+        return lambda frame: function(only(frame))
+    if len(runs) == 2:
+        first, second = runs
+        return lambda frame: function(first(frame), second(frame))
+    return lambda frame: function(*[run(frame) for run in runs])

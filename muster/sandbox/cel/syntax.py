@@ -1,0 +1,177 @@
+"""Expressions as trees: the nodes, and the lexer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from muster.sandbox.cel.values import CompileError, Uint
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
+    |(?P<string>(?:[bB][rR]?|[rR][bB]?)?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
+    |(?P<float>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+    |(?P<int>0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?)
+    |(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)
+    |(?P<quoted>`[a-zA-Z0-9_.\-/ ]+`)
+    |(?P<mark>&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,\[\](){}])""",
+    re.VERBOSE | re.DOTALL,
+)
+_RAW_STRING: Final = re.compile(r"[bB]?[rR][bB]?(?:\"{3}.*?\"{3}|'{3}.*?'{3}|\"[^\"\n]*\"|'[^'\n]*')", re.DOTALL)
+_ESCAPE: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
+)
+_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"} | {
+    c: c for c in "\\'\"`?"
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word. ``kind`` is ``name``, ``literal``, ``quoted``, ``end``, or the mark itself."""
+
+    kind: str
+    value: Any
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of an expression; ``position`` is where to point in a message."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Node):
+    """A constant."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Node):
+    """A variable."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """``operand.field``, ``operand.?field``, or ``has(operand.field)`` when it only tests."""
+
+    operand: Node
+    field: str
+    optional: bool = False
+    test: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """An operator or function; ``target`` is what a method is called on."""
+
+    function: str
+    target: Node | None
+    arguments: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode(Node):
+    """A list literal."""
+
+    elements: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode(Node):
+    """A map literal."""
+
+    entries: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(Node):
+    """A macro over a list or map: ``all``, ``exists``, ``exists_one``, ``map``, ``filter``.
+
+    ``variables`` are one (the element, or a map's key) or two (index and element, or key and value).
+    """
+
+    macro: str
+    operand: Node
+    variables: tuple[str, ...]
+    body: Node
+    where: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalFold(Node):
+    """``optMap`` and ``optFlatMap``."""
+
+    flat: bool
+    operand: Node
+    variable: str
+    body: Node
+
+
+def tokens(source: str) -> Iterator[Token]:
+    """Give the words of an expression, the last of kind ``end``.
+
+    Raises:
+        CompileError: a character belongs to no word.
+    """
+    position = 0
+    while position < len(source):
+        match = _RAW_STRING.match(source, position)
+        kind: str | None = "string"
+        if match is None:
+            match = _TOKEN.match(source, position)
+            kind = match.lastgroup if match else None
+        if match is None or kind is None:
+            shown = source[position]
+            raise CompileError(f"Syntax error: token recognition error at: '{shown}'", source, position)
+        text = match.group()
+        if kind == "string":
+            yield Token("literal", _string(text, source, position), position)
+        elif kind in {"int", "float"}:
+            yield Token("literal", _number(text), position)
+        elif kind == "quoted":
+            yield Token("quoted", text[1:-1], position)
+        elif kind == "name":
+            yield Token("name", text, position)
+        elif kind == "mark":
+            yield Token(text, text, position)
+        position = match.end()
+    yield Token("end", "<EOF>", position)
+
+
+def _number(text: str) -> int | float:
+    if text[-1] in "uU" and not text.startswith("0x0x"):
+        return Uint(int(text[:-1], 0 if text.startswith("0x") else 10))
+    if text.startswith("0x"):
+        return int(text, 16)
+    return int(text) if text.isdigit() else float(text)
+
+
+def _string(text: str, source: str, position: int) -> str | bytes:
+    quote = re.search(r"['\"]", text)
+    assert quote is not None
+    prefix = text[: quote.start()].lower()
+    body = text[quote.start() :]
+    width = 3 if len(body) >= 6 and body[:3] in {"'''", '"""'} else 1
+    body = body[width:-width]
+
+    def unescape(match: re.Match[str]) -> str:
+        hexadecimal = next((match[group] for group in range(1, 5) if match[group]), None)
+        if hexadecimal is not None:
+            return chr(int(hexadecimal, 16))
+        if match[5]:
+            return chr(int(match[5], 8))
+        if match[6] not in _SIMPLE:
+            raise CompileError(f"Syntax error: invalid escape \\{match[6]}", source, position)
+        return _SIMPLE[match[6]]
+
+    if "r" not in prefix:
+        body = _ESCAPE.sub(unescape, body)
+    return body.encode() if "b" in prefix else body

@@ -1,0 +1,68 @@
+"""Timestamps (RFC 3339) and durations (Go's notation) as text, to the microsecond."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from muster.sandbox.cel.values import CelError
+
+_TIMESTAMP: Final = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})(?P<fraction>\.[0-9]+)?(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2}))?"
+)
+_PART: Final = re.compile(r"(?P<amount>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?P<unit>ns|us|µs|ms|s|m|h)")
+_MICROSECONDS: Final = {"ns": 0.001, "us": 1, "µs": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6}
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Read a date or a date with time.
+
+    Raises:
+        CelError: it is neither.
+    """
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise CelError(f'parsing time "{text}": not in the form 2006-01-02T15:04:05Z')
+    try:
+        zone = (match["zone"] or "Z").upper().replace("Z", "+00:00")
+        fraction = (match["fraction"] or ".0")[:7].ljust(7, "0")
+        return datetime.fromisoformat(f"{match['day']}T{match['time'] or '00:00:00'}{fraction}{zone}").astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise CelError(f'parsing time "{text}": not in the form 2006-01-02T15:04:05Z') from error
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a duration such as ``1h30m`` or ``-1.5s``.
+
+    Raises:
+        CelError: it isn't one.
+    """
+    sign = -1 if text.startswith("-") else 1
+    rest = text.removeprefix("-").removeprefix("+") if text[:1] in {"-", "+"} else text
+    if rest == "0":
+        return timedelta(0)
+    total, position = 0.0, 0
+    while match := _PART.match(rest, position):
+        total += float(match["amount"]) * _MICROSECONDS[match["unit"]]
+        position = match.end()
+    if not rest or position != len(rest):
+        raise CelError(f'time: invalid duration "{text}"')
+    try:
+        return timedelta(microseconds=sign * total)
+    except OverflowError as error:
+        raise CelError(f'time: invalid duration "{text}"') from error
+
+
+def timestamp_text(value: datetime) -> str:
+    """Write a timestamp as ``string(timestamp)`` does."""
+    fraction = f".{value.microsecond:06d}".rstrip("0") if value.microsecond else ""
+    return f"{value:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def duration_text(value: timedelta) -> str:
+    """Write a duration as ``string(duration)`` does: in seconds."""
+    microseconds = value // timedelta(microseconds=1)
+    whole, fraction = divmod(abs(microseconds), 10**6)
+    digits = f".{fraction:06d}".rstrip("0") if fraction else ""
+    return f"{'-' if microseconds < 0 else ''}{whole}{digits}s"

@@ -1,0 +1,118 @@
+"""Values of expressions: JSON as it is, and the few kinds that JSON lacks; errors; equality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from muster.model.amounts import Quantity
+
+_INT_LIMIT: Final = 2**63
+_UINT_LIMIT: Final = 2**64
+
+
+class CelError(Exception):
+    """An expression has no value: ``no such key: x``, ``division by zero``. The text is the real server's."""
+
+
+class CompileError(Exception):
+    """An expression can't be used; the text shows where, as the real compiler does."""
+
+    def __init__(self, message: str, source: str, position: int) -> None:
+        line_number = source.count("\n", 0, position) + 1
+        start = source.rfind("\n", 0, position) + 1
+        line = source[start:].split("\n", 1)[0]
+        column = position - start
+        super().__init__(f"ERROR: <input>:{line_number}:{column + 1}: {message}\n | {line}\n | {'.' * column}^")
+        self.message = message
+
+
+class Uint(int):
+    """An unsigned integer, which is a kind of its own."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """A value that may be absent."""
+
+    present: bool = False
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """A type as a value: what ``type(x)`` gives."""
+
+    name: str
+
+
+_KINDS: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+    datetime: "timestamp",
+    timedelta: "duration",
+    Quantity: "quantity",
+    Optional: "optional",
+    TypeValue: "type",
+}
+NUMBERS: Final = frozenset({"int", "uint", "double"})
+
+
+def kind_of(value: Any) -> str:
+    """Give the kind of a value: ``int``, ``string``, ``map`` and so on."""
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        return kind
+    if isinstance(value, Mapping):
+        return "map"
+    raise CelError(f"unsupported value of type {type(value).__name__}")
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Compare by value. Numbers compare across their kinds; else different kinds are unequal, also inside of JSON."""
+    kind = kind_of(left)
+    other = kind_of(right)
+    if kind != other:
+        return kind in NUMBERS and other in NUMBERS and left == right
+    if kind == "list":
+        return len(left) == len(right) and all(map(equal, left, right))
+    if kind == "map":
+        return len(left) == len(right) and all(key in right and equal(left[key], right[key]) for key in left)
+    if kind == "quantity":
+        return bool(left.nano == right.nano)
+    if kind == "optional":
+        return left.present == right.present and (not left.present or equal(left.value, right.value))
+    return bool(left == right)
+
+
+def checked_int(value: int) -> int:
+    """Give an int that fits 64 bits.
+
+    Raises:
+        CelError: it doesn't.
+    """
+    if not -_INT_LIMIT <= value < _INT_LIMIT:
+        raise CelError("integer overflow")
+    return value
+
+
+def checked_uint(value: int) -> Uint:
+    """Give an unsigned int that fits 64 bits.
+
+    Raises:
+        CelError: it doesn't.
+    """
+    if not 0 <= value < _UINT_LIMIT:
+        raise CelError("unsigned integer overflow")
+    return Uint(value)
