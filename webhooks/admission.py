@@ -1,0 +1,255 @@
+"""From the body of a call to its answer: parse, decide, confirm, promise, render. Knows no HTTP server.
+
+The deciding is the policies'; here is what it takes to act on it: one live read before a refusal that rests on a
+cache, one write to the ledger before a yes that promises something, and an answer before the caller gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from muster.kube.client import Client
+from muster.kube.errors import KubeError
+from muster.ledger import wording
+from muster.ledger.promises import Busy, Granted, Learned, Promise, Refused
+from muster.model.amounts import Resources
+from muster.model.objects import Object
+from webhooks import review
+from webhooks.metrics import Metrics
+from webhooks.policies import jobs, podgroups, pods, queues, quotas
+from webhooks.review import AdmissionRequest, FieldError, ReviewError
+from webhooks.settings import Settings
+from webhooks.verdict import (
+    ALLOWED,
+    BUSY,
+    Allowed,
+    Denied,
+    Patched,
+    Problem,
+    QuotaChange,
+    Ref,
+    Verdict,
+    busy,
+    failed,
+    forbidden,
+    judge,
+)
+from webhooks.view import Overlay, View
+
+Policy = Callable[[AdmissionRequest, View, Settings], Verdict]
+Answer = tuple[int, Mapping[str, str], bytes]
+"""HTTP status, headers, body."""
+
+MARGIN: Final = 0.5
+"""Seconds before the caller's time-out at which it gets an answer, whatever it is."""
+
+_DEFAULT_TIMEOUT: Final = 10.0
+_GO_DURATION: Final = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,9})?)(?P<unit>ms|s)")
+_ROUNDS: Final = 3
+_JSON: Final = {"Content-Type": "application/json"}
+_TEXT: Final = {"Content-Type": "text/plain; charset=utf-8"}
+
+log = logging.getLogger("muster.webhooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong."""
+
+    policy: Policy
+    mutating: bool = False
+
+
+HOOKS: Final[Mapping[str, Hook]] = {
+    "/mutate/jobs": Hook(jobs.mutate, mutating=True),
+    "/mutate/pods": Hook(pods.mutate, mutating=True),
+    "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),
+    "/validate/podgroups": Hook(podgroups.validate),
+    "/validate/jobs": Hook(jobs.validate),
+    "/validate/queues": Hook(queues.validate),
+    "/validate/pods": Hook(pods.validate),
+    "/validate/resourcequotas": Hook(quotas.validate),
+}
+
+
+class Ledger(Protocol):
+    """What admission asks of the quota ledger; ``deadline`` is loop time. See `muster.ledger.committer`."""
+
+    async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
+        """Promise amounts, or say why not."""
+        ...
+
+    async def learn_quota(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        hard: Resources | None,
+        *,
+        revision: str = "",
+        deadline: float,
+        dry_run: bool,
+    ) -> Learned | Busy:
+        """Take note of a quota before it holds; None of one that goes."""
+        ...
+
+
+class Admission:
+    """Answers reviews. Holds no state of its own: any number of replicas answer alike."""
+
+    def __init__(self, view: View, ledger: Ledger, client: Client, settings: Settings, metrics: Metrics) -> None:
+        self.view = view
+        self.settings = settings
+        self.metrics = metrics
+        self._ledger = ledger
+        self._client = client
+
+    async def handle(self, path: str, query: Mapping[str, str], body: bytes) -> Answer:
+        """Answer a call: 200 with a review, 404 for a path that isn't ours, 400 for what isn't a review."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        hook = HOOKS.get(path)
+        if hook is None:
+            return 404, _TEXT, b"no webhook is served here\n"
+        self.metrics.in_flight += 1
+        try:
+            request = review.parse(body)
+            verdict = await self._decide(hook, request, began + patience(query.get("timeout", "")))
+            answer = review.render(request, verdict)
+        except ReviewError as error:
+            self.metrics.answered(path, "other", "malformed", loop.time() - began)
+            return 400, _TEXT, f"{error}\n".encode()
+        finally:
+            self.metrics.in_flight -= 1
+        seconds = loop.time() - began
+        self.metrics.answered(path, request.operation, _kind(verdict), seconds)
+        _tell(request, verdict, seconds)
+        return 200, _JSON, answer
+
+    async def _decide(self, hook: Hook, request: AdmissionRequest, deadline: float) -> Verdict:
+        try:
+            verdict = _evaluate(hook, request, self.view, self.settings)
+            if isinstance(verdict, Patched) or not _open(verdict):
+                return verdict
+            async with asyncio.timeout_at(deadline):
+                if isinstance(verdict, Denied):
+                    verdict = await self._confirm(hook, request, verdict)
+                return await self._promise(verdict, request, deadline) if isinstance(verdict, Allowed) else verdict
+        except ReviewError:
+            raise
+        except TimeoutError:
+            return busy("Muster could not decide in time: try again")
+        except Exception:
+            # Whatever it is, the API server is owed an answer with the request's uid, and never a traceback.
+            log.exception("failed on %s %s", request.operation, review.subject(request), extra=_about(request))
+            return failed(f"Muster failed on {review.subject(request)}: its log names the reason by uid {request.uid}")
+
+    async def _confirm(self, hook: Hook, request: AdmissionRequest, denied: Denied) -> Verdict:
+        """Read afresh what a refusal rests on, and decide again; what that rests on in turn is read once more."""
+        fresh: dict[Ref, Object | None] = {}
+        verdict: Verdict = denied
+        for _ in range(_ROUNDS):
+            unread = [ref for ref in verdict.based_on if ref not in fresh] if isinstance(verdict, Denied) else []
+            if not unread:
+                break
+            try:
+                found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in unread))
+            except KubeError as error:
+                log.warning("a refusal could not be confirmed: %s", error, extra=_about(request))
+                return busy("Muster could not confirm a refusal with the API server: try again")
+            fresh |= dict(zip(unread, found, strict=True))
+            verdict = _evaluate(hook, request, Overlay(self.view, fresh), self.settings)
+        self.metrics.confirmed(refused=isinstance(verdict, Denied))
+        return verdict
+
+    async def _promise(self, allowed: Allowed, request: AdmissionRequest, deadline: float) -> Verdict:
+        dry_run = bool(request.dry_run)
+        if allowed.reserve is not None:
+            answer = await self._ledger.reserve(allowed.reserve, deadline=deadline, dry_run=dry_run)
+            return _reserved(allowed, allowed.reserve, answer)
+        if allowed.learn is not None:
+            change = allowed.learn
+            learned = await self._ledger.learn_quota(
+                change.namespace,
+                change.name,
+                change.uid,
+                change.hard,
+                revision=change.revision,
+                deadline=deadline,
+                dry_run=dry_run,
+            )
+            return _learned(allowed, change, learned)
+        return allowed
+
+
+def patience(timeout: str) -> float:
+    """Give the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
+    match = _GO_DURATION.fullmatch(timeout)
+    seconds = float(match["amount"]) / (1000 if match["unit"] == "ms" else 1) if match else _DEFAULT_TIMEOUT
+    return max(seconds - MARGIN, seconds / 2)
+
+
+def _evaluate(hook: Hook, request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+    try:
+        return hook.policy(request, view, settings)
+    except FieldError as error:
+        return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
+
+
+def _open(verdict: Allowed | Denied) -> bool:
+    """Whether something is left to do before the verdict holds."""
+    if isinstance(verdict, Denied):
+        return bool(verdict.based_on)
+    return verdict.reserve is not None or verdict.learn is not None
+
+
+def _reserved(allowed: Allowed, promise: Promise, answer: Granted | Refused | Busy) -> Verdict:
+    match answer:
+        case Granted(promised):
+            audit = {"reserved": str(promise.amounts)} if promised else {}
+            return replace(allowed, audit={**allowed.audit, **audit})
+        case Refused():
+            return replace(forbidden(wording.refusal(promise, answer)), warnings=allowed.warnings)
+        case Busy(reason):
+            return busy(reason)
+
+
+def _learned(allowed: Allowed, change: QuotaChange, answer: Learned | Busy) -> Verdict:
+    if isinstance(answer, Busy):
+        return busy(answer.reason)
+    over = tuple(wording.overcommitted(change.name, shortage) for shortage in answer.overcommitted)
+    return replace(allowed, warnings=allowed.warnings + over)
+
+
+def _kind(verdict: Verdict) -> str:
+    match verdict:
+        case Allowed():
+            return "allowed"
+        case Patched():
+            return "patched"
+        case Denied(code) if code == BUSY:
+            return "busy"
+        case Denied(code) if code >= 500:
+            return "failed"
+        case _:
+            return "denied"
+
+
+def _tell(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:
+    """Log the decision: a refusal always, anything else only when asked for."""
+    refused = isinstance(verdict, Denied)
+    level = logging.INFO if refused else logging.DEBUG
+    if not log.isEnabledFor(level):
+        return
+    outcome = verdict.message if isinstance(verdict, Denied) else _kind(verdict)
+    about = _about(request) | {"verdict": _kind(verdict), "ms": round(seconds * 1000, 2)}
+    log.log(level, "%s %s: %s", request.operation, review.subject(request), outcome, extra=about)
+
+
+def _about(request: AdmissionRequest) -> dict[str, Any]:
+    return {"uid": request.uid, "user": request.user_info.username}

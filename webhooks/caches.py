@@ -1,0 +1,87 @@
+"""The view of the cluster that the webhook server keeps: one watched cache per kind that policies ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from muster.kube.cache import Cache, Change
+from muster.kube.client import Client
+from muster.kube.reflector import Reflector
+from muster.model import kinds, objects
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.kinds import Kind
+from muster.model.objects import Node, Queue
+from webhooks.view import parent_of
+
+T = TypeVar("T", bound=objects.Object)
+
+_PARENT: Final = "parent"
+
+PRIMARY: Final[tuple[Kind[Any], ...]] = (
+    kinds.QUEUES,
+    kinds.PODGROUPS,
+    kinds.NAMESPACES,
+    kinds.RESOURCEQUOTAS,
+    kinds.NODES,
+    # Of these, admission reads who owns them.
+    kinds.JOBS,
+    kinds.REPLICASETS,
+)
+LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)
+
+
+class CachedView:
+    """A `webhooks.view.View` over caches. Readers and reflectors share the loop, so a read is always whole."""
+
+    def __init__(self, *, legacy_apis: bool = False) -> None:
+        watched = (*PRIMARY, *LEGACY) if legacy_apis else PRIMARY
+        self._queues: Cache[Queue] = Cache(indexes={_PARENT: lambda queue: (parent_of(queue),)})
+        self._caches: dict[Kind[Any], Cache[Any]] = {kind: Cache() for kind in watched}
+        self._caches[kinds.QUEUES] = self._queues
+        self._capacity = NOTHING
+        self._caches[kinds.NODES].subscribe(self._count)
+
+    def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Give an object, or None where no cache shows it."""
+        cache = self._caches.get(kind)
+        return cache.get(name, namespace) if cache is not None else None
+
+    def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
+        """Give the objects of a kind, of one namespace or of all; not across an await."""
+        cache = self._caches.get(kind)
+        if cache is None:
+            return ()
+        return cache.by_namespace(namespace) if namespace else cache.items()
+
+    def children(self, queue: str) -> Iterable[Queue]:
+        """Give the queues whose parent is the queue of that name; not across an await."""
+        return self._queues.indexed(_PARENT, queue)
+
+    def capacity(self) -> Resources | None:
+        """Give what all nodes together have; None until they are known."""
+        return self._capacity if self._caches[kinds.NODES].synced else None
+
+    def missing(self) -> list[str]:
+        """Name the kinds whose cache hasn't shown a whole list yet."""
+        return [str(kind) for kind, cache in self._caches.items() if not cache.synced]
+
+    async def run(self, client: Client) -> None:
+        """Keep all caches up to date, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kind, cache in self._caches.items():
+                group.create_task(Reflector(client, kind, cache).run(), name=f"watch {kind}")
+
+    def _count(self, change: Change[Node]) -> None:
+        before, after = (_allocatable(node) for node in (change.old, change.new))
+        # Nodes report themselves all the time, and hardly ever with other amounts.
+        if before != after:
+            self._capacity = self._capacity + after - before
+
+
+def _allocatable(node: Node | None) -> Resources:
+    try:
+        return Resources.parse(node.status.allocatable) if node is not None else NOTHING
+    except QuantityError:
+        return NOTHING

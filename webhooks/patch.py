@@ -1,0 +1,52 @@
+"""Records changes to a JSON document as a JSON Patch (RFC 6902)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from muster.model.objects import Json
+
+
+class Recorder:
+    """Changes members of nested JSON objects and remembers how.
+
+    Missing parents are made, names escaped, and what changes nothing is left out: a patch of a patched document is
+    empty, which is what lets the API server call a mutating webhook again.
+    """
+
+    def __init__(self, document: bytes | msgspec.Raw) -> None:
+        self._document: dict[str, Any] = msgspec.json.decode(document)
+        self._operations: list[dict[str, Json]] = []
+
+    @property
+    def operations(self) -> tuple[dict[str, Json], ...]:
+        """The operations recorded so far, in order."""
+        return tuple(self._operations)
+
+    def set(self, *path: str, value: Json) -> None:
+        """Give the member at ``path`` that value."""
+        parent: Any = self._document
+        for depth, name in enumerate(path[:-1], start=1):
+            below = parent.get(name)
+            if below is None:
+                # One operation makes the whole missing branch; an explicit null is replaced by it.
+                for missing in reversed(path[depth:]):
+                    value = {missing: value}
+                self._put(parent, path[:depth], value)
+                return
+            parent = below
+        self._put(parent, path, value)
+
+    def _put(self, parent: dict[str, Any], path: tuple[str, ...], value: Json) -> None:
+        name = path[-1]
+        if name in parent and parent[name] == value and type(parent[name]) is type(value):
+            return
+        verb = "replace" if name in parent else "add"
+        parent[name] = value
+        self._operations.append({"op": verb, "path": _pointer(path), "value": value})
+
+
+def _pointer(path: tuple[str, ...]) -> str:
+    return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path)

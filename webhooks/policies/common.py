@@ -1,0 +1,160 @@
+"""Rules that hold for more than one resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from muster.ledger.promises import held
+from muster.model import kinds, labels, names
+from muster.model.amounts import Quantity, QuantityError, Resources
+from muster.model.objects import Json, Queue
+from webhooks import view as views
+from webhooks.verdict import Problem, Ref
+from webhooks.view import View
+
+SHOWN: Final = 8
+"""How many names a message lists."""
+
+
+def listed(found: Iterable[str]) -> str:
+    """Write names for people, and how many more there are past a few."""
+    everything = list(found)
+    more = f" and {len(everything) - SHOWN} more" if len(everything) > SHOWN else ""
+    return ", ".join(everything[:SHOWN]) + more
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things: ``1 Job``, ``2 Jobs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Somebody wants to put a ``noun`` of ``namespace`` into ``queue``, which ``where`` (a field, an annotation) names.
+
+    ``group`` is the API group of the object, whose own Queue kind counts too.
+    """
+
+    queue: str
+    namespace: str
+    where: str
+    noun: str
+    group: str = names.VOLCANO_GROUP
+
+    @property
+    def subject(self) -> str:
+        """What the sentence is about."""
+        return f'queue "{self.queue}" ({self.where})'
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The objects that could be the queue."""
+        own = (kind for kind in kinds.LEGACY_QUEUES if kind.group == self.group)
+        return tuple(Ref(kind, self.queue) for kind in (kinds.QUEUES, *own))
+
+
+def queue_problems(view: View, wish: Wish) -> list[Problem]:
+    """Say why the queue can't take what is wished for."""
+    queue = views.find_queue(view, wish.queue)
+    if wish.queue == names.ROOT_QUEUE:
+        text = f"{wish.subject} holds the other queues and takes no {wish.noun} itself: {_remedy(view, wish)}"
+        return [Problem(text)]
+    if queue is None:
+        remedy = _remedy(view, wish, f'create it with "muster queue create --name {wish.queue}"')
+        return [Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs)]
+    found = (_state(view, queue, wish), _children(view, wish), _selector(view, queue, wish))
+    return [Problem(text, based_on=refs) for text, refs in found if text]
+
+
+_Finding = tuple[str, tuple[Ref, ...]]
+_FINE: Final[_Finding] = ("", ())
+
+
+def _state(view: View, queue: Queue, wish: Wish) -> _Finding:
+    state = views.state_of(queue)
+    if state == "Open":
+        return _FINE
+    if queue.metadata.deletion_timestamp is not None:
+        return f"{wish.subject} is being deleted and takes no new {wish.noun}: {_remedy(view, wish)}", wish.refs
+    remedy = _remedy(view, wish, f'open it with "muster queue open {queue.name}"')
+    return f"{wish.subject} is {state} and takes no new {wish.noun}: {remedy}", wish.refs
+
+
+def _children(view: View, wish: Wish) -> _Finding:
+    children = sorted(child.name for child in view.children(wish.queue))
+    if not children:
+        return _FINE
+    text = f"{wish.subject} has children and takes no {wish.noun} itself: use one of them ({listed(children)})"
+    return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
+
+
+def _selector(view: View, queue: Queue, wish: Wish) -> _Finding:
+    selector = queue.spec.namespace_selector
+    if selector is None or views.serves(view, queue, wish.namespace):
+        return _FINE
+    remedy = _remedy(view, wish, "label the namespace so")
+    text = f'{wish.subject} serves only namespaces with {labels.text(selector)}, not "{wish.namespace}": {remedy}'
+    return text, (*wish.refs, Ref(kinds.NAMESPACES, wish.namespace))
+
+
+def _remedy(view: View, wish: Wish, *others: str) -> str:
+    usable = views.usable_queues(view, wish.namespace)
+    ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
+    return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'
+
+
+def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources, list[Problem]]:
+    """Read a ResourceList, every illegal amount a problem of its own (and left out)."""
+    nano, problems = {}, []
+    for name, value in (quantities or {}).items():
+        try:
+            Resources.parse({name: value})
+            nano[name] = Quantity.parse(value).nano
+        except QuantityError as error:
+            problems.append(Problem(str(error).removeprefix(f"{name}: "), f"{path}[{name}]"))
+    return Resources(nano), problems
+
+
+def reserves(view: View, namespace: str) -> bool:
+    """Whether groups of a namespace reserve at admission, and not when they become Inqueue."""
+    found = view.get(kinds.NAMESPACES, namespace)
+    policy = found.metadata.annotation(names.QUOTA_POLICY) if found is not None else ""
+    return policy != "Queue"
+
+
+def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Problem]:
+    """Keep what an UPDATE adds: what was wrong already must not block a change that doesn't make it worse."""
+    known = {(problem.path, problem.text) for problem in before}
+    return [problem for problem in after if (problem.path, problem.text) not in known]
+
+
+def grew(after: Resources, before: Resources) -> bool:
+    """Whether any amount is larger than it was."""
+    return bool((after - before).positive())
+
+
+def size_warnings(view: View, member: int, minimum: Resources) -> list[str]:
+    """Say what the whole cluster, idle, could not hold."""
+    capacity = view.capacity()
+    if capacity is None:
+        return []
+    asked = held(minimum).maximum(Resources.parse({"pods": member}))
+    return [
+        f"all nodes together have {capacity.only([name]) if capacity[name] else f'no {name}'},"
+        f" the gang needs {asked.only([name])} to start"
+        for name, amount in asked.nano.items()
+        if amount > capacity[name] and not name.startswith("limits.")
+    ]
+
+
+def quota_warnings(view: View, namespace: str, member: int) -> list[str]:
+    """Say which quota never lets so many pods exist at once."""
+    warnings = []
+    for quota in view.items(kinds.RESOURCEQUOTAS, namespace):
+        hard, _ = amounts(quota.spec.hard, "spec.hard")
+        most = [hard.units(name) for name in ("pods", "count/pods") if name in hard]
+        if most and member > min(most) and not quota.spec.scopes and quota.spec.scope_selector is None:
+            warnings.append(f'minMember is {member}, ResourceQuota "{quota.name}" allows {counted(min(most), "pod")}')
+    return warnings

@@ -1,0 +1,166 @@
+"""Jobs (batch/v1) whose pods Muster schedules: held until their group's turn, reserved for when they are created."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from muster.ledger.promises import JOB, Promise
+from muster.model import grouping, kinds, names
+from muster.model.amounts import QuantityError, Resources
+from muster.model.objects import Job, Meta
+from muster.model.requests import pod_request
+from webhooks import view as views
+from webhooks.patch import Recorder
+from webhooks.policies import common
+from webhooks.policies.common import Wish
+from webhooks.review import AdmissionRequest
+from webhooks.settings import Settings
+from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
+from webhooks.view import View
+
+_OFF: Final = "off"
+_DELAYS: Final = ("suspend", _OFF)
+
+
+def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+    """Suspend a Job until its group is Inqueue, and note that it was us, unless its user did so or wants no delay."""
+    job = request.new(Job)
+    if not settings.delay or not _ours(job, settings) or job.spec.suspend:
+        return ALLOWED
+    if _delay(job, request, view) == _OFF:
+        return ALLOWED
+    patch = Recorder(request.object)
+    patch.set("spec", "suspend", value=True)
+    patch.set("metadata", "annotations", names.SUSPENDED, value="true")
+    return Patched(patch.operations)
+
+
+def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+    """Check the queue; what passes asks the ledger for the minimum of the group that the Job will get."""
+    job = request.new(Job)
+    if not _ours(job, settings):
+        return judge((), _foreign_warnings(job, settings))
+    return _create(job, request, view) if request.operation == "CREATE" else _update(job, request, view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a Job's pods will wait: an existing group's queue, or the queue of the group to come."""
+
+    group: str
+    queue: str
+    where: str
+
+
+def _create(job: Job, request: AdmissionRequest, view: View) -> Verdict:
+    place = _place(job, request, view)
+    problems = _queue_problems(place, request, view)
+    warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
+    if place.group:
+        return judge(problems, warnings)
+    member, minimum, more = _minimum(job)
+    warnings += common.size_warnings(view, member, minimum)
+    warnings += common.quota_warnings(view, request.namespace, member)
+    warnings += _parallelism_warnings(job, member)
+    return judge(problems + more, warnings, _reserving(job, minimum, request, view))
+
+
+def _update(job: Job, request: AdmissionRequest, view: View) -> Verdict:
+    before = request.old(Job)
+    if job.metadata.deletion_timestamp is not None:
+        return ALLOWED
+    old, new = _place(before, request, view), _place(job, request, view)
+    problems = _queue_problems(new, request, view) if (old.group, old.queue) != (new.group, new.queue) else []
+    return judge(problems, _late_warnings(before, job))
+
+
+def _ours(job: Job, settings: Settings) -> bool:
+    return settings.ours(job.spec.template.spec.scheduler_name)
+
+
+def _metas(job: Job) -> tuple[Meta, Meta]:
+    return job.spec.template.metadata, job.metadata
+
+
+def _place(job: Job, request: AdmissionRequest, view: View) -> _Place:
+    if group := grouping.group_of(job.spec.template.metadata):
+        found = next(iter(views.groups_named(view, request.namespace, group).values()), None)
+        queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
+        return _Place(group, queue, f'of PodGroup "{group}"')
+    namespace = view.get(kinds.NAMESPACES, request.namespace)
+    metas = (*_metas(job), namespace.metadata if namespace else None)
+    annotated = any(meta is not None and meta.annotation(*names.QUEUE_NAME_KEYS) for meta in metas)
+    where = f"annotation {names.QUEUE_NAME_KEYS[0]}" if annotated else "where no annotation names another"
+    return _Place("", grouping.queue_name(*metas), where)
+
+
+def _queue_problems(place: _Place, request: AdmissionRequest, view: View) -> list[Problem]:
+    if not place.queue:
+        return []
+    return common.queue_problems(view, Wish(place.queue, request.namespace, place.where, "Job"))
+
+
+def _minimum(job: Job) -> tuple[int, Resources, list[Problem]]:
+    """Give minMember and minResources of the group to come."""
+    member, _ = grouping.min_member(*_metas(job))
+    stated, _ = grouping.min_resources(*_metas(job))
+    if stated is not None:
+        return member, stated, []
+    try:
+        return member, pod_request(job.spec.template.spec) * member, []
+    except QuantityError as error:
+        return member, Resources({}), [Problem(str(error), "spec.template.spec")]
+
+
+def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: View) -> Allowed:
+    if not minimum or not common.reserves(view, request.namespace):
+        return ALLOWED
+    uid = job.metadata.uid
+    promise = Promise(request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid, minimum)
+    return Allowed(reserve=promise)
+
+
+def _delay(job: Job, request: AdmissionRequest, view: View) -> str:
+    """Give the nearest say on the delay: the Job's, its queue's, its namespace's."""
+    queue = view.get(kinds.QUEUES, _place(job, request, view).queue)
+    namespace = view.get(kinds.NAMESPACES, request.namespace)
+    metas = (job.metadata, *(found.metadata for found in (queue, namespace) if found is not None))
+    said = (meta.annotation(names.DELAY) for meta in metas)
+    return next((value for value in said if value in _DELAYS), "")
+
+
+def _foreign_warnings(job: Job, settings: Settings) -> list[str]:
+    if not any(meta.annotation(*names.QUEUE_NAME_KEYS) or grouping.group_of(meta) for meta in _metas(job)):
+        return []
+    name = settings.scheduler_names[0]
+    return [f'the queue and group annotations have no effect: the pods\' schedulerName is not "{name}"']
+
+
+def _annotation_warnings(job: Job) -> list[str]:
+    said = job.metadata.annotation(names.DELAY)
+    delay = f'{names.DELAY} "{said[:20]}" is ignored: write suspend or off' if said and said not in _DELAYS else ""
+    _, member = grouping.min_member(*_metas(job))
+    _, resources = grouping.min_resources(*_metas(job))
+    return [warning for warning in (delay, member, resources) if warning]
+
+
+def _group_warnings(place: _Place, request: AdmissionRequest, view: View) -> list[str]:
+    if not place.group or views.groups_named(view, request.namespace, place.group):
+        return []
+    return [f'PodGroup "{place.group}" does not exist yet; the pods wait until it does']
+
+
+def _parallelism_warnings(job: Job, member: int) -> list[str]:
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    at_once = parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+    if member <= at_once:
+        return []
+    return [f"the gang never starts: it needs {member} pods at once, parallelism and completions allow {at_once}"]
+
+
+def _late_warnings(before: Job, after: Job) -> list[str]:
+    if _minimum(before)[:2] == _minimum(after)[:2]:
+        return []
+    name = grouping.generated_name(after.metadata.uid)
+    return [f"the minimum was set when the Job was created: change PodGroup {name} instead"]

@@ -1,0 +1,122 @@
+"""PodGroups of all three API groups: which queue they go to, and what they reserve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from muster.ledger.promises import PODGROUP, Promise
+from muster.model import grouping, kinds, names
+from muster.model.amounts import Resources
+from muster.model.objects import PodGroup
+from webhooks.patch import Recorder
+from webhooks.policies import common
+from webhooks.policies.common import Wish
+from webhooks.review import AdmissionRequest
+from webhooks.settings import Settings
+from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
+from webhooks.view import View
+
+_MINIMUM: Final = "spec.minResources"
+
+
+def mutate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+    """Put a group that names no queue into its namespace's.
+
+    The CRD's default is applied before webhooks see an object, so "default" can't be told from nothing: both give way
+    to the namespace's annotation.
+    """
+    podgroup = request.new(PodGroup)
+    if podgroup.spec.queue not in {"", names.DEFAULT_QUEUE}:
+        return ALLOWED
+    namespace = view.get(kinds.NAMESPACES, request.namespace)
+    queue = grouping.queue_name(podgroup.metadata, namespace.metadata if namespace else None)
+    if queue == podgroup.spec.queue:
+        return ALLOWED
+    patch = Recorder(request.object)
+    patch.set("spec", "queue", value=queue)
+    return Patched(patch.operations, audit={"queue": queue})
+
+
+def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+    """Check the queue and the fields; what passes asks the ledger for its minimum."""
+    return _create(request, view) if request.operation == "CREATE" else _update(request, view)
+
+
+def _create(request: AdmissionRequest, view: View) -> Verdict:
+    podgroup = request.new(PodGroup)
+    minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
+    problems += common.queue_problems(view, _wish(podgroup, request))
+    problems += _name_problems(podgroup, request, view)
+    warnings = _warnings(podgroup, minimum, request, view)
+    return judge(problems, warnings, _reserving(request, view, podgroup, minimum))
+
+
+def _update(request: AdmissionRequest, view: View) -> Verdict:
+    before, after = request.old(PodGroup), request.new(PodGroup)
+    if before.spec == after.spec or after.metadata.deletion_timestamp is not None:
+        return ALLOWED
+    (had, old_problems), (minimum, problems) = (
+        common.amounts(each.spec.min_resources, _MINIMUM) for each in (before, after)
+    )
+    problems = common.new_problems(problems, old_problems)
+    if before.status.phase == "Completed" and had != minimum:
+        problems.append(
+            Problem(f'can\'t change from "{had}" to "{minimum}": the PodGroup is Completed; create a new one', _MINIMUM)
+        )
+    if _queue(after) != _queue(before):
+        problems += common.queue_problems(view, _wish(after, request))
+    if before.status.phase == "Completed" or not common.grew(minimum, had):
+        return judge(problems)
+    otherwise = _reserving(request, view, after, minimum, before, had)
+    return judge(problems, common.size_warnings(view, after.spec.min_member, minimum), otherwise)
+
+
+def _queue(podgroup: PodGroup) -> str:
+    return podgroup.spec.queue or names.DEFAULT_QUEUE
+
+
+def _wish(podgroup: PodGroup, request: AdmissionRequest) -> Wish:
+    return Wish(_queue(podgroup), request.namespace, "spec.queue", "PodGroup", request.resource.group)
+
+
+def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) -> Iterable[Problem]:
+    """One name in two API groups would be two gangs to which the same pods belong."""
+    for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
+        if kind.group != request.resource.group and view.get(kind, podgroup.name, request.namespace) is not None:
+            text = (
+                f'the name "{podgroup.name}" is taken by a PodGroup of {kind.group} in this namespace: choose another'
+            )
+            yield Problem(text, based_on=(Ref(kind, podgroup.name, request.namespace),))
+
+
+def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: View) -> list[str]:
+    member, tasks = podgroup.spec.min_member, sum((podgroup.spec.min_task_member or {}).values())
+    warnings = common.size_warnings(view, member, minimum)
+    warnings += common.quota_warnings(view, request.namespace, member)
+    if tasks > member:
+        warnings.append(f"spec.minTaskMember adds up to {tasks}: the gang waits for those, not for minMember {member}")
+    return warnings
+
+
+def _reserving(
+    request: AdmissionRequest,
+    view: View,
+    podgroup: PodGroup,
+    minimum: Resources,
+    before: PodGroup | None = None,
+    had: Resources | None = None,
+) -> Allowed:
+    if not minimum or not common.reserves(view, request.namespace):
+        return ALLOWED
+    promise = Promise(
+        request.namespace,
+        PODGROUP,
+        request.resource.group,
+        podgroup.name or request.name,
+        podgroup.metadata.uid,
+        minimum,
+        before.metadata.resource_version if before else "",
+        had if before else None,
+    )
+    return Allowed(reserve=promise)

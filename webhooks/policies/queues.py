@@ -1,0 +1,203 @@
+"""Queues: amounts that fit each other, a tree that stays one, and what may be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from typing import Final
+
+from muster.model import kinds, names
+from muster.model.amounts import NOTHING, Resources, amount_text
+from muster.model.objects import PodGroup, Queue
+from webhooks.policies import common
+from webhooks.policies.common import counted, listed
+from webhooks.review import AdmissionRequest
+from webhooks.settings import Settings
+from webhooks.verdict import Problem, Ref, Verdict, forbidden, judge
+from webhooks.view import View, parent_of
+
+MAX_DEPTH: Final = 10
+"""Levels below the root."""
+
+_WEIGHTS: Final = range(1, 65536)
+_CAPABILITY: Final = "spec.capability"
+_DESERVED: Final = "spec.deserved"
+_GUARANTEE: Final = "spec.guarantee.resource"
+
+
+def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+    """Check a queue that is made, changed or deleted."""
+    if request.operation == "DELETE":
+        return _delete(request.old(Queue), view)
+    queue = request.new(Queue)
+    if request.resource.group != names.VOLCANO_GROUP and view.get(kinds.QUEUES, queue.name) is not None:
+        text = f'Queue "{queue.name}" of {request.resource.group} is an alias: its spec is ignored'
+        return judge((), [text])
+    if queue.metadata.deletion_timestamp is not None:
+        return judge(())
+    problems = list(_problems(queue, view))
+    if request.operation == "UPDATE":
+        problems = common.new_problems(problems, _problems(request.old(Queue), view))
+    return judge(problems, _warnings(queue, view))
+
+
+def _problems(queue: Queue, view: View) -> Iterator[Problem]:
+    yield from _weight_problems(queue)
+    amounts, illegal = _amounts(queue)
+    yield from illegal
+    for low, high in ((_GUARANTEE, _DESERVED), (_DESERVED, _CAPABILITY), (_GUARANTEE, _CAPABILITY)):
+        yield from _order_problems(low, amounts[low], high, amounts[high])
+    tree = list(_tree_problems(queue, view))
+    yield from tree
+    if not tree:
+        yield from _guarantee_problems(queue, amounts[_GUARANTEE], view)
+
+
+def _weight_problems(queue: Queue) -> Iterator[Problem]:
+    if queue.spec.weight not in _WEIGHTS:
+        text = f"{queue.spec.weight} is no weight: write a whole number from {_WEIGHTS[0]} to {_WEIGHTS[-1]}"
+        yield Problem(text, "spec.weight")
+
+
+def _amounts(queue: Queue) -> tuple[dict[str, Resources], list[Problem]]:
+    spec = queue.spec
+    lists = {
+        _CAPABILITY: spec.capability,
+        _DESERVED: spec.deserved,
+        _GUARANTEE: spec.guarantee.resource if spec.guarantee else None,
+    }
+    read = {path: common.amounts(quantities, path) for path, quantities in lists.items()}
+    return {path: found for path, (found, _) in read.items()}, [each for _, bad in read.values() for each in bad]
+
+
+def _order_problems(low: str, lower: Resources, high: str, upper: Resources) -> Iterator[Problem]:
+    for name in lower.above(upper):
+        have, most = amount_text(name, lower[name]), amount_text(name, upper[name])
+        yield Problem(f"{have} is more than {high}[{name}], {most}: lower it or raise the other", f"{low}[{name}]")
+
+
+# ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tree_problems(queue: Queue, view: View) -> Iterator[Problem]:
+    parent = parent_of(queue)
+    if queue.name == names.ROOT_QUEUE:
+        if queue.spec.parent:
+            yield Problem(f'"{queue.spec.parent}" is above the root queue: leave it empty', "spec.parent")
+        return
+    if parent == queue.name:
+        yield Problem(f'"{parent}" is the queue itself: name another, or leave it empty', "spec.parent")
+    elif parent == names.DEFAULT_QUEUE:
+        text = f'queue "{parent}" (spec.parent) takes the PodGroups that name no queue, so it can have no children: '
+        yield Problem(text + f"name another parent, or leave it empty to be under {names.ROOT_QUEUE}")
+    elif parent != names.ROOT_QUEUE:
+        yield from _parent_problems(queue, view)
+
+
+def _parent_problems(queue: Queue, view: View) -> Iterator[Problem]:
+    parent, path = parent_of(queue), _ancestors(queue, view)
+    if view.get(kinds.QUEUES, parent) is None:
+        text = f'queue "{parent}" (spec.parent) does not exist: create it first, or name another'
+        yield Problem(text, based_on=(Ref(kinds.QUEUES, parent),))
+    elif queue.name in path:
+        circle = " -> ".join([queue.name, *path[: path.index(queue.name) + 1]])
+        text = f'queue "{parent}" (spec.parent) is below queue "{queue.name}" ({circle}): name another parent'
+        yield Problem(text, based_on=tuple(Ref(kinds.QUEUES, name) for name in path if name != queue.name))
+    elif (depth := len(path) + 1 + _height(queue.name, view)) > MAX_DEPTH:
+        text = f'queue "{parent}" (spec.parent) would make the tree {depth} levels deep: the limit is {MAX_DEPTH}'
+        yield Problem(f"{text}; name a parent further up")
+
+
+def _ancestors(queue: Queue, view: View) -> list[str]:
+    """Give the names above a queue, nearest first, without the root, each once however the tree is bent."""
+    path: list[str] = []
+    name = parent_of(queue)
+    while name not in {"", names.ROOT_QUEUE} and name not in path:
+        path.append(name)
+        above = view.get(kinds.QUEUES, name) if name != queue.name else None
+        name = parent_of(above) if above is not None else ""
+    return path
+
+
+def _height(name: str, view: View) -> int:
+    """Give how many levels are below a queue; more than `MAX_DEPTH` are not told apart."""
+    level, height, seen = {name}, 0, {name}
+    while height <= MAX_DEPTH:
+        level = {child.name for parent in level for child in view.children(parent)} - seen
+        if not level:
+            break
+        seen |= level
+        height += 1
+    return height
+
+
+def _guarantee_problems(queue: Queue, guarantee: Resources, view: View) -> Iterator[Problem]:
+    """Hold the children's guarantees within the parent's, of each resource that the parent guarantees."""
+    parent = view.get(kinds.QUEUES, parent_of(queue))
+    if parent is not None:
+        siblings = [child for child in view.children(parent.name) if child.name != queue.name]
+        others = _guaranteed(siblings)
+        for name in (guarantee + others).above(_guaranteed([parent])):
+            if guarantee[name]:
+                most = amount_text(name, _guaranteed([parent])[name])
+                text = (
+                    f"{amount_text(name, guarantee[name])} with the {amount_text(name, others[name])} of its siblings "
+                )
+                text += f'is more than the {most} of its parent "{parent.name}": lower it or raise the parent\'s'
+                refs = tuple(Ref(kinds.QUEUES, each.name) for each in (parent, *siblings[: common.SHOWN]))
+                yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
+    children = list(view.children(queue.name))
+    total = _guaranteed(children)
+    for name in total.above(guarantee):
+        text = (
+            f"{amount_text(name, guarantee[name])} is less than the {amount_text(name, total[name])} of its children "
+        )
+        text += f"({listed(sorted(child.name for child in children))}): raise it or lower theirs"
+        refs = tuple(Ref(kinds.QUEUES, child.name) for child in children[: common.SHOWN])
+        yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
+
+
+def _guaranteed(queues: Iterable[Queue]) -> Resources:
+    return reduce(Resources.__add__, (_amounts(queue)[0][_GUARANTEE] for queue in queues), NOTHING)
+
+
+# ── warnings and deletion ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _warnings(queue: Queue, view: View) -> list[str]:
+    warnings = []
+    parent = parent_of(queue)
+    if parent not in {"", names.ROOT_QUEUE} and not any(view.children(parent)):
+        held = sum(1 for _ in _groups(parent, view))
+        if held:
+            warnings.append(f'queue "{parent}" has {counted(held, "PodGroup")}; as a parent it takes no new ones')
+    if queue.name == names.DEFAULT_QUEUE and queue.spec.desired_state == "Closed":
+        warnings.append("PodGroups and Jobs that name no queue are refused while queue default is closed")
+    return warnings
+
+
+def _delete(queue: Queue, view: View) -> Verdict:
+    if queue.name in {names.DEFAULT_QUEUE, names.ROOT_QUEUE}:
+        return forbidden(f'queue "{queue.name}" can\'t be deleted: Muster needs it; close it instead')
+    children = sorted(child.name for child in view.children(queue.name))
+    if children:
+        text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move these first'
+        refs = tuple(Ref(kinds.QUEUES, child) for child in children[: common.SHOWN])
+        return judge([Problem(text, based_on=refs)])
+    return judge((), _deletion_warnings(queue, view))
+
+
+def _deletion_warnings(queue: Queue, view: View) -> list[str]:
+    groups = list(_groups(queue.name, view))
+    if not groups:
+        return []
+    jobs = {owner.uid for group in groups for owner in group.metadata.owner_references or () if owner.kind == "Job"}
+    also = f" and {counted(len(jobs), 'Job')}" if jobs else ""
+    return [f'deleting queue "{queue.name}" deletes {counted(len(groups), "PodGroup")}{also} in it']
+
+
+def _groups(queue: str, view: View) -> Iterator[PodGroup]:
+    for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
+        for group in view.items(kind):
+            if (group.spec.queue or names.DEFAULT_QUEUE) == queue:
+                yield group

@@ -1,0 +1,29 @@
+"""ResourceQuotas: the ledger learns a limit before it holds."""
+
+from __future__ import annotations
+
+from muster.model.objects import ResourceQuota
+from webhooks.policies import common
+from webhooks.review import AdmissionRequest
+from webhooks.settings import Settings
+from webhooks.verdict import ALLOWED, Allowed, QuotaChange, Verdict, judge
+from webhooks.view import View
+
+
+def validate(request: AdmissionRequest, _: View, __: Settings) -> Verdict:
+    """Let any change pass that the ledger has taken note of."""
+    if request.operation == "DELETE":
+        gone = request.old(ResourceQuota)
+        return Allowed(learn=QuotaChange(request.namespace, gone.name, gone.metadata.uid, None))
+    quota, revision = request.new(ResourceQuota), ""
+    if request.operation == "UPDATE":
+        before = request.old(ResourceQuota)
+        if before.spec == quota.spec:
+            return ALLOWED
+        revision = before.metadata.resource_version
+    hard, problems = common.amounts(quota.spec.hard, "spec.hard")
+    scoped = bool(quota.spec.scopes) or quota.spec.scope_selector is not None
+    # By scopes no bare PodGroup can be judged, so such a quota holds for pods only.
+    limits = None if scoped else hard
+    change = QuotaChange(request.namespace, quota.name or request.name, quota.metadata.uid, limits, revision)
+    return judge(problems, (), Allowed(learn=change))

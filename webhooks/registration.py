@@ -1,0 +1,211 @@
+"""The two webhook configurations as JSON: what the API server calls us for, and what it does when we don't answer.
+
+Names and paths are API: operators see them in errors. The cheapest call is the one not made, so conditions keep away
+what no policy would touch; what decides for the user's safety fails closed, and only on objects that are ours.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Json
+
+CONFIGURATION: Final = "muster"
+"""Name of both objects."""
+
+GUARANTEED: Final = "guaranteed"
+GUARDED: Final = "guarded"
+
+_TIMEOUT: Final = 5
+_CREATE: Final = ("CREATE",)
+_WRITE: Final = ("CREATE", "UPDATE")
+_ANY: Final = ("CREATE", "UPDATE", "DELETE")
+_EXEMPT: Final = ("kube-system", "kube-node-lease")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlBase:
+    """Call ``https://HOST:PORT`` directly, as a server outside the cluster needs."""
+
+    url: str
+
+    def client_config(self, path: str) -> dict[str, Json]:
+        """Say where ``path`` is."""
+        return {"url": self.url.rstrip("/") + path}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRef:
+    """Call a Service of the cluster."""
+
+    namespace: str
+    name: str
+    port: int = 443
+
+    def client_config(self, path: str) -> dict[str, Json]:
+        """Say where ``path`` is."""
+        return {"service": {"namespace": self.namespace, "name": self.name, "port": self.port, "path": path}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What differs between installations."""
+
+    base: UrlBase | ServiceRef
+    ca_bundle: bytes
+    scheduler_names: tuple[str, ...]
+    legacy_apis: bool
+    own_namespace: str
+
+
+def configurations(
+    base: UrlBase | ServiceRef,
+    ca_bundle: bytes,
+    *,
+    scheduler_names: Sequence[str],
+    legacy_apis: bool,
+    own_namespace: str,
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Give the mutating and the validating configuration; ``ca_bundle`` is PEM."""
+    scope = _Scope(base, ca_bundle, tuple(scheduler_names), legacy_apis, own_namespace)
+    return _whole(kinds.MUTATING, _mutating(scope)), _whole(kinds.VALIDATING, _validating(scope))
+
+
+def _whole(kind: Kind[Any], webhooks: list[dict[str, Json]]) -> dict[str, Json]:
+    metadata = {"name": CONFIGURATION, "labels": {"app.kubernetes.io/part-of": "muster"}}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "webhooks": webhooks}
+
+
+def _mutating(scope: _Scope) -> list[dict[str, Json]]:
+    ours = _ours(scope, "object.spec.template.spec")
+    jobs = [("ours", ours), ("not-suspended", "!has(object.spec.suspend) || !object.spec.suspend")]
+    pods = [
+        ("ours", _ours(scope, "object.spec")),
+        ("without-group", f"!({_annotated('object', names.GROUP_NAME_KEYS)})"),
+    ]
+    podgroups = [("no-queue", f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}")]
+    each = (
+        _webhook(scope, "jobs.mutate.muster.sh", "/mutate/jobs", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
+        _webhook(scope, "pods.mutate.muster.sh", "/mutate/pods", _rule(_CREATE, kinds.PODS), "Ignore", pods),
+        _webhook(
+            scope, "podgroups.mutate.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore", podgroups
+        ),
+    )
+    return [webhook | {"reinvocationPolicy": "IfNeeded"} for webhook in each]
+
+
+def _validating(scope: _Scope) -> list[dict[str, Json]]:
+    annotations = (*names.QUEUE_NAME_KEYS, *names.GROUP_NAME_KEYS)
+    annotated = (_annotated(where, annotations) for where in ("object", "object.spec.template"))
+    ours = [("ours", " || ".join(f"({part})" for part in (_ours(scope, "object.spec.template.spec"), *annotated)))]
+    pods = _rule(_WRITE, kinds.PODS, "pods/resize")
+    quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
+    queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail")
+    del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
+    return [
+        _webhook(scope, "podgroupminresources.muster.sh", "/validate/podgroups", _podgroups(scope, _WRITE), "Fail"),
+        _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
+        queues,
+        _where(_webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"), "In", GUARANTEED),
+        _where(_webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), "In", GUARDED),
+        _where(
+            _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),
+            "In",
+            GUARANTEED,
+        ),
+        _where(
+            _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore"),
+            "NotIn",
+            GUARANTEED,
+        ),
+    ]
+
+
+def _webhook(
+    scope: _Scope,
+    name: str,
+    path: str,
+    rules: list[dict[str, Json]],
+    failure_policy: str,
+    conditions: Sequence[tuple[str, str]] = (),
+) -> dict[str, Json]:
+    exempt = [*_EXEMPT, *([scope.own_namespace] if scope.own_namespace else [])]
+    excluded = {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": exempt}
+    webhook: dict[str, Json] = {
+        "name": name,
+        "clientConfig": {
+            **scope.base.client_config(path),
+            "caBundle": base64.b64encode(scope.ca_bundle).decode(),
+        },
+        "rules": rules,
+        "failurePolicy": failure_policy,
+        "matchPolicy": "Equivalent",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": _TIMEOUT,
+        "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {"matchExpressions": [excluded]},
+    }
+    if conditions:
+        webhook["matchConditions"] = [{"name": name, "expression": text} for name, text in conditions]
+    return webhook
+
+
+def _where(webhook: dict[str, Json], operator: str, mode: str) -> dict[str, Json]:
+    """Narrow a webhook to namespaces by how their quota is kept."""
+    mine = {"key": names.QUOTA_MODE, "operator": operator, "values": [mode]}
+    webhook["namespaceSelector"]["matchExpressions"].append(mine)
+    return webhook
+
+
+# ── rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rule(operations: Sequence[str], kind: Kind[Any], *more: str, groups: Sequence[str] = ()) -> list[dict[str, Json]]:
+    return [
+        {
+            "operations": list(operations),
+            "apiGroups": list(groups) or [kind.group],
+            "apiVersions": ["*"] if groups else [kind.version],
+            "resources": [kind.plural, *more],
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+        }
+    ]
+
+
+def _groups(scope: _Scope) -> Sequence[str]:
+    return names.PODGROUP_GROUPS if scope.legacy_apis else (names.VOLCANO_GROUP,)
+
+
+def _podgroups(scope: _Scope, operations: Sequence[str]) -> list[dict[str, Json]]:
+    return _rule(operations, kinds.PODGROUPS, groups=_groups(scope))
+
+
+def _queues(scope: _Scope) -> list[dict[str, Json]]:
+    return _rule(_ANY, kinds.QUEUES, groups=_groups(scope))
+
+
+# ── conditions ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ours(scope: _Scope, spec: str) -> str:
+    return f"has({spec}.schedulerName) && {spec}.schedulerName in {_cel(*scope.scheduler_names)}"
+
+
+def _annotated(where: str, keys: Sequence[str]) -> str:
+    """Write whether one of the annotations is there; a missing map is no error."""
+    # A template may have no metadata at all; an object always has.
+    steps = [f"has({where}.metadata)"] if where != "object" else []
+    annotations = f"{where}.metadata.annotations"
+    return " && ".join([*steps, f"has({annotations})", f"{_cel(*keys)}.exists(key, key in {annotations})"])
+
+
+def _cel(*texts: str) -> str:
+    """Write a list of CEL; JSON's escapes are CEL's."""
+    return msgspec.json.encode(texts).decode()

@@ -1,0 +1,165 @@
+"""The HTTPS shell around `Admission`: size cap, bodies that never end, health, drain.
+
+aiohttp's low-level server, without its router and middlewares: eight fixed paths need neither, and they would cost a
+third of the throughput.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from webhooks.admission import Admission, Answer, patience
+from webhooks.tls import LiveCertificate
+
+BODY_LIMIT: Final = 8 * 1024 * 1024
+"""Bytes: an UPDATE carries two objects of up to 3 MiB."""
+
+_KEEPALIVE: Final = 120.0  # seconds; the API server drops idle connections after 90, so it is the one to do so
+_HANDSHAKE: Final = 10.0  # seconds
+_GRACE: Final = 15.0  # seconds for what is in flight when the listener closes
+_BACKLOG: Final = 1024
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen, and how long to go on after being told to stop: until Endpoints no longer name us."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - API servers call from other machines
+    port: int = 9443
+    drain: float = 5.0
+
+
+class WebhookServer:
+    """Serves one `Admission` over TLS, in the running loop.
+
+    ``waiting`` names what readiness waits for besides the certificate: caches, the ledger.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        certificate: LiveCertificate,
+        listen: Listen,
+        *,
+        waiting: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._admission = admission
+        self._certificate = certificate
+        self._listen = listen
+        self._waiting = waiting
+        self._draining = False
+        self._http: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._reload: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; known after `start`."""
+        if self._listener is None or not self._listener.sockets:
+            return self._listen.port
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def not_ready(self) -> list[str]:
+        """Say why no calls should come here now, each one line; nothing when they may."""
+        if self._draining:
+            return ["stopping"]
+        listening = [] if self._listener is not None else ["not listening yet"]
+        return [*listening, *self._certificate.problems(), *self._waiting()]
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address is taken or not ours.
+        """
+        self._http = web.Server(
+            self._serve,
+            access_log=None,
+            keepalive_timeout=_KEEPALIVE,
+            # Nobody compresses a review; what inflates without bound is not asked for.
+            auto_decompress=False,
+            lingering_time=1.0,
+        )
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._http,
+            self._listen.host,
+            self._listen.port,
+            ssl=self._certificate.listening,
+            ssl_handshake_timeout=_HANDSHAKE,
+            backlog=_BACKLOG,
+        )
+        self._reload = asyncio.create_task(self._certificate.run(), name="certificate")
+        log.info("serving webhooks on %s:%d", self._listen.host, self.port)
+
+    async def stop(self) -> None:
+        """Turn readiness off, serve on until nobody is sent here any more, finish what is in flight, close."""
+        self._draining = True
+        if self._listener is None or self._http is None:
+            return
+        await asyncio.sleep(self._listen.drain)
+        self._listener.close()
+        self._http.pre_shutdown()
+        await self._http.shutdown(_GRACE)
+        if self._reload is not None:
+            self._reload.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reload
+
+    async def handle(self, path: str, query: Mapping[str, str], body: bytes) -> Answer:
+        """Answer a call without HTTP: (status, headers, body)."""
+        return await self._admission.handle(path, query, body)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method != "POST":
+            return _plain(405, "webhooks are called by POST", {"Allow": "POST"})
+        query = request.query if request.query_string else {}
+        body = await _read(request, patience(query.get("timeout", "")))
+        if isinstance(body, web.Response):
+            return body
+        status, headers, answer = await self._admission.handle(request.path, query, body)
+        response = web.Response(status=status, headers=headers, body=answer)
+        if self._draining:
+            # The caller opens its next connection elsewhere.
+            response.force_close()
+        return response
+
+
+async def _read(request: web.BaseRequest, within: float) -> bytes | web.Response:
+    """Give the body, or the answer to one that is too large or too slow."""
+    content = request.content
+    if (request.content_length or 0) > BODY_LIMIT:
+        return _too_large()
+    if content.is_eof():
+        return content.read_nowait(-1)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(within):
+            async for chunk in content.iter_any():
+                body += chunk
+                if len(body) > BODY_LIMIT:
+                    return _too_large()
+    except TimeoutError:
+        return _plain(408, f"the body did not arrive within {within:g} seconds", {}, close=True)
+    except web.RequestPayloadError as error:
+        return _plain(400, f"the body is not HTTP: {error}", {}, close=True)
+    return bytes(body)
+
+
+def _too_large() -> web.Response:
+    return _plain(413, f"the body is larger than {BODY_LIMIT} bytes", {}, close=True)
+
+
+def _plain(status: int, text: str, headers: Mapping[str, str], *, close: bool = False) -> web.Response:
+    response = web.Response(status=status, text=f"{text}\n", headers=headers)
+    if close:
+        response.force_close()
+    return response

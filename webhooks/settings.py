@@ -1,0 +1,28 @@
+"""What an operator decides for all policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from muster.model import grouping, names
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Immutable; a change of configuration makes new ones.
+
+    Attributes:
+        scheduler_names: pods with one of these are ours; the first is recommended in messages.
+        accounts: user names under which Muster itself writes; only they may move a pod between groups.
+        delay: whether Jobs wait suspended until their group is Inqueue; off where `enqueue` isn't configured.
+        rules: which owner a generated group stands for.
+    """
+
+    scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
+    accounts: frozenset[str] = frozenset()
+    delay: bool = True
+    rules: tuple[grouping.Rule, ...] = grouping.DEFAULT_RULES
+
+    def ours(self, scheduler_name: str) -> bool:
+        """Whether pods of this schedulerName are Muster's to schedule."""
+        return scheduler_name in self.scheduler_names

@@ -1,0 +1,151 @@
+"""The server's certificate, swapped in a live listener.
+
+A listening context never loads a second certificate: a pair that doesn't match would take the listener down. Each
+change builds a fresh context, and the listening one hands new connections to it as they arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from muster.kube.clock import Clock, SystemClock
+
+POLL: Final = 10.0
+"""Seconds between two looks at the files: the kubelet, which writes them, needs a minute anyway."""
+
+log = logging.getLogger(__name__)
+
+
+class CertificateError(Exception):
+    """No certificate to serve with. The text names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the certificate is: ``tls.crt`` and ``tls.key`` in ``folder``, as a Secret of type TLS is mounted.
+
+    ``clients`` is a bundle of authorities; with it, only callers with a certificate of theirs are served.
+    """
+
+    folder: Path
+    clients: Path | None = None
+
+    def current(self) -> tuple[Path, Path]:
+        """Give certificate and key of one version: a mounted Secret changes by the one link ``..data``."""
+        data = self.folder / "..data"
+        folder = data.resolve() if data.exists() else self.folder
+        return folder / "tls.crt", folder / "tls.key"
+
+    def fingerprint(self) -> str:
+        """Hash what the files hold now.
+
+        Raises:
+            CertificateError: one can't be read.
+        """
+        try:
+            parts = [path.read_bytes() for path in (*self.current(), *((self.clients,) if self.clients else ()))]
+        except OSError as error:
+            raise CertificateError(f"{error.filename}: {error.strerror}; run `muster certs init`") from error
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    context: ssl.SSLContext
+    fingerprint: str
+    not_after: datetime
+
+
+class LiveCertificate:
+    """A listening context whose certificate follows the files.
+
+    Attributes:
+        listening: give this to the listener, once and for all.
+        trouble: why the files' present content isn't served, one line; empty while it is.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock | None = None, *, changed: Callable[[datetime], None] = lambda _: None
+    ) -> None:
+        """Load the first certificate; ``changed`` is told the end of each that is served.
+
+        Raises:
+            CertificateError: there is none that can be served.
+        """
+        self._files = files
+        self._clock = clock or SystemClock()
+        self._changed = changed
+        self.trouble = ""
+        self._served = _load(files)
+        self._changed(self._served.not_after)
+        self.listening = _context(files)
+        self.listening.sni_callback = self._hand_over
+
+    def problems(self) -> list[str]:
+        """Say why this certificate isn't good to serve with, or not for long; nothing when it is."""
+        ended = self._served.not_after <= self._clock.now()
+        expired = [f"the certificate ended on {self._served.not_after:%Y-%m-%d %H:%M} UTC"] if ended else []
+        return expired + ([self.trouble] if self.trouble else [])
+
+    def refresh(self) -> None:
+        """Serve what the files hold now, unless they hold no matching pair: then go on as before."""
+        try:
+            if self._files.fingerprint() != self._served.fingerprint:
+                self._served = _load(self._files)
+                self._changed(self._served.not_after)
+                log.info("serving a new certificate, good until %s", self._served.not_after.isoformat())
+        except CertificateError as error:
+            if self.trouble != str(error):
+                log.warning("the certificate was not replaced: %s", error)
+            self.trouble = str(error)
+        else:
+            self.trouble = ""
+
+    async def run(self) -> None:
+        """Follow the files, until cancelled."""
+        while True:
+            await asyncio.sleep(POLL)
+            self.refresh()
+
+    def _hand_over(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = self._served.context
+
+
+def _load(files: Files) -> _Loaded:
+    before = files.fingerprint()
+    certificate, _ = files.current()
+    context = _context(files)
+    try:
+        not_after = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{certificate} holds no certificate: {error}") from error
+    if files.fingerprint() != before:
+        raise CertificateError(f"{certificate} is being written")
+    return _Loaded(context, before, not_after)
+
+
+def _context(files: Files) -> ssl.SSLContext:
+    certificate, key = files.current()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The API server speaks HTTP/1.1 to a server that offers nothing else.
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, key)
+        if files.clients is not None:
+            context.load_verify_locations(files.clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or error.strerror or error
+        raise CertificateError(f"{certificate} and {key.name} can't be served: {reason}") from error
+    return context

@@ -1,0 +1,123 @@
+"""What a policy decides, as values; `webhooks.review` gives them their wire form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from muster.ledger.promises import Promise
+from muster.model.amounts import Resources
+from muster.model.kinds import Kind
+from muster.model.objects import Json
+
+FORBIDDEN: Final = 403
+INVALID: Final = 422
+BUSY: Final = 429
+FAILED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Names an object, or its absence. A cluster-scoped one has no namespace."""
+
+    kind: Kind[Any]
+    name: str
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a request.
+
+    ``text`` names the field or object, the value and the remedy. ``path`` is set where the object itself is malformed,
+    and is then the field's: only that makes a 422. ``based_on`` are the cached objects that it rests on.
+    """
+
+    text: str
+    path: str = ""
+    based_on: tuple[Ref, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A ResourceQuota as it will be.
+
+    ``hard`` is None when it goes, or limits no PodGroup; ``revision`` on UPDATE is that of oldObject.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    hard: Resources | None
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Yes, once what it asks of the ledger is granted."""
+
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+    reserve: Promise | None = None
+    learn: QuotaChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """Yes, with changes: the operations of a JSON Patch, in order."""
+
+    operations: tuple[Mapping[str, Json], ...]
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """No. ``causes`` are (field, text) of a malformed object; ``retry_after`` is in seconds."""
+
+    code: int
+    reason: str
+    message: str
+    causes: tuple[tuple[str, str], ...] = ()
+    based_on: tuple[Ref, ...] = ()
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+    retry_after: int | None = None
+
+
+Verdict = Allowed | Patched | Denied
+
+ALLOWED: Final = Allowed()
+
+
+def judge(problems: Sequence[Problem], warnings: Iterable[str] = (), otherwise: Allowed = ALLOWED) -> Verdict:
+    """Deny for all ``problems`` at once, or allow as ``otherwise`` says; the warnings go along either way.
+
+    Invalid is the answer only when nothing but fields of the object is wrong: kubectl then prints the causes and
+    drops the message, which would lose every other reason.
+    """
+    notes = tuple(dict.fromkeys(warnings))
+    if not problems:
+        return replace(otherwise, warnings=otherwise.warnings + notes) if notes else otherwise
+    based_on = tuple(dict.fromkeys(ref for problem in problems for ref in problem.based_on))
+    causes = tuple((problem.path, problem.text) for problem in problems if problem.path)
+    message = "; ".join(f"{problem.path}: {problem.text}" if problem.path else problem.text for problem in problems)
+    if len(causes) == len(problems):
+        return Denied(INVALID, "Invalid", message, causes, based_on, notes)
+    return Denied(FORBIDDEN, "Forbidden", message, (), based_on, notes)
+
+
+def forbidden(message: str) -> Denied:
+    """Deny by a rule that needs no confirmation."""
+    return Denied(FORBIDDEN, "Forbidden", message)
+
+
+def busy(message: str) -> Denied:
+    """Deny for now: the API server passes the wait on, and kubectl repeats the request by itself."""
+    return Denied(BUSY, "TooManyRequests", message, retry_after=1)
+
+
+def failed(message: str) -> Denied:
+    """Deny because Muster itself is at fault."""
+    return Denied(FAILED, "InternalError", message)

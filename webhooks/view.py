@@ -1,0 +1,121 @@
+"""The cluster as policies see it: a pure read interface, and questions that several policies ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from muster.model import kinds, labels, names
+from muster.model.amounts import Resources
+from muster.model.kinds import Kind
+from muster.model.objects import Object, PodGroup, Queue
+from webhooks.verdict import Ref
+
+T = TypeVar("T", bound=Object)
+
+
+class View(Protocol):
+    """What the caches show. It may lag behind the API server, and says nothing of a kind that nobody watches."""
+
+    def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Give an object, or None where the view shows none."""
+        ...
+
+    def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
+        """Give the objects of a kind, of one namespace or of all."""
+        ...
+
+    def children(self, queue: str) -> Iterable[Queue]:
+        """Give the queues whose parent is the queue of that name."""
+        ...
+
+    def capacity(self) -> Resources | None:
+        """Give what all nodes together have, in nano-units, ``pods`` among it; None where nodes aren't watched."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """A view with some objects, or their absence, read afresh."""
+
+    base: View
+    fresh: Mapping[Ref, Object | None]
+
+    def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Give the fresh object if there is one, else what the view below shows."""
+        ref = Ref(kind, name, namespace)
+        if ref in self.fresh:
+            found: Any = self.fresh[ref]
+            typed: T | None = found
+            return typed
+        return self.base.get(kind, name, namespace)
+
+    def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
+        """Give the objects of a kind, the fresh ones in place of those below."""
+        yield from self._replaced(kind, self.base.items(kind, namespace), lambda one: namespace in {"", one.namespace})
+
+    def children(self, queue: str) -> Iterable[Queue]:
+        """Give the children of a queue, the fresh ones in place of those below."""
+        yield from self._replaced(kinds.QUEUES, self.base.children(queue), lambda one: parent_of(one) == queue)
+
+    def capacity(self) -> Resources | None:
+        """Give what the view below shows."""
+        return self.base.capacity()
+
+    def _replaced(self, kind: Kind[T], below: Iterable[T], belongs: Callable[[Any], bool]) -> Iterable[T]:
+        mine: dict[tuple[str, str], Any] = {
+            (ref.namespace, ref.name): found for ref, found in self.fresh.items() if ref.kind == kind
+        }
+        yield from (one for one in below if (one.namespace, one.name) not in mine)
+        yield from (one for one in mine.values() if one is not None and belongs(one))
+
+
+def parent_of(queue: Queue) -> str:
+    """Give the name of a queue's parent; the root queue has none."""
+    return "" if queue.name == names.ROOT_QUEUE else queue.spec.parent or names.ROOT_QUEUE
+
+
+def state_of(queue: Queue) -> str:
+    """Give Open, Closing or Closed as it holds for new work.
+
+    What the queue's owner asks for counts from that moment on, not from when the controller has seen it.
+    """
+    if queue.metadata.deletion_timestamp is not None:
+        return "Closing"
+    if queue.spec.desired_state == "Open" or queue.status.state not in {"Closing", "Closed"}:
+        return "Closing" if queue.spec.desired_state == "Closed" else "Open"
+    return queue.status.state
+
+
+def find_queue(view: View, name: str) -> Queue | None:
+    """Give the queue of that name: the primary group's, else a legacy one."""
+    found = (view.get(kind, name) for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES))
+    return next((queue for queue in found if queue is not None), None)
+
+
+def serves(view: View, queue: Queue, namespace: str) -> bool:
+    """Whether a queue's namespaceSelector lets that namespace use it."""
+    selector = queue.spec.namespace_selector
+    if selector is None:
+        return True
+    found = view.get(kinds.NAMESPACES, namespace)
+    return found is not None and labels.matches(selector, found.metadata.labels)
+
+
+def usable_queues(view: View, namespace: str) -> list[str]:
+    """Give the names of the queues that take new work of a namespace, in order."""
+    return sorted(
+        queue.name
+        for queue in view.items(kinds.QUEUES)
+        if queue.name != names.ROOT_QUEUE
+        and state_of(queue) == "Open"
+        and serves(view, queue, namespace)
+        and not any(view.children(queue.name))
+    )
+
+
+def groups_named(view: View, namespace: str, name: str) -> dict[str, PodGroup]:
+    """Give the PodGroups of one name in a namespace, by their API group."""
+    found = {kind.group: view.get(kind, name, namespace) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
+    return {group: podgroup for group, podgroup in found.items() if podgroup is not None}
