@@ -55,4 +55,5 @@ def steady(loop: asyncio.AbstractEventLoop) -> float:
 def _suspended() -> float:
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return 0.0
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    # Rounded, for the two are read one after the other: what passes in between is not sleep.
+    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC), 2)

@@ -151,6 +151,6 @@ def _status(body: bytes) -> dict[str, Any]:
     try:
         status = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return {"message": body[:TEXT_LIMIT].decode(errors="replace")}
+        return {"message": body[: 2 * TEXT_LIMIT].decode(errors="replace")}
     # Anything but a Status may be data, which has no place in an error's text.
     return status if isinstance(status, dict) and status.get("kind") == "Status" else {}

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,8 @@ from muster.model.kinds import LEASES
 from muster.model.objects import Lease, LeaseSpec, Meta
 
 log = logging.getLogger(__name__)
+
+_TOO_LATE: Final = 0.1  # seconds; no renewal succeeds in less
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +69,6 @@ class _Seen:
 
     lease: Lease
     at: float
-
-    def free(self, now: float, default: float) -> bool:
-        spec = self.lease.spec
-        return not spec.holder_identity or now >= self.at + (spec.lease_duration_seconds or default)
 
 
 class Elector:
@@ -138,14 +137,19 @@ class Elector:
         """Take the lease where it is free; None where it isn't, or where another was quicker."""
         found = await self._client.find(LEASES, self._name, self._namespace)
         now = self._note(found)
-        if self._seen is not None and not self._seen.free(now, self._timing.lease):
-            # Also when it was deleted under a holder that was seen to be alive: that one doesn't know yet.
+        if self.leader not in {"", self.identity} and not self._expired(now):
+            # Also when it was deleted under a holder that was seen to be alive: that one doesn't know yet. In our own
+            # name it stands when we lost the answer that made us the holder; there is no fence then.
             return None
         try:
             await self._write(found, self._claim(found))
         except ConflictError:
             return None
         return Fence(self.identity, now + self._timing.renew)
+
+    def _expired(self, now: float) -> bool:
+        assert self._seen is not None
+        return now >= self._seen.at + (self._seen.lease.spec.lease_duration_seconds or self._timing.lease)
 
     def _note(self, lease: Lease | None) -> float:
         now = self._now()
@@ -210,7 +214,7 @@ class Elector:
         while True:
             await asyncio.sleep(min(jittered(self._timing.retry), fence.remaining))
             try:
-                if not fence.live or not await self._renew(fence):
+                if fence.remaining < _TOO_LATE or not await self._renew(fence):
                     break
             except FenceLostError:
                 break

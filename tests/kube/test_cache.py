@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster.kube.cache import Cache, Change
+from muster.kube.decoding import Unreadable
+from muster.model.objects import Meta, Object, Pod, PodSpec
+
+
+def pod(name, version, uid="", namespace="ns", node=""):
+    meta = Meta(name=name, namespace=namespace, uid=uid or f"uid-{name}", resource_version=str(version))
+    return Pod(metadata=meta, spec=PodSpec(node_name=node))
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def cache(told):
+    view = Cache(indexes={"node": lambda each: [each.spec.node_name] if each.spec.node_name else []})
+    view.subscribe(told.append)
+    return view
+
+
+def test_a_list_is_told_as_what_is_different(cache, told):
+    kept, old, gone, remade = pod("kept", 1), pod("old", 2), pod("gone", 3), pod("again", 4, uid="first")
+    cache.replace([kept, old, gone, remade], "5")
+    assert cache.synced
+    assert [change.type for change in told] == ["ADDED"] * 4
+    told.clear()
+    changed, new, second = pod("old", 7), pod("new", 8), pod("again", 9, uid="second")
+    cache.replace([pod("kept", 1), changed, new, second], "10")
+    assert sorted(told, key=str) == sorted(
+        [
+            Change("DELETED", gone, None),
+            Change("MODIFIED", old, changed),
+            Change("ADDED", None, new),
+            Change("DELETED", remade, None),
+            Change("ADDED", None, second),
+        ],
+        key=str,
+    )
+    assert cache.revision == "10"
+    assert cache.get("kept", "ns") is kept
+    assert len(cache) == 4
+
+
+def test_subscribers_see_the_view_as_it_is_after_the_change(cache):
+    seen = []
+    cache.subscribe(lambda change: seen.append((len(cache), cache.revision)))
+    cache.replace([pod("a", 1), pod("b", 2)], "3")
+    cache.put(pod("c", 4))
+    cache.drop(pod("a", 5))
+    assert seen == [(2, "3"), (2, "3"), (3, "4"), (2, "5")]
+
+
+def test_a_subscriber_that_fails_is_logged_and_hurts_no_other(cache, told, caplog):
+    def failing(change):
+        raise RuntimeError("boom")
+
+    other = []
+    end = cache.subscribe(failing)
+    cache.subscribe(other.append)
+    cache.put(pod("a", 1))
+    assert len(told) == len(other) == 1
+    assert "a subscriber failed on ADDED of ns/a" in caplog.text
+    end()
+    caplog.clear()
+    cache.put(pod("a", 2))
+    assert caplog.text == ""
+
+
+def test_an_index_follows_every_change(cache):
+    cache.replace([pod("a", 1, node="n1"), pod("b", 2, node="n1"), pod("c", 3)], "3")
+    names = lambda node: sorted(each.name for each in cache.indexed("node", node))  # noqa: E731 - local shorthand
+    assert names("n1") == ["a", "b"]
+    cache.put(pod("a", 4, node="n2"))
+    cache.put(pod("c", 5, node="n2"))
+    assert (names("n1"), names("n2")) == (["b"], ["a", "c"])
+    cache.drop(pod("a", 6, node="n2"))
+    cache.replace([pod("c", 5, node="n2")], "7")
+    assert (names("n1"), names("n2"), names("n3")) == ([], ["c"], [])
+
+
+def test_namespaces_are_kept_apart(cache):
+    cache.replace([pod("a", 1), pod("a", 2, uid="x", namespace="other")], "3")
+    assert [each.metadata.uid for each in cache.by_namespace("other")] == ["x"]
+    cache.drop(pod("a", 4, uid="x", namespace="other"))
+    assert list(cache.by_namespace("other")) == []
+    assert len(cache) == 1
+
+
+def test_what_cannot_be_read_any_more_stays_as_it_was_last_seen(cache, told):
+    cache.replace([pod("a", 1)], "1")
+    told.clear()
+    about = Object(metadata=Meta(name="a", namespace="ns", uid="uid-a", resource_version="4"))
+    cache.set_aside(Unreadable(about, "bad"))
+    assert (cache.get("a", "ns"), cache.unreadable, cache.revision, told) == (
+        pod("a", 1),
+        {("ns", "a"): "bad"},
+        "4",
+        [],
+    )
+    cache.replace([], "5", [Unreadable(about, "bad")])
+    assert cache.get("a", "ns") == pod("a", 1)
+    cache.put(pod("a", 6))
+    assert cache.unreadable == {}
+    cache.replace([], "7")
+    assert cache.get("a", "ns") is None
+
+
+def test_an_unreadable_object_never_keeps_its_predecessor_alive(cache, told):
+    cache.replace([pod("a", 1), pod("b", 2)], "2")
+    told.clear()
+    about = Object(metadata=Meta(name="a", namespace="ns", uid="another", resource_version="4"))
+    cache.set_aside(Unreadable(about, "bad"))
+    assert told == [Change("DELETED", pod("a", 1), None)]
+    other = Object(metadata=Meta(name="b", namespace="ns", uid="another", resource_version="5"))
+    cache.replace([], "6", [Unreadable(other, "bad")])
+    assert len(cache) == 0
+
+
+async def test_one_can_wait_for_a_version(cache):
+    cache.replace([], "9")
+    await cache.reached("9")
+    waiting = asyncio.create_task(cache.reached("100"))
+    abandoned = asyncio.create_task(cache.reached("100"))
+    await asyncio.sleep(1)
+    abandoned.cancel()
+    cache.advance("99")
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    cache.put(pod("a", 101))
+    await waiting
+    with pytest.raises(ValueError, match="resourceVersion"):
+        await cache.reached("x")

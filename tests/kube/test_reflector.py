@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from muster.kube import errors
+from muster.kube.reflector import Cache, Reflector
+from muster.model.kinds import PODS
+
+DOWN = errors.UnreachableError("down", maybe_applied=False)
+
+
+@pytest.fixture
+def cache():
+    return Cache()
+
+
+@contextlib.asynccontextmanager
+async def running(reflector):
+    task = asyncio.create_task(reflector.run())
+    try:
+        yield task
+    finally:
+        assert not task.done()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def event(type_, body):
+    return {"type": type_, "object": body}
+
+
+def bookmark(version):
+    # As the API server writes it: the spec is empty where it must not be.
+    return event(
+        "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(version)}, "spec": {"containers": None}}
+    )
+
+
+def expired():
+    return event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+async def test_the_view_follows_the_watch(server, cache):
+    server.answer = lambda request: server.listing(3, server.pod("a", 1), server.pod("b", 2))
+    server.watches = [
+        [
+            event("MODIFIED", server.pod("a", 4)),
+            event("DELETED", server.pod("b", 5)),
+            event("ADDED", server.pod("c", 6)),
+            bookmark(9),
+            60.0,
+        ]
+    ]
+    reflector = Reflector(server.client, PODS, cache, namespace="ns", labels="x=y", fields="spec.nodeName=")
+    async with running(reflector):
+        await reflector.wait_synced()
+        await cache.reached("9")
+        assert {pod.name: pod.metadata.resource_version for pod in cache.items()} == {"a": "4", "c": "6"}
+        (watch,) = server.requests(watching=True)
+        timeout = int(watch.query["timeoutSeconds"])
+        assert 300 <= timeout <= 600
+        assert dict(watch.query) == {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": "3",
+            "timeoutSeconds": str(timeout),
+            "labelSelector": "x=y",
+            "fieldSelector": "spec.nodeName=",
+        }
+        assert watch.path == "/api/v1/namespaces/ns/pods"
+        assert server.open == 1
+    assert server.open == 0
+
+
+async def test_a_closed_watch_goes_on_from_the_last_version_without_a_list(server, cache):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[event("ADDED", server.pod("a", 4)), 60.0, bookmark(8), 60.0], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(130)
+    assert [watch.query["resourceVersion"] for watch in server.requests(watching=True)][:2] == ["3", "8"]
+    assert len(server.requests()) == 1
+
+
+async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[100.0], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(72)
+    assert len(server.requests(watching=True)) == 2
+
+
+@pytest.mark.parametrize("how", ["event", "answer"])
+async def test_a_version_that_is_too_old_leads_to_a_new_list(server, cache, how):
+    pages = [server.listing(3, server.pod("a", 1), server.pod("b", 2)), server.listing(20, server.pod("a", 12))]
+    server.answer = lambda request: pages.pop(0)
+    gone = [expired()] if how == "event" else [errors.GoneError(410, "Expired", "too old")]
+    server.watches = [gone, [60.0]]
+    told = []
+    async with running(Reflector(server.client, PODS, cache)):
+        cache.subscribe(told.append)
+        await cache.reached("20")
+    assert [(change.type, (change.new or change.old).name) for change in told[2:]] == [
+        ("DELETED", "b"),
+        ("MODIFIED", "a"),
+    ]
+
+
+async def test_a_server_that_has_forgotten_the_version_is_listed_again(server, cache):
+    pages = [server.listing(300), server.listing(20)]
+    server.answer = lambda request: pages.pop(0)
+    server.watches = [[errors.ServerError(504, "Timeout", "Too large resource version: 300, current: 20")], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(5)
+    assert cache.revision == "20"
+
+
+@pytest.mark.parametrize("code", [401, 403, 429, 500, 503])
+async def test_an_overloaded_server_is_not_asked_for_lists(server, cache, code):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[errors.from_status(code, {"message": "no"})] for _ in range(5)] + [[60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(60)
+    assert len(server.requests()) == 1
+    assert len(server.requests(watching=True)) == 6
+
+
+async def test_the_wait_that_an_overloaded_server_asks_for_is_kept(server, cache):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[errors.from_status(429, {}, retry_after=50)], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(49)
+        assert len(server.requests(watching=True)) == 1
+        await asyncio.sleep(2)
+        assert len(server.requests(watching=True)) == 2
+
+
+@pytest.mark.parametrize(
+    "line", [b"not json", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": []}', b'{"type": "NEW", "object": {}}']
+)
+async def test_a_line_that_makes_no_sense_leads_to_a_new_list(server, cache, line):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[line], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(10)
+    assert len(server.requests()) == 2
+
+
+async def test_one_object_that_cannot_be_read_does_not_stop_the_others(server, cache, caplog):
+    bad = server.pod("bad", 5, spec={"containers": 7})
+    server.answer = lambda request: server.listing(3, server.pod("a", 1), bad)
+    server.watches = [[event("MODIFIED", bad), event("MODIFIED", server.pod("a", 6)), 60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await cache.reached("6")
+    assert cache.get("a", "ns").metadata.resource_version == "6"
+    assert "$.spec.containers" in cache.unreadable["ns", "bad"]
+    assert caplog.text.count("can't be read") == 1
+
+
+async def test_trouble_is_told_once_until_it_is_over(server, cache, caplog):
+    caplog.set_level("INFO")
+    server.answer = lambda request: DOWN
+    reflector = Reflector(server.client, PODS, cache)
+    async with running(reflector):
+        await asyncio.sleep(300)
+        assert reflector.trouble == "pods can't be watched: down"
+        assert not cache.synced
+        assert caplog.text.count("down") == 1
+        server.answer = lambda request: server.listing(3)
+        server.watches = [[60.0] for _ in range(5)]
+        await reflector.wait_synced()
+        await asyncio.sleep(1)
+        assert reflector.trouble == ""
+        assert "pods are watched again" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["all", "watch", "watch closes at once", "watch gone"])
+async def test_a_failing_server_is_not_hammered(server, cache, what):
+    """Ten minutes of outage; without any pause these would be thousands of requests."""
+    server.answer = (lambda request: DOWN) if what == "all" else (lambda request: server.listing(3))
+    lines = {"watch closes at once": [], "watch gone": [expired()]}.get(what, [DOWN])
+    server.watches = [list(lines) for _ in range(10_000)]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(600)
+    pauses = [later - earlier for (earlier, _), (later, _) in zip(server.asked, server.asked[1:], strict=False)]
+    assert len(server.asked) <= (100 if what == "watch gone" else 50)
+    assert len(server.asked) >= 20
+    assert max(pauses) <= 30
+
+
+async def test_the_pauses_are_short_again_after_a_good_watch(server, cache):
+    server.answer = lambda request: server.listing(3)
+    server.watches = [[DOWN] for _ in range(8)] + [[11.0, DOWN], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(300)
+    times = [at for at, request in server.asked if "watch" in request.query]
+    assert times[9] - times[8] <= 11 + 0.8
