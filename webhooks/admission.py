@@ -85,15 +85,7 @@ class Ledger(Protocol):
         ...
 
     async def learn_quota(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        hard: Resources | None,
-        *,
-        revision: str = "",
-        deadline: float,
-        dry_run: bool,
+        self, namespace: str, name: str, uid: str, hard: Resources | None, *, deadline: float, dry_run: bool
     ) -> Learned | Busy:
         """Take note of a quota before it holds; None of one that goes."""
         ...
@@ -175,13 +167,7 @@ class Admission:
         if allowed.learn is not None:
             change = allowed.learn
             learned = await self._ledger.learn_quota(
-                change.namespace,
-                change.name,
-                change.uid,
-                change.hard,
-                revision=change.revision,
-                deadline=deadline,
-                dry_run=dry_run,
+                change.namespace, change.name, change.uid, change.hard, deadline=deadline, dry_run=dry_run
             )
             return _learned(allowed, change, learned)
         return allowed

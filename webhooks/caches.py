@@ -24,6 +24,7 @@ PRIMARY: Final[tuple[Kind[Any], ...]] = (
     kinds.PODGROUPS,
     kinds.NAMESPACES,
     kinds.RESOURCEQUOTAS,
+    kinds.QUOTALEDGERS,
     kinds.NODES,
     # Of these, admission reads who owns them.
     kinds.JOBS,
@@ -41,6 +42,7 @@ class CachedView:
         self._caches: dict[Kind[Any], Cache[Any]] = {kind: Cache() for kind in watched}
         self._caches[kinds.QUEUES] = self._queues
         self._capacity = NOTHING
+        self._synced = asyncio.Event()
         self._caches[kinds.NODES].subscribe(self._count)
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
@@ -63,15 +65,31 @@ class CachedView:
         """Give what all nodes together have; None until they are known."""
         return self._capacity if self._caches[kinds.NODES].synced else None
 
+    def watches(self, kind: Kind[Any]) -> bool:
+        """Whether this view has a cache of that kind."""
+        return kind in self._caches
+
+    def cache(self, kind: Kind[T]) -> Cache[T]:
+        """Give the cache of a kind that it watches, for who wants its changes too."""
+        return self._caches[kind]
+
     def missing(self) -> list[str]:
-        """Name the kinds whose cache hasn't shown a whole list yet."""
-        return [str(kind) for kind, cache in self._caches.items() if not cache.synced]
+        """Say which caches haven't shown a whole list yet."""
+        return [f"the first list of {kind}" for kind, cache in self._caches.items() if not cache.synced]
 
     async def run(self, client: Client) -> None:
         """Keep all caches up to date, until cancelled."""
+        reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
         async with asyncio.TaskGroup() as group:
-            for kind, cache in self._caches.items():
-                group.create_task(Reflector(client, kind, cache).run(), name=f"watch {kind}")
+            for kind, reflector in reflectors.items():
+                group.create_task(reflector.run(), name=f"watch {kind}")
+            for reflector in reflectors.values():
+                await reflector.wait_synced()
+            self._synced.set()
+
+    async def synced(self) -> None:
+        """Wait until every cache has shown a whole list."""
+        await self._synced.wait()
 
     def _count(self, change: Change[Node]) -> None:
         before, after = (_allocatable(node) for node in (change.old, change.new))

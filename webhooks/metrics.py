@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
@@ -38,7 +39,7 @@ class Metrics:
         self.in_flight = 0
         gauge = Gauge("muster_webhook_in_flight", "Reviews being answered.", registry=self.registry)
         gauge.set_function(lambda: self.in_flight)
-        self.certificate = Gauge(
+        self._certificate = Gauge(
             "muster_webhook_certificate_not_after_seconds",
             "When the served certificate ends, in seconds since 1970.",
             registry=self.registry,
@@ -52,6 +53,10 @@ class Metrics:
         known = operation if operation in OPERATIONS else "other"
         self._review(webhook, known, verdict).inc()
         self._timer(webhook).observe(seconds)
+
+    def certificate_ends(self, moment: datetime) -> None:
+        """Note until when the certificate that is served from now on is good."""
+        self._certificate.set(moment.timestamp())
 
     def confirmed(self, *, refused: bool) -> None:
         """Count one live read and what it made of a refusal."""

@@ -41,16 +41,12 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A ResourceQuota as it will be.
-
-    ``hard`` is None when it goes, or limits no PodGroup; ``revision`` on UPDATE is that of oldObject.
-    """
+    """A ResourceQuota as it will be; ``hard`` is None when it goes, or limits no PodGroup."""
 
     namespace: str
     name: str
     uid: str
     hard: Resources | None
-    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

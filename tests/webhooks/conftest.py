@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import pytest
 
+from muster.kube.client import Client
+from muster.kube.transport import Request, Response
+from muster.ledger.promises import Granted, Learned
 from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from webhooks import review
+from webhooks.admission import Admission
+from webhooks.metrics import Metrics
 from webhooks.review import AdmissionRequest
 from webhooks.settings import Settings
 from webhooks.view import parent_of
@@ -182,3 +188,65 @@ def pod() -> Callable[..., Any]:
         }
 
     return made
+
+
+class Api:
+    """An API server that answers GETs from a dict of paths, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    async def request(self, request: Request, *, within: float) -> Response:  # noqa: ARG002 - the protocol's
+        self.asked.append(request.path)
+        answer = self.answers.get(request.path)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer is None:
+            status = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not found"}
+            return Response(404, msgspec.json.encode(status))
+        return Response(200, msgspec.json.encode(answer))
+
+    def watch(self, request: Request, *, idle: float) -> Any:
+        raise NotImplementedError
+
+
+class Ledger:
+    """Says what a test told it to, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.answer: Any = Granted()
+        self.learned: Any = Learned()
+        self.asked: list[Any] = []
+
+    async def reserve(self, promise: Any, *, deadline: float, dry_run: bool) -> Any:
+        self.asked.append((promise, deadline, dry_run))
+        if self.answer is None:
+            await asyncio.Event().wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    async def learn_quota(
+        self, namespace: str, name: str, uid: str, hard: Any, *, deadline: float, dry_run: bool
+    ) -> Any:
+        self.asked.append((namespace, name, uid, hard, deadline, dry_run))
+        return self.learned
+
+
+@pytest.fixture
+def api() -> Api:
+    """An API server that knows nothing yet."""
+    return Api()
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """A ledger that grants everything."""
+    return Ledger()
+
+
+@pytest.fixture
+def admission(cluster: Cluster, ledger: Ledger, api: Api) -> Admission:
+    """The real admission over the cluster, the ledger and the API server of this test."""
+    return Admission(cluster, ledger, Client(api), Settings(), Metrics())

@@ -110,19 +110,19 @@ def test_a_pod_of_another_scheduler_is_its_own_business(ask: Any, pod: Any) -> N
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def quota(revision: str = "7", **spec: Any) -> Any:
-    metadata = {"name": "team", "namespace": "dev", "uid": "uid-team", "resourceVersion": revision}
+def quota(**spec: Any) -> Any:
+    metadata = {"name": "team", "namespace": "dev", "uid": "uid-team"}
     return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
 
 
-def change(hard: Any, revision: str = "") -> Allowed:
-    return Allowed(learn=QuotaChange("dev", "team", "uid-team", hard, revision))
+def change(hard: Any) -> Allowed:
+    return Allowed(learn=QuotaChange("dev", "team", "uid-team", hard))
 
 
 def test_the_ledger_learns_a_quota_before_it_holds(ask: Any) -> None:
     old, new = quota(hard={"cpu": "10"}), quota(hard={"cpu": "4"})
     assert ask(quotas.validate, old) == change(Resources.parse({"cpu": 10}))
-    assert ask(quotas.validate, new, "UPDATE", old=old) == change(Resources.parse({"cpu": 4}), "7")
+    assert ask(quotas.validate, new, "UPDATE", old=old) == change(Resources.parse({"cpu": 4}))
     assert ask(quotas.validate, old, "DELETE") == change(None)
 
 

@@ -15,15 +15,12 @@ def validate(request: AdmissionRequest, _: View, __: Settings) -> Verdict:
     if request.operation == "DELETE":
         gone = request.old(ResourceQuota)
         return Allowed(learn=QuotaChange(request.namespace, gone.name, gone.metadata.uid, None))
-    quota, revision = request.new(ResourceQuota), ""
-    if request.operation == "UPDATE":
-        before = request.old(ResourceQuota)
-        if before.spec == quota.spec:
-            return ALLOWED
-        revision = before.metadata.resource_version
+    quota = request.new(ResourceQuota)
+    if request.operation == "UPDATE" and quota.spec == request.old(ResourceQuota).spec:
+        return ALLOWED
     hard, problems = common.amounts(quota.spec.hard, "spec.hard")
     scoped = bool(quota.spec.scopes) or quota.spec.scope_selector is not None
     # By scopes no bare PodGroup can be judged, so such a quota holds for pods only.
     limits = None if scoped else hard
-    change = QuotaChange(request.namespace, quota.name or request.name, quota.metadata.uid, limits, revision)
+    change = QuotaChange(request.namespace, quota.name or request.name, quota.metadata.uid, limits)
     return judge(problems, (), Allowed(learn=change))

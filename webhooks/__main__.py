@@ -1,0 +1,119 @@
+"""``muster webhook``, and ``python -m webhooks``: the admission server as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from muster.model import names
+from muster.telemetry import logs
+
+_PORT: Final = 9443
+_PROBES: Final = 8080
+
+
+@click.command()
+@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
+@click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines
+@click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
+@click.option(
+    "--probe-port", default=_PROBES, show_default=True, help="Port of /healthz, /readyz and /metrics (plain)."
+)
+@click.option(
+    "--certificates",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder with tls.crt and tls.key; a change is taken up while running.",
+)
+@click.option(
+    "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="Serve only callers with a certificate of it."
+)
+@click.option("--drain", default=5.0, show_default=True, metavar="SECONDS", help="How long to serve on after SIGTERM.")
+@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
+@click.option("--account", "accounts", multiple=True, metavar="USER", help="A user name Muster writes as; repeatable.")
+@click.option("--delay/--no-delay", default=True, show_default=True, help="Hold Jobs until their group is Inqueue.")
+@click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
+)
+@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+def webhook(**options: Any) -> None:
+    """Run the admission server."""
+    logs.configure(options["log_level"], options["log_format"])
+    # They take a second to import, which --help doesn't spend.
+    import uvloop
+
+    from muster.kube.errors import KubeError
+    from webhooks.tls import CertificateError
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(options))
+    except (CertificateError, KubeError, OSError) as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+async def _run(options: dict[str, Any]) -> None:
+    """Serve until SIGINT or SIGTERM, then drain."""
+    from muster.kube import auth
+    from muster.kube.client import Client
+    from muster.kube.clock import SystemClock
+    from muster.kube.http import HttpTransport
+    from webhooks.compose import serving
+
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    me = asyncio.current_task()
+    assert me is not None
+
+    def stop() -> None:
+        # While caches are still being filled there is nothing to drain.
+        stopped.set() if served else me.cancel()
+
+    served = False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    endpoint = await auth.load(options["kubeconfig"], options["context"])
+    try:
+        async with (
+            HttpTransport(endpoint) as transport,
+            serving(Client(transport), SystemClock(), _options(options)),
+        ):
+            served = True
+            # The caches stay: no collection walks through them again.
+            gc.collect()
+            gc.freeze()
+            await stopped.wait()
+    except asyncio.CancelledError:
+        if served:
+            raise
+
+
+def _options(options: dict[str, Any]) -> Any:
+    from webhooks.compose import Options
+    from webhooks.server import Listen
+    from webhooks.settings import Settings
+    from webhooks.tls import Files
+
+    settings = Settings(
+        scheduler_names=options["schedulers"] or (names.SCHEDULER_NAME,),
+        accounts=frozenset(options["accounts"]),
+        delay=options["delay"],
+    )
+    return Options(
+        certificate=Files(options["certificates"], options["client_ca"]),
+        listen=Listen(options["host"], options["port"], options["drain"]),
+        probes=options["probe_port"],
+        settings=settings,
+        legacy_apis=options["legacy_apis"],
+    )
+
+
+if __name__ == "__main__":
+    webhook()

@@ -1,0 +1,72 @@
+"""Puts a webhook server together over an API server: caches, ledger, admission, listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.ledger.committer import Committer
+from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.observer import Observer
+from muster.model import kinds
+from muster.telemetry.probes import Probes
+from webhooks.admission import Admission
+from webhooks.caches import CachedView
+from webhooks.metrics import Metrics
+from webhooks.server import Listen, WebhookServer
+from webhooks.settings import Settings
+from webhooks.tls import Files, LiveCertificate
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What an operator says of one webhook server.
+
+    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener.
+    """
+
+    certificate: Files
+    listen: Listen = field(default_factory=Listen)
+    probes: int | None = None
+    settings: Settings = field(default_factory=Settings)
+    legacy_apis: bool = False
+
+
+@contextlib.asynccontextmanager
+async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterator[WebhookServer]:
+    """Serve webhooks while the context is open; it is entered when all caches are synced and the port listens.
+
+    Raises:
+        CertificateError: there is no certificate to serve with.
+        OSError: a port is taken.
+    """
+    metrics, view = Metrics(), CachedView(legacy_apis=options.legacy_apis)
+    certificate = LiveCertificate(options.certificate, clock, changed=metrics.certificate_ends)
+    committer = _committer(client, clock, view, metrics)
+    admission = Admission(view, committer, client, options.settings, metrics)
+    server = WebhookServer(admission, certificate, options.listen, waiting=view.missing)
+    probes = Probes(server.not_ready, metrics.registry, port=options.probes) if options.probes is not None else None
+    watching = asyncio.create_task(view.run(client), name="webhook caches")
+    try:
+        if probes is not None:
+            await probes.start()
+        await view.synced()
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
+        await committer.close()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        if probes is not None:
+            await probes.stop()
+
+
+def _committer(client: Client, clock: Clock, view: CachedView, metrics: Metrics) -> Committer:
+    groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
+    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS))
+    return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(metrics.registry))
