@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.sandbox.registry import Resource
+from muster.sandbox.status import StatusError, forbidden
 from muster.sandbox.users import ADMIN, User
 
 
@@ -35,3 +36,9 @@ class Attributes:
     dry_run: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     uid: str = ""
+
+    def forbidden(self, why: str) -> StatusError:
+        """Give the 403 of an admission plugin; an object without a name yet is called by its prefix."""
+        metadata = (self.object or {}).get("metadata") or {}
+        name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+        return forbidden(self.resource, name, why)
