@@ -1,0 +1,28 @@
+"""allocate: give tasks nodes, a gang's minimum all or nothing, the rest one turn each."""
+
+from __future__ import annotations
+
+from scheduler import placing
+from scheduler.plugin import Arguments
+from scheduler.policy import Action
+from scheduler.session import Session
+from scheduler.turns import Turns
+
+
+class Allocate(Action):
+    """Queue by queue, one job's turn at a time.
+
+    A turn places tasks until the job is ready: its whole minimum the first time, one task each time after that. A
+    minimum that can't be placed whole leaves no trace, unless it can wait for pods that are leaving (pipelined).
+    """
+
+    name = "allocate"
+
+    def __call__(self, session: Session, _: Arguments, /) -> None:
+        """Place what can be placed."""
+        turns = Turns(session, [job for job in session.jobs if placing.may_run(session, job)])
+        for queue, job in turns:
+            if session.overused(queue):
+                turns.leave(queue)
+            elif placing.turn(session, queue, job, session.allocatable):
+                turns.again(job)

@@ -1,0 +1,361 @@
+"""The cluster as the worker knows it, kept up to date object by object, and the snapshots made of it.
+
+A change costs what it touches: a pod its node's sums and its group, a node the node table. Snapshots share all that
+didn't change. One writer (the worker's loop); `validate` recounts everything and is run at the end of tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from muster.model import grouping, names
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Node, Pod, PodGroup, PodSpec, PodTemplate, PriorityClass, Queue
+from muster.model.requests import pod_request
+from scheduler import constraints, intake
+from scheduler.constraints import Constraints, Repeller
+from scheduler.snapshot import (
+    OCCUPYING,
+    Coming,
+    GroupKey,
+    Job,
+    QueueInfo,
+    Snapshot,
+    Status,
+    Task,
+    TaskClass,
+    seconds,
+)
+from scheduler.usage import Usage
+
+Home = tuple[str, str]
+"""Namespace and name of a group: how its pods know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A pod, and what was made of it."""
+
+    pod: Pod
+    task: Task
+    home: Home | None
+
+    @property
+    def uses(self) -> bool:
+        """Whether it takes something of a node."""
+        return bool(self.task.node) and self.task.status not in intake.ENDED
+
+    @property
+    def special(self) -> bool:
+        """Whether it keeps others from its node, or from its neighbourhood."""
+        return bool(self.task.kind.constraints.ports) or constraints.has_repellers(self.pod)
+
+
+class Cluster:
+    """All that scheduling depends on. Each method takes the new version of an object, or the last one and ``gone``."""
+
+    def __init__(self, scheduler_names: Collection[str]) -> None:
+        # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
+        self._ours = frozenset(scheduler_names) | {""}
+        self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
+        self._pods: dict[str, _Member] = {}
+        self._members: dict[Home, dict[str, _Member]] = {}
+        self._special: dict[str, _Member] = {}
+        self._assumed: dict[str, str] = {}
+        self._nodes: dict[str, Node] = {}
+        self._groups: dict[GroupKey, PodGroup] = {}
+        self._batch: dict[str, BatchJob] = {}
+        self._batch_of: dict[Home, set[str]] = {}
+        self._queues: dict[str, QueueInfo] = {}
+        self._classes_of_priority: dict[str, PriorityClass] = {}
+        self._usage = Usage()
+        self._repellers: frozenset[Repeller] = frozenset()
+        self._jobs: dict[GroupKey, Job] = {}
+        self._dirty: set[Home] = set()
+        self._changes = 0
+
+    # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def node(self, node: Node, *, gone: bool = False) -> None:
+        """Learn of a node."""
+        old = self._nodes.get(node.name)
+        if gone:
+            self._nodes.pop(node.name, None)
+        else:
+            self._nodes[node.name] = node
+        if gone or old is None or not intake.same_place(old, node):
+            self._usage.table_changed()
+            self._changes += 1
+
+    def pod(self, pod: Pod, *, gone: bool = False) -> None:
+        """Learn of a pod."""
+        uid = pod.metadata.uid
+        if pod.spec.node_name or gone:
+            self._assumed.pop(uid, None)
+        self._forget(uid)
+        if not gone:
+            self._learn(pod)
+        self._changes += 1
+
+    def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
+        """Learn of a PodGroup of an API group."""
+        key = GroupKey(api_group, group.namespace, group.name)
+        if gone:
+            self._groups.pop(key, None)
+            self._jobs.pop(key, None)
+        else:
+            self._groups[key] = group
+        self._touch((group.namespace, group.name))
+
+    def batch_job(self, job: BatchJob, *, gone: bool = False) -> None:
+        """Learn of a Job (batch/v1)."""
+        uid = job.metadata.uid
+        old = self._batch.pop(uid, None)
+        if old is not None:
+            home = (old.namespace, intake.group_of_job(old))
+            self._batch_of.get(home, set()).discard(uid)
+            self._touch(home)
+        if not gone and job.spec.template.spec.scheduler_name in self._ours:
+            self._batch[uid] = job
+            home = (job.namespace, intake.group_of_job(job))
+            self._batch_of.setdefault(home, set()).add(uid)
+            self._touch(home)
+
+    def queue(self, queue: Queue, *, gone: bool = False) -> None:
+        """Learn of a queue. One whose amounts can't be read takes no part until they can."""
+        self._queues.pop(queue.name, None)
+        if not gone:
+            with contextlib.suppress(QuantityError):
+                self._queues[queue.name] = intake.queue_info(queue)
+        self._changes += 1
+
+    def priority_class(self, priority: PriorityClass, *, gone: bool = False) -> None:
+        """Learn of a PriorityClass."""
+        if gone:
+            self._classes_of_priority.pop(priority.name, None)
+        else:
+            self._classes_of_priority[priority.name] = priority
+        self._changes += 1
+
+    def assume(self, uid: str, node: str) -> None:
+        """Count a pod as bound while its binding is on the way."""
+        member = self._pods.get(uid)
+        if member is not None and not member.task.node:
+            self._assumed[uid] = node
+            self.pod(member.pod)
+
+    def forget(self, uid: str) -> None:
+        """Take back an assumption: the binding failed."""
+        if self._assumed.pop(uid, None) is not None and uid in self._pods:
+            self.pod(self._pods[uid].pod)
+
+    def find_group(self, key: GroupKey) -> PodGroup | None:
+        """Give a PodGroup as it was last seen."""
+        return self._groups.get(key)
+
+    @property
+    def changes(self) -> int:
+        """How many changes there were; another cycle can decide otherwise only after one."""
+        return self._changes
+
+    # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _learn(self, pod: Pod) -> None:
+        uid, node = pod.metadata.uid, pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
+        task = Task(
+            uid=uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            kind=self._class_of(pod),
+            status=intake.pod_status(pod, assumed=bool(node)),
+            node=node,
+            priority=pod.spec.priority or 0,
+            created=seconds(pod.metadata.creation_timestamp),
+            role=intake.role_of(pod),
+            controller=_controller(pod),
+        )
+        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
+        member = _Member(pod, task, (pod.namespace, named) if named else None)
+        self._pods[uid] = member
+        if member.home is not None:
+            self._members.setdefault(member.home, {})[uid] = member
+            self._touch(member.home)
+        if member.uses:
+            self._usage.take(member.task)
+            if member.special:
+                self._special[uid] = member
+
+    def _forget(self, uid: str) -> None:
+        member = self._pods.pop(uid, None)
+        if member is None:
+            return
+        if member.home is not None:
+            self._members[member.home].pop(uid)
+            self._touch(member.home)
+        if member.uses:
+            self._usage.give_back(member.task)
+            self._special.pop(uid, None)
+
+    def _class_of(self, pod: Pod) -> TaskClass:
+        demands = constraints.of_pod(pod.spec)
+        if self._repellers and not pod.spec.node_name:
+            near = [(each.topology_key, each.domain) for each in self._repellers if each.keeps_away(pod)]
+            demands = demands.repelled_by(frozenset(near))
+        return self._class(pod.spec, demands)
+
+    def _class(self, spec: PodSpec, demands: Constraints) -> TaskClass:
+        try:
+            request = pod_request(spec)
+        except QuantityError as error:
+            request, demands = NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})")
+        key = (request, demands.signature)
+        known = self._classes.get(key)
+        if known is None:
+            known = self._classes[key] = TaskClass(request, demands)
+        return known
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> Snapshot:
+        """Give the present state."""
+        self._renew_repellers()
+        self._renew_jobs()
+        axes = self._usage.axes.with_names(self._names())
+        table, idle, releasing = self._usage.matrices(axes, self._nodes)
+        return Snapshot(
+            table=table,
+            idle=idle,
+            releasing=releasing,
+            jobs=tuple(sorted(self._jobs.values(), key=lambda job: job.order)),
+            queues=dict(sorted(self._queues.items())),
+            priorities=self._priorities(),
+            ports=self._ports(),
+            revision=str(self._changes),
+        )
+
+    def _names(self) -> set[str]:
+        """List the resource names in use."""
+        requests = [kind.request for kind in self._classes.values()]
+        stated = [job.stated for job in self._jobs.values() if job.stated is not None]
+        return {name for amounts in (*requests, *stated) for name in amounts}
+
+    def _priorities(self) -> dict[str, int]:
+        priorities = {name: each.value for name, each in self._classes_of_priority.items()}
+        defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
+        return priorities | ({"": min(defaults)} if defaults else {})
+
+    def _ports(self) -> dict[str, frozenset[constraints.Port]]:
+        taken: dict[str, frozenset[constraints.Port]] = {}
+        for member in self._special.values():
+            node, ports = member.task.node, member.task.kind.constraints.ports
+            if ports and node in self._nodes:
+                taken[node] = taken.get(node, frozenset()) | ports
+        return taken
+
+    def _renew_repellers(self) -> None:
+        """Classify pending pods again when what running pods keep away has changed."""
+        found = frozenset(
+            repeller
+            for member in self._special.values()
+            if member.task.node in self._nodes
+            for repeller in constraints.repellers(member.pod, self._nodes[member.task.node])
+        )
+        if found != self._repellers:
+            self._repellers = found
+            for member in [each for each in self._pods.values() if not each.task.node]:
+                self._forget(member.task.uid)
+                self._learn(member.pod)
+
+    def _touch(self, home: Home) -> None:
+        self._dirty.add(home)
+        self._changes += 1
+
+    def _renew_jobs(self) -> None:
+        kinds = {key.group for key in self._groups}
+        for namespace, name in self._dirty:
+            for kind in kinds:
+                key = GroupKey(kind, namespace, name)
+                if key in self._groups:
+                    self._jobs[key] = self._job(key, self._groups[key])
+        self._dirty.clear()
+
+    def _job(self, key: GroupKey, group: PodGroup) -> Job:
+        home = (key.namespace, key.name)
+        members = self._members.get(home, {})
+        tasks = tuple(member.task for _, member in sorted(members.items()))
+        batch = [self._batch[uid] for uid in sorted(self._batch_of.get(home, ()))]
+        held = _held(batch)
+        try:
+            stated = intake.min_resources(group)
+        except QuantityError as error:
+            stated, held = None, f"spec.minResources: {error}; correct it"
+        status = group.status
+        return Job(
+            key=key,
+            uid=group.metadata.uid,
+            queue=group.spec.queue or names.DEFAULT_QUEUE,
+            min_member=group.spec.min_member,
+            min_task_member=group.spec.min_task_member or {},
+            priority_class=group.spec.priority_class_name,
+            stated=stated,
+            phase=intake.phase_of(group),
+            conditions=status.conditions or (),
+            counters=(status.running, status.succeeded, status.failed),
+            created=seconds(group.metadata.creation_timestamp),
+            tasks=tasks,
+            coming=tuple(self._coming(batch, tasks)),
+            held=held,
+            over=_over(batch, members.values()),
+            written=bool(status.phase),
+        )
+
+    def _coming(self, batch: Iterable[BatchJob], tasks: tuple[Task, ...]) -> Iterable[Coming]:
+        for job in batch:
+            alive = sum(task.controller == job.metadata.uid and task.status not in intake.ENDED for task in tasks)
+            missing = intake.pods_wanted(job) - alive
+            if missing > 0:
+                yield Coming(self._class_of_template(job.spec.template), missing)
+
+    def _class_of_template(self, template: PodTemplate) -> TaskClass:
+        return self._class(template.spec, constraints.of_pod(template.spec))
+
+    def validate(self) -> None:
+        """Recount from the pods alone what is kept by increments.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        recount = Usage()
+        for member in self._pods.values():
+            if member.uses:
+                recount.take(member.task)
+        _, idle, releasing = self._usage.matrices(self._usage.axes, self._nodes)
+        _, idle_again, releasing_again = recount.matrices(self._usage.axes, self._nodes)
+        assert (idle == idle_again).all(), "idle amounts don't match the pods"
+        assert (releasing == releasing_again).all(), "releasing amounts don't match the pods"
+
+
+def _controller(pod: Pod) -> str:
+    controller = pod.metadata.controller()
+    return controller.uid if controller is not None else ""
+
+
+def _held(batch: list[BatchJob]) -> str:
+    mine = next((job for job in batch if intake.held_by_user(job)), None)
+    if mine is None:
+        return ""
+    return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
+
+
+def _over(batch: list[BatchJob], members: Iterable[_Member]) -> bool:
+    statuses = [member.task.status for member in members]
+    if batch:
+        alive = any(status in OCCUPYING or status is Status.PENDING for status in statuses)
+        return all(intake.job_finished(job) for job in batch) and not alive
+    if not statuses or any(status not in intake.ENDED for status in statuses):
+        return False
+    return not any(intake.replaced(member.pod) for member in members)

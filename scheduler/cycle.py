@@ -1,0 +1,40 @@
+"""One scheduling cycle: a snapshot in, a plan out. Nothing else is looked at, nothing is changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from scheduler.outcome import Outcome, differs
+from scheduler.plan import Plan
+from scheduler.policy import Policy
+from scheduler.session import Session
+from scheduler.snapshot import Phase, Snapshot
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
+    """Decide who gets which node, and where each group stands. The same input gives the same plan."""
+    # 1. Open a session: plugins see the snapshot and divide the cluster.
+    session = Session(snapshot, policy, now)
+
+    # 2. Each action in turn marks what it decides; what is all or nothing was committed or undone there.
+    for action in policy.actions:
+        action(session, policy.arguments[action.name])
+
+    # 3. What was committed for jobs that may start is bound; what was promised is remembered.
+    outcome = Outcome(session)
+    binds, pipelined = outcome.binds(), outcome.pipelined()
+
+    # 4. Each group moves through the table of its life, and is told why it stands where it stands.
+    statuses = outcome.statuses()
+
+    # 5. All of it as values; of statuses, only those that change are to be written.
+    return Plan(
+        binds=binds,
+        evictions=(),
+        pipelined=pipelined,
+        statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
+        queues=outcome.shares(),
+        groups={each.key: each for each in statuses},
+        tasks=outcome.tasks(binds, pipelined),
+        waiting=any(job.waiting or job.passed or job.phase is Phase.PENDING for job in session.jobs),
+    )

@@ -1,0 +1,140 @@
+"""Kubernetes objects as the scheduler sees them, one at a time. `scheduler.cluster` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from muster.model import grouping, names
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Node, Pod, PodGroup, Queue
+from scheduler.snapshot import Phase, QueueInfo, Status, seconds
+
+ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+_ROLE: Final = "volcano.sh/task-spec"
+_REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
+
+
+def pod_status(pod: Pod, *, assumed: bool) -> Status:
+    """Tell where a pod stands; ``assumed``: its binding is on the way."""
+    if pod.status.phase == "Succeeded":
+        return Status.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return Status.FAILED
+    if pod.metadata.deletion_timestamp is not None:
+        return Status.RELEASING
+    if pod.spec.node_name:
+        return Status.RUNNING if pod.status.phase == "Running" else Status.BOUND
+    if assumed:
+        return Status.BINDING
+    return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
+
+
+def role_of(pod: Pod) -> str:
+    """Give the pod's task, in the sense of minTaskMember."""
+    return pod.metadata.annotation(_ROLE) or pod.metadata.label(_ROLE)
+
+
+def replaced(pod: Pod) -> bool:
+    """Whether a controller makes a new pod whenever this one ends."""
+    controller = pod.metadata.controller()
+    return controller is not None and controller.kind in _REPLACERS
+
+
+def group_of_job(job: BatchJob) -> str:
+    """Give the name of the group that a Job's pods are in: the one its template names, else the one generated for it."""
+    return grouping.group_of(job.spec.template.metadata) or grouping.generated_name(job.metadata.uid)
+
+
+def job_finished(job: BatchJob) -> bool:
+    """Whether a Job has run its course."""
+    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in job.status.conditions or ())
+
+
+def pods_wanted(job: BatchJob) -> int:
+    """Give how many pods a Job wants at a time."""
+    if job_finished(job):
+        return 0
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        return parallelism
+    return max(min(parallelism, job.spec.completions - job.status.succeeded), 0)
+
+
+def held_by_user(job: BatchJob) -> bool:
+    """Whether a Job is suspended, and not by us."""
+    return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
+
+
+def min_resources(group: PodGroup) -> Resources | None:
+    """Give what a group states to need of nodes; what only a quota counts is left out.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    if group.spec.min_resources is None:
+        return None
+    stated = Resources.parse(group.spec.min_resources)
+    on_nodes = NOTHING
+    for name, amount in stated.nano.items():
+        if not name.startswith(("limits.", "count/")):
+            on_nodes = on_nodes.maximum(Resources({name.removeprefix("requests."): amount}))
+    return on_nodes
+
+
+def phase_of(group: PodGroup) -> Phase:
+    """Give a group's phase; none, or one that isn't ours, is Pending."""
+    try:
+        return Phase(group.status.phase)
+    except ValueError:
+        return Phase.PENDING
+
+
+def queue_info(queue: Queue) -> QueueInfo:
+    """Read a queue.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    spec = queue.spec
+    return QueueInfo(
+        name=queue.name,
+        weight=spec.weight,
+        priority=spec.priority,
+        state="Closing" if queue.metadata.deletion_timestamp else queue.status.state or "Open",
+        capability=_amounts(spec.capability),
+        deserved=_amounts(spec.deserved),
+        guarantee=_amounts(spec.guarantee.resource if spec.guarantee else None),
+        reclaimable=spec.reclaimable is not False,
+        parent=spec.parent,
+        max_groups=spec.max_pod_groups or 0,
+        created=seconds(queue.metadata.creation_timestamp),
+    )
+
+
+def _amounts(quantities: Mapping[str, Any] | None) -> Resources | None:
+    return Resources.parse(quantities) if quantities else None
+
+
+def allocatable(node: Node) -> Resources | None:
+    """Give what pods may use of a node; None where it can't be read."""
+    try:
+        return Resources.parse(node.status.allocatable)
+    except QuantityError:
+        return None
+
+
+def ready(node: Node) -> bool:
+    """Whether a node's kubelet is up; one that says nothing about it is."""
+    return all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+
+
+def same_place(old: Node, new: Node) -> bool:
+    """Whether two versions of a node are one to the scheduler; heartbeats change the rest."""
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+        and ready(old) == ready(new)
+    )

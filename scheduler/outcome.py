@@ -1,0 +1,138 @@
+"""What a session comes to: placements, statuses, shares, as the values of a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from uuid import NAMESPACE_OID, uuid5
+
+from muster.model.objects import Condition
+from scheduler import lifecycle, vectors
+from scheduler.explain import Explanations
+from scheduler.lifecycle import Facts
+from scheduler.plan import Bind, GroupStatus, QueueShare, Urgency
+from scheduler.plugin import Obstacle, Reason
+from scheduler.session import JobState, Session
+from scheduler.snapshot import GroupKey, Job, Phase, Status
+
+
+class Outcome:
+    """Reads a session whose actions are done."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._explanations = Explanations(session)
+        # A deterministic name for what this session changes: the same state at the same moment gives the same.
+        self._transition = str(uuid5(NAMESPACE_OID, f"{session.snapshot.revision} {session.now.isoformat()}"))
+
+    def binds(self) -> tuple[Bind, ...]:
+        """Give the placements of jobs that may start."""
+        return self._placements(Status.ALLOCATED)
+
+    def pipelined(self) -> tuple[Bind, ...]:
+        """Give the promises."""
+        return self._placements(Status.PIPELINED)
+
+    def _placements(self, status: Status) -> tuple[Bind, ...]:
+        names = self._session.snapshot.table.names
+        return tuple(
+            Bind(mark.task, names[mark.row], mark.job.job.key)
+            for mark in self._session.placed
+            if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
+        )
+
+    def statuses(self) -> list[GroupStatus]:
+        """Give each group's status, in the order of the snapshot."""
+        return [self._status(job) for job in self._session.jobs]
+
+    def shares(self) -> Mapping[str, QueueShare]:
+        """Give what each queue has and deserves."""
+        return {name: self._share(name) for name in self._session.queues}
+
+    def tasks(self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...]) -> Mapping[GroupKey, Mapping[Status, int]]:
+        """Count each group's tasks by status, as they would be seen once the plan is performed."""
+        counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs}
+        for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
+            for bind in placements:
+                counts[bind.group][Status.PENDING] -= 1
+                counts[bind.group][status] += 1
+        return {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
+
+    def _share(self, name: str) -> QueueShare:
+        session = self._session
+        queue, axes = session.queues[name], session.axes
+        deserved = session.deserved(queue)
+        return QueueShare(
+            allocated=axes.resources(queue.allocated),
+            deserved=axes.resources(deserved) if deserved is not None else None,
+            share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
+        )
+
+    def _status(self, job: JobState) -> GroupStatus:
+        old = job.job
+        facts = self._facts(job)
+        phase = lifecycle.settle(old.phase, facts)
+        finished = old.phase is Phase.COMPLETED
+        conditions = lifecycle.conditions(
+            old.conditions, phase, facts, transition=self._transition, now=self._session.now
+        )
+        # The pods of what is finished are deleted in time; its counters stay as they were.
+        counters = old.counters if finished else (facts.running, facts.succeeded, facts.failed)
+        return GroupStatus(
+            key=old.key,
+            uid=old.uid,
+            before=old.phase,
+            phase=phase,
+            conditions=conditions,
+            running=counters[0],
+            succeeded=counters[1],
+            failed=counters[2],
+            urgency=_urgency(old, phase, conditions),
+        )
+
+    def _facts(self, job: JobState) -> Facts:
+        counts = job.job.counts
+        ready = self._session.ready(job) and job.ready >= max(job.job.min_member, 1)
+        waiting = len(job.waiting) + len(job.passed)
+        return Facts(
+            minimum=job.job.min_member,
+            let_in=job.phase is not Phase.PENDING,
+            running=counts.get(Status.RUNNING, 0),
+            succeeded=counts.get(Status.SUCCEEDED, 0),
+            failed=counts.get(Status.FAILED, 0),
+            placed=job.ready,
+            waiting=waiting,
+            pods=len(job.job.tasks),
+            over=job.job.over,
+            ready=ready,
+            obstacle=None if ready else self._obstacle(job),
+        )
+
+    def _obstacle(self, job: JobState) -> Obstacle | None:
+        if self._session.queue_of(job) is None:
+            return Obstacle(
+                Reason.NOT_ENOUGH_QUOTA,
+                f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue",
+            )
+        if job.obstacle is not None or job.stuck is None:
+            return job.obstacle
+        return self._explanations.of(job, job.stuck)
+
+
+def differs(old: Job, status: GroupStatus) -> bool:
+    """Whether a status has to be written."""
+    return (
+        status.phase is not old.phase
+        or not old.written
+        or status.conditions != old.conditions
+        or (status.running, status.succeeded, status.failed) != old.counters
+    )
+
+
+def _urgency(old: Job, phase: Phase, conditions: tuple[Condition, ...]) -> Urgency:
+    if phase is not old.phase or not old.written:
+        return Urgency.NOW
+    before = {(each.type, each.status, each.reason) for each in old.conditions}
+    if {(each.type, each.status, each.reason) for each in conditions} != before:
+        return Urgency.NOW
+    return Urgency.LATER if conditions != old.conditions else Urgency.SOON

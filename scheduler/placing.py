@@ -1,0 +1,89 @@
+"""One job's turn at the nodes: its minimum all or nothing, then one task at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.plugin import Obstacle
+from scheduler.session import JobState, QueueState, Session
+from scheduler.snapshot import Phase, Task, TaskClass
+from scheduler.statement import Statement
+
+Allowed = Callable[[QueueState, Task], Obstacle | None]
+"""What a queue may still take."""
+
+
+def may_run(session: Session, job: JobState) -> bool:
+    """Whether a job has tasks to place and nothing forbids it to try; what does is noted on it."""
+    if job.phase is Phase.COMPLETED or session.queue_of(job) is None or not job.waiting:
+        return False
+    if job.phase is Phase.PENDING and session.policy.enqueues:
+        return False
+    job.obstacle = session.valid(job)
+    return job.obstacle is None
+
+
+def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
+    """Give a job its turn; tell whether it could use another."""
+    taken: list[Task] = []
+    if not _hopeless(session, job):
+        with session.statement() as statement:
+            passed = _place(session, statement, job, taken, lambda task: allowed(queue, task))
+            if statement and (session.ready(job) or session.pipelined(job)):
+                statement.commit()
+                job.passed += passed
+                return bool(job.waiting) and session.ready(job)
+    job.waiting.extendleft(reversed(taken))
+    return False
+
+
+def _hopeless(session: Session, job: JobState) -> bool:
+    """Whether a gang of equal tasks can be told at a glance not to fit: what a whole attempt would find out, too."""
+    missing, kind = session.missing(job), job.waiting[0].kind
+    if missing < 2 or session.releasing or any(task.kind is not kind for task in job.waiting):
+        return False
+    if session.picker.room(kind) >= missing:
+        return False
+    job.stuck = kind
+    return True
+
+
+def _place(
+    session: Session, statement: Statement, job: JobState, taken: list[Task], allowed: Callable[[Task], Obstacle | None]
+) -> list[Task]:
+    """Take tasks off the line and place them until the job is ready; give those that found no place.
+
+    A task like one that found no place isn't tried. Nor is the rest, once too few are left for the minimum.
+    """
+    failed: set[TaskClass] = set()
+    passed: list[Task] = []
+    while job.waiting:
+        task = job.waiting.popleft()
+        taken.append(task)
+        if task.kind in failed:
+            passed.append(task)
+        elif (against := allowed(task)) is None and _place_one(session, statement, job, task):
+            job.obstacle = None
+            if session.ready(job):
+                break
+        else:
+            job.obstacle = against
+            passed.append(task)
+            failed.add(task.kind)
+            hopeful = sum(other.kind not in failed for other in job.waiting)
+            if hopeful + job.pipelined < session.missing(job):
+                break
+    return passed
+
+
+def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
+    row = session.picker.best(task.kind)
+    if row is not None:
+        statement.allocate(job, task, row)
+        return True
+    row = session.picker.best_later(task.kind) if session.releasing else None
+    if row is not None:
+        statement.pipeline(job, task, row)
+        return True
+    job.stuck = task.kind
+    return False

@@ -1,0 +1,87 @@
+"""What a cycle decided, as values: the worker performs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from muster.model.amounts import Resources
+from muster.model.objects import Condition, PodGroupStatus
+from scheduler.snapshot import GroupKey, Phase, Status, Task
+
+
+class Urgency(Enum):
+    """How long the writing of a status may wait since the group's last one, in seconds."""
+
+    NOW = 0.0
+    SOON = 1.0
+    """Only counters changed."""
+    LATER = 30.0
+    """Only the text of a condition changed: it names amounts, which change with every pod of anybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A pod of a group goes to a node."""
+
+    task: Task
+    node: str
+    group: GroupKey
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A status to be written, whole."""
+
+    key: GroupKey
+    uid: str
+    before: Phase
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    running: int
+    succeeded: int
+    failed: int
+    urgency: Urgency
+
+    def struct(self) -> PodGroupStatus:
+        """Give it as the API has it."""
+        return PodGroupStatus(
+            phase=self.phase.value,
+            conditions=self.conditions or None,
+            running=self.running,
+            succeeded=self.succeeded,
+            failed=self.failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShare:
+    """What a queue has and deserves at the end of a cycle. ``deserved`` is None when no plugin divides."""
+
+    allocated: Resources
+    deserved: Resources | None
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decisions of one cycle.
+
+    Attributes:
+        evictions: pods to evict.
+        pipelined: places promised to pods, to be free once others have left.
+        statuses: the groups whose status changes.
+        groups: the status of every group, changed or not.
+        tasks: each group's tasks by status, as they would be seen once the plan is performed.
+        waiting: whether some group waits for something, so that another cycle is worth while.
+    """
+
+    binds: tuple[Bind, ...]
+    evictions: tuple[Task, ...]
+    pipelined: tuple[Bind, ...]
+    statuses: tuple[GroupStatus, ...]
+    queues: Mapping[str, QueueShare]
+    groups: Mapping[GroupKey, GroupStatus]
+    tasks: Mapping[GroupKey, Mapping[Status, int]]
+    waiting: bool

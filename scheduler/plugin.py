@@ -1,0 +1,182 @@
+"""What a plugin is: a class whose methods, where it defines them, are its extension points.
+
+A plugin object lives for one cycle. It is given its arguments and the session, reads the session as it likes, and
+changes nothing there. Which of its points are asked is up to the configuration (the ``enable*`` flag of each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from scheduler.snapshot import NodeTable, Task, TaskClass
+from scheduler.vectors import Floats, Mask, Matrix, Rows, Vector
+
+if TYPE_CHECKING:
+    from scheduler.session import JobState, QueueState, Session
+
+Key = Any
+"""A value that sorts; the smaller comes first. It may change only by the turns of its own job or queue."""
+
+
+class Reason(Enum):
+    """Why a group waits or failed; the words are the API's."""
+
+    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
+    NOT_ENOUGH_TASKS = "NotEnoughTasks"
+    NOT_ENOUGH_QUOTA = "NotEnoughQuota"
+    POD_FAILED = "PodFailed"
+    POD_DELETED = "PodDeleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a group from its next step, in one sentence for its users."""
+
+    reason: Reason
+    message: str
+
+
+class Permit:
+    """A vote for. Its one value is `PERMIT`; None abstains, an `Obstacle` rejects."""
+
+
+PERMIT: Final = Permit()
+Vote = Permit | Obstacle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Some rows of the node table at this moment: ``idle`` is [len(rows), resources]."""
+
+    table: NodeTable
+    rows: Rows
+    idle: Matrix
+
+    @property
+    def allocatable(self) -> Matrix:
+        """What these nodes have in all."""
+        whole: Matrix = self.table.allocatable[self.rows]
+        return whole
+
+    def __len__(self) -> int:
+        """How many nodes these are."""
+        return len(self.rows)
+
+
+class Arguments(BaseModel):
+    """The base of a plugin's arguments: each a field, unknown ones refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Plugin:
+    """The base of all plugins. A method that isn't overridden is an extension point that the plugin doesn't have."""
+
+    name: ClassVar[str]
+    arguments_type: ClassVar[type[Arguments]] = Arguments
+    node_local: ClassVar[bool] = True
+    """Whether `feasible` and `score` of a node depend on nothing but that node, so that only touched nodes are asked again."""
+
+    def __init__(self, arguments: Any, session: Session) -> None:
+        self.arguments = arguments
+        self.session = session
+
+    def queue_key(self, queue: QueueState) -> Key:
+        """Order queues."""
+        raise NotImplementedError
+
+    def job_key(self, job: JobState) -> Key:
+        """Order the jobs of a queue."""
+        raise NotImplementedError
+
+    def task_key(self, task: Task) -> Key:
+        """Order the tasks of a job."""
+        raise NotImplementedError
+
+    def enqueueable(self, job: JobState) -> Vote:
+        """Vote on a Pending job's becoming Inqueue."""
+        raise NotImplementedError
+
+    def enqueued(self, job: JobState) -> None:
+        """Learn that a job became Inqueue in this cycle."""
+        raise NotImplementedError
+
+    def valid(self, job: JobState) -> Obstacle | None:
+        """Object to placing any task of a job."""
+        raise NotImplementedError
+
+    def ready(self, job: JobState) -> bool:
+        """Whether enough tasks are placed for the job to start."""
+        raise NotImplementedError
+
+    def missing(self, job: JobState) -> int:
+        """Tell how many more tasks a job needs at least before it can be ready, so that hopeless attempts are spared."""
+        raise NotImplementedError
+
+    def pipelined(self, job: JobState) -> Vote:
+        """Vote on whether enough tasks are placed or promised a place for the job to hold them."""
+        raise NotImplementedError
+
+    def deserved(self, queue: QueueState) -> Vector:
+        """Tell what a queue deserves, for those who look on."""
+        raise NotImplementedError
+
+    def overused(self, queue: QueueState) -> bool:
+        """Whether a queue has had all it may have."""
+        raise NotImplementedError
+
+    def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
+        """Object to a queue's taking one more task."""
+        raise NotImplementedError
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose which of the candidates may be evicted for the claimant, for the action preempt."""
+        raise NotImplementedError
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose which of the candidates may be evicted for the claimant, for the action reclaim."""
+        raise NotImplementedError
+
+    def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
+        """Tell which nodes a task of this class may run on, apart from how much it asks for."""
+        raise NotImplementedError
+
+    def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
+        """Tell why nodes aren't feasible: what to say of a node, and of which nodes it is true."""
+        raise NotImplementedError
+
+    def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
+        """Rate the nodes; the highest sum over all plugins wins."""
+        raise NotImplementedError
+
+
+FLAGS: Final[Mapping[str, str]] = {
+    "queue_key": "enableQueueOrder",
+    "job_key": "enableJobOrder",
+    "task_key": "enableTaskOrder",
+    "enqueueable": "enableJobEnqueued",
+    "enqueued": "enableJobEnqueued",
+    "ready": "enableJobReady",
+    "missing": "enableJobReady",
+    "pipelined": "enableJobPipelined",
+    "overused": "enabledOverused",
+    "allocatable": "enabledAllocatable",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+    "feasible": "enablePredicate",
+    "objections": "enablePredicate",
+    "score": "enableNodeOrder",
+}
+"""The flag that turns an extension point off. A point without one is always on."""
+
+POINTS: Final = (*FLAGS, "valid", "deserved")
+
+
+def defines(plugin: type[Plugin], point: str) -> bool:
+    """Whether a plugin has an extension point."""
+    return getattr(plugin, point) is not getattr(Plugin, point)

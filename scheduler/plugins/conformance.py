@@ -1,0 +1,28 @@
+"""Never evict what the cluster itself needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.plugin import Plugin
+from scheduler.snapshot import Task
+
+_SYSTEM_NAMESPACE: Final = "kube-system"
+_CRITICAL: Final = 2 * 10**9
+"""The priority of system-cluster-critical; system-node-critical is above it, and users' classes can't be."""
+
+
+class Conformance(Plugin):
+    """Spares critical pods, and those in kube-system."""
+
+    name = "conformance"
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose all but the critical ones."""
+        del claimant
+        return [task for task in candidates if task.namespace != _SYSTEM_NAMESPACE and task.priority < _CRITICAL]
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose all but the critical ones."""
+        return self.preemptable(claimant, candidates)

@@ -1,0 +1,46 @@
+"""A configuration that has been checked: which actions run in which order, and which plugins in which tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scheduler.plugin import Arguments, Plugin
+
+if TYPE_CHECKING:
+    from scheduler.session import Session
+
+
+class Action:
+    """The base of actions: one step of a cycle. Stateless; the arguments come with each call."""
+
+    name: ClassVar[str]
+    arguments_type: ClassVar[type[Arguments]] = Arguments
+
+    def __call__(self, session: Session, arguments: Any, /) -> None:
+        """Do it to the session."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Enabled:
+    """A plugin with its arguments and the extension points that are on."""
+
+    plugin: type[Plugin]
+    arguments: Arguments
+    points: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What `scheduler.cycle.decide` follows."""
+
+    actions: tuple[Action, ...]
+    tiers: tuple[tuple[Enabled, ...], ...]
+    arguments: Mapping[str, Arguments] = field(default_factory=dict)
+
+    @property
+    def enqueues(self) -> bool:
+        """Whether groups wait in Pending until the enqueue action lets them in."""
+        return any(action.name == "enqueue" for action in self.actions)

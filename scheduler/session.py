@@ -1,0 +1,310 @@
+"""A session: the state of one cycle, and the extension points through which plugins shape it.
+
+How tiers combine: of ordering keys the first that differs decides (then creation time, then uid); of votes a rejection
+wins at once and a tier with a permit decides; valid, ready and allocatable: all must agree; overused: any.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+
+from scheduler import vectors
+from scheduler.picker import Picker
+from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Vote, defines
+from scheduler.policy import Policy
+from scheduler.snapshot import OCCUPYING, READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
+from scheduler.statement import Mark, Statement
+from scheduler.vectors import Axes, Vector
+
+_UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
+
+
+class QueueState:
+    """A queue during a cycle. ``allocated``: what its tasks have, places that are only promised included."""
+
+    def __init__(self, info: QueueInfo, axes: Axes) -> None:
+        self.info = info
+        self.jobs: list[JobState] = []
+        self.allocated: Vector = axes.zero
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.info.name
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """The last word where plugins see no difference."""
+        return (self.info.created, self.info.name)
+
+
+class JobState:
+    """A job during a cycle.
+
+    Attributes:
+        waiting: tasks without a place, in the order in which they get one.
+        passed: tasks that found no place in this cycle.
+        ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
+        pipelined: tasks that were promised a place in this cycle.
+        roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
+        obstacle: why it got no further in this cycle, as far as an action knows.
+        stuck: the class of a task that found no node.
+    """
+
+    def __init__(self, job: Job, axes: Axes) -> None:
+        self.job = job
+        self.axes = axes
+        self.phase = job.phase
+        self.waiting: deque[Task] = deque(task for task in job.tasks if task.status is Status.PENDING)
+        self.passed: list[Task] = []
+        self.ready = sum(job.counts.get(status, 0) for status in READY)
+        self.pipelined = 0
+        self.roles: Counter[tuple[str, Status]] = Counter()
+        if job.min_task_member:
+            self.roles.update((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
+        self.allocated: Vector = axes.zero
+        for task in job.tasks:
+            if task.status in OCCUPYING:
+                self.allocated = vectors.add(self.allocated, self.vector(task.kind))
+        self.obstacle: Obstacle | None = None
+        self.stuck: TaskClass | None = None
+
+    @property
+    def order(self) -> Any:
+        """The last word where plugins see no difference."""
+        return self.job.order
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has been let in and hasn't completed."""
+        return self.phase in _UNFINISHED
+
+    def vector(self, kind: TaskClass) -> Vector:
+        """What a task of this class takes; one pod among it."""
+        return kind.vector(self.axes)
+
+    def need(self) -> Vector:
+        """What it takes to start: its minResources, else minMember times what its pods ask for.
+
+        Where the pods differ, those that run and then those that are placed first count, and pods that nobody has
+        seen yet are taken to be like the last one.
+        """
+        if self.job.stated is not None:
+            return self.axes.vector(self.job.stated)
+        members = [task.kind for task in self.job.tasks if task.status in OCCUPYING]
+        members += [task.kind for task in self.waiting]
+        amounts, missing = self.axes.zero, self.job.min_member
+        last: Vector = self.axes.zero
+        for kind, count in _runs(members, self.job.coming):
+            last, taken = self.vector(kind), min(count, missing)
+            amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
+        return vectors.add(amounts, vectors.scale(last, missing))
+
+    def lacking(self) -> Vector:
+        """What of the need it doesn't have yet."""
+        return vectors.above_zero(vectors.subtract(self.need(), self.allocated))
+
+
+def _runs(members: Iterable[TaskClass], coming: Iterable[Any]) -> Iterable[tuple[TaskClass, int]]:
+    yield from ((kind, 1) for kind in members)
+    yield from ((each.kind, each.count) for each in coming)
+
+
+class Session:
+    """One cycle's state. Actions change it through `statement` and `let_in` only."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.now = now
+        self.axes = snapshot.axes
+        self.idle = snapshot.idle.copy()
+        self.future = snapshot.idle + snapshot.releasing
+        self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
+        self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
+        self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
+        for job in self.jobs:
+            queue = self.queue_of(job)
+            if queue is not None:
+                queue.jobs.append(job)
+                queue.allocated = vectors.add(queue.allocated, job.allocated)
+        self.releasing = bool(snapshot.releasing.any())
+        self.placed: list[Mark] = []
+        self._tiers = self._open_plugins()
+        for job in self.jobs:
+            if len(job.waiting) > 1:
+                job.waiting = deque(sorted(job.waiting, key=self.task_key))
+        self.picker = Picker(self, self._flat("feasible"), self._flat("score"))
+
+    def _open_plugins(self) -> dict[str, list[list[Callable[..., Any]]]]:
+        tiers: dict[str, list[list[Callable[..., Any]]]] = {point: [] for point in POINTS}
+        for tier in self.policy.tiers:
+            opened = [(each, each.plugin(each.arguments, self)) for each in tier]
+            for point in POINTS:
+                found = [
+                    getattr(plugin, point)
+                    for each, plugin in opened
+                    if point in each.points and defines(each.plugin, point)
+                ]
+                if found:
+                    tiers[point].append(found)
+        return tiers
+
+    def _flat(self, point: str) -> list[Callable[..., Any]]:
+        return [ask for tier in self._tiers[point] for ask in tier]
+
+    # ── extension points ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def queue_key(self, queue: QueueState) -> Key:
+        """Where a queue stands among the queues."""
+        return (*[ask(queue) for ask in self._flat("queue_key")], *queue.order)
+
+    def job_key(self, job: JobState) -> Key:
+        """Where a job stands among the jobs of its queue."""
+        return (*[ask(job) for ask in self._flat("job_key")], job.order)
+
+    def task_key(self, task: Task) -> Key:
+        """Where a task stands among the tasks of its job."""
+        return (*[ask(task) for ask in self._flat("task_key")], task.created, task.uid, task.namespace, task.name)
+
+    def enqueueable(self, job: JobState) -> Obstacle | None:
+        """Let plugins vote on letting a job in; None when nothing is against it."""
+        return _vote(self._tiers["enqueueable"], job)
+
+    def valid(self, job: JobState) -> Obstacle | None:
+        """Give the first objection to placing a job."""
+        return next(filter(None, (ask(job) for ask in self._flat("valid"))), None)
+
+    def ready(self, job: JobState) -> bool:
+        """Whether a job may start with what it has."""
+        return all(ask(job) for ask in self._flat("ready"))
+
+    def missing(self, job: JobState) -> int:
+        """Give how many more tasks a job needs at least before it can be ready."""
+        return max((ask(job) for ask in self._flat("missing")), default=0)
+
+    def pipelined(self, job: JobState) -> bool:
+        """Whether a job may hold what it was promised."""
+        return _vote(self._tiers["pipelined"], job) is None
+
+    def deserved(self, queue: QueueState) -> Vector | None:
+        """Give what a queue deserves, None when no plugin divides the cluster."""
+        return next((ask(queue) for ask in self._flat("deserved")), None)
+
+    def overused(self, queue: QueueState) -> bool:
+        """Whether a queue has had all it may have."""
+        return any(ask(queue) for ask in self._flat("overused"))
+
+    def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
+        """Give the first objection to a queue's taking one more task."""
+        return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Choose victims within a queue: those that all plugins of the first tier with an answer agree on."""
+        return _victims(self._tiers["preemptable"], claimant, candidates)
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
+        """Choose victims in other queues: those that all plugins of the first tier with an answer agree on."""
+        return _victims(self._tiers["reclaimable"], claimant, candidates)
+
+    def objections(self, kind: TaskClass) -> list[tuple[str, int]]:
+        """Tell why nodes don't take a class, and of how many nodes each reason is the first."""
+        rows = np.arange(len(self.snapshot.table.nodes))
+        nodes, left, found = Nodes(self.snapshot.table, rows, self.idle), np.ones(len(rows), dtype=np.bool_), []
+        for ask in self._flat("objections"):
+            for words, mask in ask(kind, nodes):
+                found.append((words, int((mask & left).sum())))
+                left &= ~mask
+        return [(words, count) for words, count in found if count]
+
+    # ── state ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def queue_of(self, job: JobState) -> QueueState | None:
+        """Give a job's queue, None where it doesn't exist."""
+        return self.queues.get(job.job.queue)
+
+    def let_in(self, job: JobState) -> None:
+        """Make a Pending job Inqueue."""
+        job.phase, job.obstacle = Phase.INQUEUE, None
+        for tell in self._flat("enqueued"):
+            tell(job)
+
+    def reconsider(self, job: JobState) -> None:
+        """Put the tasks that found no place back in line, for another action to try."""
+        if job.passed:
+            job.waiting = deque(sorted([*job.waiting, *job.passed], key=self.task_key))
+            job.passed = []
+
+    def statement(self) -> Statement:
+        """Begin a statement."""
+        return Statement(self)
+
+    def apply(self, mark: Mark) -> None:
+        """Make a mark; only `Statement` calls this."""
+        self._count(mark, 1)
+
+    def unapply(self, mark: Mark) -> None:
+        """Take a mark back; only `Statement` calls this."""
+        self._count(mark, -1)
+
+    def keep(self, journal: Sequence[Mark]) -> None:
+        """Take over the marks of a committed statement."""
+        self.placed += journal
+
+    def _count(self, mark: Mark, sign: int) -> None:
+        job, task, row = mark.job, mark.task, mark.row
+        taken = task.kind.vector(self.axes)
+        change = taken if sign > 0 else tuple([-steps for steps in taken])
+        row_change = self.picker.row_of(task.kind)
+        if mark.status is Status.ALLOCATED:
+            job.ready += sign
+            self.idle[row] -= sign * row_change
+        else:
+            job.pipelined += sign
+        self.future[row] -= sign * row_change
+        if job.job.min_task_member:
+            job.roles[task.role, mark.status] += sign
+        job.allocated = vectors.add(job.allocated, change)
+        queue = self.queue_of(job)
+        if queue is not None:
+            queue.allocated = vectors.add(queue.allocated, change)
+        if task.kind.constraints.ports:
+            self._count_ports(row, task.kind, sign)
+        self.picker.touched(row)
+
+    def _count_ports(self, row: int, kind: TaskClass, sign: int) -> None:
+        taken = self.ports.setdefault(row, [])
+        for port in sorted(kind.constraints.ports):
+            if sign > 0:
+                taken.append(port)
+            else:
+                taken.remove(port)
+
+
+def _victims(
+    tiers: list[list[Callable[..., Sequence[Task]]]], claimant: Task, candidates: Sequence[Task]
+) -> list[Task]:
+    for tier in tiers:
+        chosen = list(candidates)
+        for ask in tier:
+            agreed = {task.uid for task in ask(claimant, candidates)}
+            chosen = [task for task in chosen if task.uid in agreed]
+        if chosen:
+            return chosen
+    return []
+
+
+def _vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:
+    for tier in tiers:
+        votes = [ask(job) for ask in tier]
+        against = next((vote for vote in votes if isinstance(vote, Obstacle)), None)
+        if against is not None:
+            return against
+        if any(isinstance(vote, Permit) for vote in votes):
+            return None
+    return None

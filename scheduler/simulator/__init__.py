@@ -1,0 +1,1 @@
+"""The scheduler on given state: what `muster simulate` runs."""

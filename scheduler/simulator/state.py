@@ -1,0 +1,152 @@
+"""One or more cycles on objects as they are given: no controllers, no clock, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from scheduler.cluster import Cluster
+from scheduler.cycle import decide
+from scheduler.plan import Plan, QueueShare
+from scheduler.policy import Policy
+from scheduler.snapshot import GroupKey
+
+_GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+_READ: Final[tuple[Kind[Any], ...]] = (
+    kinds.NODES,
+    kinds.PODS,
+    kinds.QUEUES,
+    kinds.PRIORITYCLASSES,
+    kinds.JOBS,
+    *_GROUP_KINDS,
+)
+
+
+class StateError(ValueError):
+    """An object that can't be read. The text names it."""
+
+
+def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -> Cluster:
+    """Make a cluster of objects as JSON; kinds that scheduling doesn't look at are passed over.
+
+    A pod without a uid gets its name for one. The queue ``default`` exists whether it is listed or not.
+
+    Raises:
+        StateError: an object isn't what its kind says.
+    """
+    cluster = Cluster(frozenset(scheduler_names))
+    cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
+    learn: Mapping[str, Callable[[Any], None]] = {
+        str(kinds.NODES): cluster.node,
+        str(kinds.PODS): cluster.pod,
+        str(kinds.QUEUES): cluster.queue,
+        str(kinds.PRIORITYCLASSES): cluster.priority_class,
+        str(kinds.JOBS): cluster.batch_job,
+    }
+    for raw in objects:
+        kind = _kind(raw)
+        if kind is None:
+            continue
+        one = _decoded(kind, raw)
+        if kind in _GROUP_KINDS:
+            cluster.group(kind.group, one)
+        else:
+            learn[str(kind)](one)
+    return cluster
+
+
+def _kind(raw: Mapping[str, Any]) -> Kind[Any] | None:
+    return next(
+        (kind for kind in _READ if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
+    )
+
+
+def _decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:
+    metadata = dict(raw.get("metadata") or {})
+    if kind is kinds.PODS:
+        metadata.setdefault("namespace", "default")
+        metadata.setdefault("uid", f"{metadata['namespace']}/{metadata.get('name', '')}")
+    try:
+        return msgspec.convert({**raw, "metadata": metadata}, kind.struct)
+    except msgspec.ValidationError as error:
+        raise StateError(f"{kind.name} {metadata.get('name', '(no name)')}: {error}") from error
+
+
+def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
+    """Run one cycle on the state."""
+    return decide(cluster.snapshot(), policy, now)
+
+
+def _perform(cluster: Cluster, plan: Plan) -> None:
+    for bind in plan.binds:
+        cluster.assume(bind.task.uid, bind.node)
+    for status in plan.statuses:
+        group = cluster.find_group(status.key)
+        if group is not None:
+            cluster.group(status.key.group, replace(group, status=status.struct()))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the cycles came to."""
+
+    cycles: int
+    binds: Mapping[str, str]
+    plan: Plan
+
+    def json(self) -> dict[str, Any]:
+        """Write it as ``muster simulate -o json`` prints it: a contract for programs."""
+        plan = self.plan
+        pipelined: dict[str, dict[str, str]] = {}
+        for bind in plan.pipelined:
+            pipelined.setdefault(str(bind.group), {})[str(bind.task)] = bind.node
+        return {
+            "cycles": self.cycles,
+            "binds": dict(self.binds),
+            "evicted": [str(task) for task in plan.evictions],
+            "pipelined": pipelined,
+            "podgroups": {str(key): _group(plan, key) for key in plan.groups},
+            "queues": {name: _queue(share) for name, share in plan.queues.items()},
+            "tasks": {
+                str(key): {status.value: count for status, count in counts.items()}
+                for key, counts in plan.tasks.items()
+            },
+        }
+
+
+def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Report:
+    """Decide ``cycles`` times; what one cycle places is taken as bound, and its statuses as written, in the next."""
+    binds: dict[str, str] = {}
+    plan = decide_once(cluster, policy, now)
+    for number in range(cycles):
+        if number:
+            plan = decide_once(cluster, policy, now)
+        binds |= {str(bind.task): bind.node for bind in plan.binds}
+        if number + 1 < cycles:
+            _perform(cluster, plan)
+    return Report(cycles, binds, plan)
+
+
+def _group(plan: Plan, key: GroupKey) -> dict[str, Any]:
+    status = plan.groups[key]
+    wrong = next((each.reason for each in status.conditions if each.status == "True"), "")
+    return {
+        "phase": status.phase.value,
+        "conditions": [msgspec.to_builtins(each) for each in status.conditions],
+        "reason": wrong,
+    }
+
+
+def _queue(share: QueueShare) -> dict[str, Any]:
+    return {
+        "deserved": share.deserved.quantities() if share.deserved is not None else None,
+        "allocated": share.allocated.quantities(),
+        "share": share.share,
+    }

@@ -1,0 +1,240 @@
+"""What one cycle decides on: an immutable view of nodes, groups and queues.
+
+Nodes are rows of int64 matrices (nodes x resources, steps of `scheduler.vectors.Axes`), in the order of their names.
+A group and its pods are a `Job`; pods that a node can't tell apart share a `TaskClass`. Everything a snapshot refers
+to is shared with the next one unless it changed: `scheduler.cluster` builds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from muster.model.amounts import Resources
+from muster.model.objects import Condition, Node
+from scheduler.constraints import Constraints
+from scheduler.vectors import PODS, Axes, Mask, Matrix, Vector, total
+
+
+class GroupKey(NamedTuple):
+    """Which PodGroup. The API group is part of its name: the kind exists in several."""
+
+    group: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Write it as ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Phase(Enum):
+    """The phases of a PodGroup, as users see them."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class Status(Enum):
+    """Where a task stands. ALLOCATED and PIPELINED exist within a cycle only."""
+
+    PENDING = "Pending"
+    GATED = "Gated"
+    ALLOCATED = "Allocated"
+    PIPELINED = "Pipelined"
+    BINDING = "Binding"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+OCCUPYING = frozenset({Status.BINDING, Status.BOUND, Status.RUNNING})
+"""On a node, and meant to stay there."""
+READY = OCCUPYING | {Status.SUCCEEDED}
+"""What counts toward a gang's minimum without being placed."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class TaskClass:
+    """Tasks that no node can tell apart: the same request and the same constraints. Compared by identity."""
+
+    request: Resources
+    constraints: Constraints
+    _vectors: dict[Axes, Vector] = field(default_factory=dict)
+
+    def vector(self, axes: Axes) -> Vector:
+        """What a task of this class takes of a node: its request, and one pod."""
+        known = self._vectors.get(axes)
+        if known is None:
+            steps = list(axes.vector(self.request))
+            steps[axes.place[PODS]] = 1
+            known = self._vectors[axes] = tuple(steps)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A pod of a group.
+
+    ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
+    of the object that controls it.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    kind: TaskClass
+    status: Status
+    node: str = ""
+    priority: int = 0
+    created: float = 0.0
+    role: str = ""
+    controller: str = ""
+
+    def __str__(self) -> str:
+        """Write it as ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Pods that a suspended Job will have: ``count`` of one class."""
+
+    kind: TaskClass
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A PodGroup with its pods.
+
+    Attributes:
+        stated: the group's own minResources; None when it has none.
+        coming: pods of its Jobs that don't exist yet.
+        held: why it must not be let in, as a sentence; empty when nothing is in the way.
+        over: nothing of it runs or will run again.
+        written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
+    """
+
+    key: GroupKey
+    uid: str
+    queue: str
+    min_member: int
+    min_task_member: Mapping[str, int]
+    priority_class: str
+    stated: Resources | None
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    counters: tuple[int, int, int]
+    created: float
+    tasks: tuple[Task, ...] = ()
+    coming: tuple[Coming, ...] = ()
+    held: str = ""
+    over: bool = False
+    written: bool = True
+
+    @cached_property
+    def counts(self) -> Mapping[Status, int]:
+        """How many tasks there are in each status that occurs."""
+        counts: dict[Status, int] = {}
+        for task in self.tasks:
+            counts[task.status] = counts.get(task.status, 0) + 1
+        return counts
+
+    @cached_property
+    def order(self) -> tuple[float, str, GroupKey]:
+        """The last word where plugins see no difference: the older first."""
+        return (self.created, self.uid, self.key)
+
+
+@dataclass(frozen=True, eq=False)
+class QueueInfo:
+    """A queue as the cycle sees it. ``capability`` etc. are None when the queue says nothing."""
+
+    name: str
+    weight: int = 1
+    priority: int = 0
+    state: str = "Open"
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources | None = None
+    reclaimable: bool = True
+    parent: str = ""
+    max_groups: int = 0
+    created: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """What about nodes changes rarely. ``memo`` keeps what plugins derive from it, by constraint, for its lifetime."""
+
+    nodes: tuple[Node, ...]
+    axes: Axes
+    allocatable: Matrix
+    ready: tuple[bool, ...]
+    memo: dict[Any, Any] = field(default_factory=dict)
+
+    @cached_property
+    def serving(self) -> Mask:
+        """Which nodes take new pods at all: ready, and not cordoned."""
+        return np.array(
+            [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
+            dtype=np.bool_,
+        )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in order."""
+        return tuple(node.name for node in self.nodes)
+
+    @cached_property
+    def row(self) -> Mapping[str, int]:
+        """The row of each node."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def total(self) -> Vector:
+        """What all nodes have together."""
+        return total(self.allocatable)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The cluster at one moment.
+
+    Attributes:
+        idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
+        releasing: what pods that are being deleted will give back.
+        ports: host ports taken, by node name, as (protocol, address, port).
+        revision: a text that differs between any two states of the cluster that a worker saw.
+    """
+
+    table: NodeTable
+    idle: Matrix
+    releasing: Matrix
+    jobs: tuple[Job, ...]
+    queues: Mapping[str, QueueInfo]
+    priorities: Mapping[str, int]
+    ports: Mapping[str, frozenset[tuple[str, str, int]]]
+    revision: str = ""
+
+    @property
+    def axes(self) -> Axes:
+        """The resource names."""
+        return self.table.axes
+
+
+def seconds(moment: datetime | None) -> float:
+    """Write a moment as a number that sorts; zero for none."""
+    return moment.timestamp() if moment is not None else 0.0

@@ -1,0 +1,71 @@
+"""A statement: marks on a session that are committed together, or undone to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from scheduler.snapshot import Status, Task
+
+if TYPE_CHECKING:
+    from scheduler.session import JobState, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One entry of the journal: ``task`` of ``job`` got ``row``, now (ALLOCATED) or once it is free (PIPELINED)."""
+
+    job: JobState
+    task: Task
+    row: int
+    status: Status
+
+
+class Statement:
+    """The journal of one attempt. It ends in `commit` or in `roll_back`; there is no third exit.
+
+    Used as a context manager it rolls back unless it was committed, so that no way out of an action leaves marks.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._journal: list[Mark] = []
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._open:
+            self.roll_back()
+
+    def __len__(self) -> int:
+        """How many marks were made."""
+        return len(self._journal)
+
+    def allocate(self, job: JobState, task: Task, row: int) -> None:
+        """Take what ``task`` asks for from the idle part of a node."""
+        self._mark(Mark(job, task, row, Status.ALLOCATED))
+
+    def pipeline(self, job: JobState, task: Task, row: int) -> None:
+        """Take what ``task`` asks for from what a node will have once its leaving pods are gone."""
+        self._mark(Mark(job, task, row, Status.PIPELINED))
+
+    def commit(self) -> None:
+        """Keep the marks."""
+        self._session.keep(self._journal)
+        self._close()
+
+    def roll_back(self) -> None:
+        """Undo the marks, the last one first."""
+        while self._journal:
+            self._session.unapply(self._journal.pop())
+        self._close()
+
+    def _mark(self, mark: Mark) -> None:
+        assert self._open, "a statement that has ended takes no marks"
+        self._session.apply(mark)
+        self._journal.append(mark)
+
+    def _close(self) -> None:
+        self._open = False

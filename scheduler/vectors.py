@@ -1,0 +1,139 @@
+"""Amounts as vectors over the resource names of a cluster: the scheduler's own, exact arithmetic.
+
+`muster.model.amounts.Resources` is exact but a mapping; a cycle adds and compares hundreds of thousands of amounts.
+Here an amount is a tuple of whole steps (thousandths of a cpu, else units), one per name of `Axes`. Tuples hold Python
+integers, so sums over a cluster can't overflow; arrays over nodes are int64, and `clipped` is the one way into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.model.amounts import NANO, NOTHING, Resources
+
+Vector = tuple[int, ...]
+Matrix = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+
+PODS: Final = "pods"
+UNLIMITED: Final = 2**80
+"""More than any sum of amounts that Kubernetes can write."""
+_CAP: Final = 2**62
+_FIRST: Final = ("cpu", "memory", PODS)
+_LOW: Final = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Which resource name is which place of a vector."""
+
+    names: tuple[str, ...] = _FIRST
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """The place of each name."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def shared(self) -> tuple[int, ...]:
+        """The places that count for shares and fairness: all but the number of pods."""
+        return tuple(index for index, name in enumerate(self.names) if name != PODS)
+
+    @cached_property
+    def zero(self) -> Vector:
+        """Nothing of everything."""
+        return (0,) * len(self.names)
+
+    def with_names(self, names: Iterable[str]) -> Axes:
+        """Give axes that know ``names`` too; itself when it does."""
+        new = sorted({name for name in names if name not in self.place})
+        return Axes(self.names + tuple(new)) if new else self
+
+    def vector(self, amounts: Resources) -> Vector:
+        """Write amounts in steps, rounded up; names without a place are left out."""
+        return tuple(amounts.units(name) if name in amounts else 0 for name in self.names)
+
+    def limit(self, amounts: Resources | None) -> Vector:
+        """Write a limit in steps; what it doesn't list is unlimited."""
+        listed = amounts or NOTHING
+        return tuple(listed.units(name) if name in listed else UNLIMITED for name in self.names)
+
+    def resources(self, vector: Vector) -> Resources:
+        """Turn steps into amounts, leaving out zeros and what is unlimited."""
+        return Resources(
+            {
+                name: steps * (10**6 if name == "cpu" else NANO)
+                for name, steps in zip(self.names, vector, strict=True)
+                if steps and steps < UNLIMITED
+            }
+        )
+
+
+def add(first: Vector, second: Vector) -> Vector:
+    """Add by place."""
+    return tuple([a + b for a, b in zip(first, second, strict=True)])
+
+
+def subtract(first: Vector, second: Vector) -> Vector:
+    """Subtract by place; the result may be negative."""
+    return tuple([a - b for a, b in zip(first, second, strict=True)])
+
+
+def scale(vector: Vector, count: int) -> Vector:
+    """Take ``count`` times the vector."""
+    return tuple([a * count for a in vector])
+
+
+def least(first: Vector, second: Vector) -> Vector:
+    """Take the smaller of each place."""
+    return tuple([min(a, b) for a, b in zip(first, second, strict=True)])
+
+
+def most(first: Vector, second: Vector) -> Vector:
+    """Take the larger of each place."""
+    return tuple([max(a, b) for a, b in zip(first, second, strict=True)])
+
+
+def above_zero(vector: Vector) -> Vector:
+    """Keep what is above zero."""
+    return tuple([max(a, 0) for a in vector])
+
+
+def short(wanted: Vector, available: Vector) -> Vector:
+    """What ``available`` lacks, looking only at what is wanted: a debt elsewhere is nobody's hindrance."""
+    return tuple([max(want - max(have, 0), 0) if want > 0 else 0 for want, have in zip(wanted, available, strict=True)])
+
+
+def fits(wanted: Vector, available: Vector) -> bool:
+    """Whether nothing that is wanted is short."""
+    return all(want <= have or want <= 0 for want, have in zip(wanted, available, strict=True))
+
+
+def share(part: Vector, whole: Vector, places: Iterable[int]) -> float:
+    """The dominant share: the largest of part / whole over ``places``; of nothing, something is 1."""
+    shares = [part[i] / whole[i] if whole[i] > 0 else float(part[i] > 0) for i in places if part[i] > 0]
+    return max(shares, default=0.0)
+
+
+def total(matrix: Matrix) -> Vector:
+    """Sum the rows exactly: the sum of 5,000 nodes can be more than int64 holds."""
+    high, low = (matrix >> 32).sum(axis=0), (matrix & _LOW).sum(axis=0)
+    return tuple((int(above) << 32) + int(below) for above, below in zip(high, low, strict=True))
+
+
+def clipped(vector: Vector) -> list[int]:
+    """Write what a node has so that int64 can hold it and differences of it."""
+    return [min(max(steps, -_CAP), _CAP) for steps in vector]
+
+
+def wanted_row(vector: Vector) -> npt.NDArray[np.int64]:
+    """Write a request for comparison with nodes: one beyond what an array can count fits nowhere."""
+    return np.array([min(steps, _CAP + 1) for steps in vector], dtype=np.int64)

@@ -1,0 +1,56 @@
+"""Division of one resource among weighted claims, in whole steps, nothing lost to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim: its weight, the most it may and wants to have, and what it gets in any case."""
+
+    weight: int
+    most: int
+    floor: int = 0
+
+
+def fill(amount: int, claims: Sequence[Claim]) -> list[int]:
+    """Give each claim its part of ``amount``: by weight, but at least its floor and at most its most.
+
+    Claims that weights alone would put beyond a bound are settled at it and leave, those on the side that matters
+    more first; the others share what is left again. Steps that weights can't divide go one each to the first in order.
+    """
+    parts = [0] * len(claims)
+    left, open_ = amount, list(range(len(claims)))
+    while open_:
+        weights = sum(claims[index].weight for index in open_) or 1
+        offers = {index: max(left, 0) * claims[index].weight // weights for index in open_}
+        bound = {index: _clamp(offers[index], claims[index]) for index in open_}
+        excess = sum(bound[index] - offers[index] for index in open_)
+        if excess > 0:
+            settled = [index for index in open_ if bound[index] > offers[index]]
+        elif excess < 0:
+            settled = [index for index in open_ if bound[index] < offers[index]]
+        else:
+            settled = open_
+        for index in settled:
+            parts[index] = bound[index]
+            left -= bound[index]
+        if settled is open_:
+            break
+        open_ = [index for index in open_ if index not in set(settled)]
+    return _remainder(parts, left, claims, open_)
+
+
+def _clamp(offer: int, claim: Claim) -> int:
+    return max(min(offer, claim.most), claim.floor)
+
+
+def _remainder(parts: list[int], left: int, claims: Sequence[Claim], open_: list[int]) -> list[int]:
+    """Hand out the steps that the last division by weight left over: fewer than there are claims."""
+    for index in open_:
+        if left > 0 and parts[index] < claims[index].most and claims[index].weight:
+            parts[index] += 1
+            left -= 1
+    return parts
