@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import click
 import yaml
 
+from muster.cli.connect import cluster_options, connected, runs
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.model import kinds, names
@@ -99,3 +101,89 @@ async def remove_webhooks(client: Client) -> None:
             await client.delete(kind, WEBHOOKS_NAME)
         except errors.NotFoundError:
             continue
+
+
+async def resume_jobs(client: Client) -> list[str]:
+    """Resume the Jobs that Muster suspended, whose user never asked for it; gives them as namespace/name."""
+    resumed = []
+    for job in (await client.list(kinds.JOBS)).items:
+        if job.metadata.annotation(names.SUSPENDED):
+            change = {"metadata": {"annotations": {names.SUSPENDED: None}}, "spec": {"suspend": False}}
+            await client.patch(kinds.JOBS, job.name, change, job.namespace)
+            resumed.append(f"{job.namespace}/{job.name}")
+    return resumed
+
+
+async def release_queues(client: Client) -> None:
+    """Take Muster's finalizer off all queues, which nobody would do once it is gone."""
+    for queue in (await client.list(kinds.QUEUES)).items:
+        others = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
+        if len(others) != len(queue.metadata.finalizers or ()):
+            # With the version that was read: a finalizer that another one added meanwhile must stay.
+            version = {"resourceVersion": queue.metadata.resource_version}
+            await client.patch(kinds.QUEUES, queue.name, {"metadata": {"finalizers": others} | version})
+
+
+@click.command("install", epilog="Example: muster install --url https://10.0.0.5:9443 --ca-file ca.crt")
+@click.option(
+    "--url", metavar="https://HOST:PORT", help="Register the webhooks of an admission server at this address."
+)
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="Who signed its certificate."
+)
+@click.option("--scheduler-name", "schedulers", multiple=True, default=(names.SCHEDULER_NAME,), metavar="NAME", help="Whose pods are ours; repeatable.")  # fmt: skip
+@click.option("--legacy-apis", is_flag=True, help="Also the kinds of kube-batch's API groups.")
+@click.option("--adopt-crds", is_flag=True, help="Replace the kinds of another product of the same API group.")
+@click.option("--dry-run", is_flag=True, help="Print what would be applied, as YAML, and apply nothing.")
+@cluster_options
+@runs
+async def install_command(url: str | None, ca_file: Path | None, schedulers: tuple[str, ...], **options: Any) -> None:
+    """Put the kinds into a cluster and, with --url, register the webhooks.
+
+    By server-side apply: doing it again changes nothing that is right already.
+    """
+    if (url is None) is not (ca_file is None):
+        raise click.UsageError(
+            "--url and --ca-file go together: the API server must know whom to trust at that address"
+        )
+    legacy_apis: bool = options["legacy_apis"]
+    webhooks = _registered(url, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
+    if options["dry_run"]:
+        click.echo(yaml.safe_dump_all([*definitions(legacy_apis=legacy_apis), *webhooks], sort_keys=False).rstrip())
+        return
+    async with connected(options["kubeconfig"], options["context"]) as client:
+        await apply_kinds(client, legacy_apis=legacy_apis, adopt=options["adopt_crds"])
+        await ensure_namespace(client, SYSTEM_NAMESPACE)
+        if webhooks:
+            await apply_webhooks(client, *webhooks)
+    click.echo("installed: PodGroup, Queue and QuotaLedger" + (", and the webhooks" if webhooks else ""))
+
+
+def _registered(
+    url: str, ca_file: Path, schedulers: tuple[str, ...], *, legacy_apis: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    from webhooks.registration import UrlBase, configurations
+
+    return configurations(
+        UrlBase(url),
+        ca_file.read_bytes(),
+        scheduler_names=schedulers,
+        legacy_apis=legacy_apis,
+        own_namespace=SYSTEM_NAMESPACE,
+    )
+
+
+@click.command("uninstall", epilog="Example: muster uninstall")
+@cluster_options
+@runs
+async def uninstall_command(kubeconfig: str | None, context: str | None) -> None:
+    """Take the webhooks out of a cluster and let go of what Muster held.
+
+    Jobs that Muster suspended are resumed and its finalizers removed; workloads, kinds and their objects stay.
+    """
+    async with connected(kubeconfig, context) as client:
+        await remove_webhooks(client)
+        click.echo("webhook configurations removed")
+        for job in await resume_jobs(client):
+            click.echo(f"job {job} resumed")
+        await release_queues(client)

@@ -18,8 +18,8 @@ _COMMANDS: Final = {
     "up": ("muster.cli.up:up", "Run everything on this machine, or beside an existing cluster."),
     "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
     "queue": ("muster.cli.queue:queue", "Create, look at, close, open and delete queues."),
-    "install": ("muster.cli.install:install", "Put the kinds, roles and webhook configurations into a cluster."),
-    "uninstall": ("muster.cli.install:uninstall", "Take them out again; workloads stay."),
+    "install": ("muster.cli.install:install_command", "Put the kinds into a cluster, and register the webhooks."),
+    "uninstall": ("muster.cli.install:uninstall_command", "Take them out again; workloads stay."),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
 }

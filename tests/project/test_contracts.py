@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("muster", "webhooks", "scheduler", "certs", "deploy")
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_layers_hold(copy):
+    result = lint_imports(copy)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("muster/model/amounts.py", "import muster.kube.client", "Programs stand on what they share"),
+        ("webhooks/verdict.py", "import scheduler.cycle", "Programs stand on what they share"),
+        ("scheduler/lifecycle.py", "import time", "pure"),
+        ("webhooks/policies/queues.py", "import asyncio", "pure"),
+        ("muster/ledger/table.py", "import asyncio", "pure"),
+        ("certs/bundle.py", "import os", "pure"),
+        ("scheduler/cycle.py", "import aiohttp", "aiohttp"),
+    ],
+)
+def test_a_broken_layer_is_found(copy, module, line, contract):
+    broken = copy / module
+    broken.write_text(broken.read_text() + f"\n{line}\n")
+    result = lint_imports(copy)
+    assert result.returncode != 0
+    assert any(contract in row and "BROKEN" in row for row in result.stdout.splitlines()), result.stdout
+
+
+def test_a_module_without_a_place_is_found(copy):
+    (copy / "muster" / "utils.py").write_text('"""A junk drawer."""\n')
+    result = lint_imports(copy)
+    assert result.returncode != 0
+    assert "muster.utils" in result.stdout
