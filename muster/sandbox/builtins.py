@@ -43,7 +43,7 @@ _POD_FIELDS: Final = (
     "status.podIP",
     "status.nominatedNodeName",
 )
-_POD_SUBRESOURCES: Final = frozenset({"status", "binding", "eviction", "log", "resize"})
+_POD_SUBRESOURCES: Final = frozenset({"status", "binding", "eviction", "log"})
 _ALL: Final = ("all",)
 _EXTENSIONS: Final = ("api-extensions",)
 _APPS: Final = "apps"

@@ -6,10 +6,24 @@ from typing import Any, Final
 
 import jsonpatch
 import jsonpointer
+import msgspec
 
 from muster.sandbox.status import StatusError, bad_request
 
 MAX_OPERATIONS: Final = 10_000
+_MISFITS: Final = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError, ValueError)
+
+
+def decode(body: bytes) -> Any:
+    """Decode the body of a patch.
+
+    Raises:
+        StatusError: 400 when it isn't JSON.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding patch: {_line(error)}") from error
 
 
 def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:

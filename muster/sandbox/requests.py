@@ -6,25 +6,47 @@ Reading a request takes these steps: path to target, body to object, verb to ans
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Final, Protocol
 
 from muster.kube.clock import Clock
 from muster.kube.transport import MERGE_PATCH, Request, Response
+from muster.sandbox import discovery, forms, openapi, paths, verbs
+from muster.sandbox.admission import Attributes
 from muster.sandbox.builtins import BUILTIN
+from muster.sandbox.calls import Call
+from muster.sandbox.completing import Completer
+from muster.sandbox.definitions import Definitions
+from muster.sandbox.identities import Identities
+from muster.sandbox.ownership import Ownership
+from muster.sandbox.paths import Target
+from muster.sandbox.reads import flag
 from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.store import Store
+from muster.sandbox.status import StatusError, bad_request, no_such_path
+from muster.sandbox.store import Object, Store
 from muster.sandbox.users import ADMIN, User
+from muster.sandbox.watching import Watch, Watchers
+from muster.sandbox.writes import Writes
 
-if TYPE_CHECKING:
-    from muster.sandbox.admission import Attributes
-    from muster.sandbox.watching import Watch
+Json = dict[str, Any]
+
+VERSION: Final[Json] = {
+    "major": "1",
+    "minor": "36",
+    "gitVersion": "v1.36.3+muster-sandbox",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "",
+}
+_HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
 class Admission(Protocol):
     """What stands between a write and the store."""
 
-    async def admit(self, attributes: Attributes, warnings: list[str]) -> dict[str, Any] | None:
+    async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
         """Give the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
 
         In the real server's order: mutating steps, then `ApiServer.complete` on the result (it names the object,
@@ -36,20 +58,54 @@ class Admission(Protocol):
         ...
 
 
-class ApiServer:
-    """An API server on a `Store`. Reads are plain functions of the store; writes go through `admission`."""
+class NoWebhooks:
+    """Admission without webhooks, policies and quotas: what a server has until it is given more."""
 
-    def __init__(self, clock: Clock, *, store: Store | None = None) -> None:
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
+        """Complete the object, no more."""
+        del warnings
+        if attributes.object is None:
+            return None
+        return self._server.complete(attributes, attributes.object)
+
+
+class ApiServer:
+    """An API server on a `Store`. Reads are plain functions of the store; writes go through `admission`.
+
+    ``seed`` makes uids and generated names repeatable.
+    """
+
+    def __init__(self, clock: Clock, *, store: Store | None = None, seed: int | None = None) -> None:
         self.clock = clock
         self.store = store if store is not None else Store()
         self.registry = Registry(BUILTIN)
-        self.admission: Admission
+        self.ownership = Ownership(clock.now)
+        self.admission: Admission = NoWebhooks(self)
+        self.writes = Writes(self)
+        self._completer = Completer(self.store, Identities(seed), clock.now)
+        self._definitions = Definitions(self.store, self.registry, clock)
+        self._watchers = Watchers(self.store, clock)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def handle(self, request: Request, user: User = ADMIN) -> Response:
         """Answer any request but a watch. Every error is a Status in the response; nothing is raised."""
-        raise NotImplementedError
+        warnings: list[str] = []
+        try:
+            target = paths.parse(request.path, self.registry)
+            if target is None:
+                return self._document(request)
+            paths.check_method(target, request.method)
+            if target.resource.deprecation:
+                warnings.append(target.resource.deprecation)
+            return await verbs.answer(self, target, request, user, warnings)
+        except StatusError as error:
+            return forms.refuse(error, warnings)
+        except RecursionError:
+            return forms.refuse(bad_request("the object is nested too deeply: exceeded max depth"), warnings)
 
     def watch(self, request: Request, user: User = ADMIN) -> Watch:
         """Open a watch.
@@ -57,11 +113,51 @@ class ApiServer:
         Raises:
             StatusError: the request can't be served.
         """
-        raise NotImplementedError
+        del user  # everybody may watch everything
+        target = paths.parse(request.path, self.registry)
+        if target is None or "watch" not in target.resource.verbs:
+            raise no_such_path()
+        if target.name:
+            raise bad_request("watching one object takes fieldSelector=metadata.name=… on its collection")
+        return self._watchers.open(target, request)
+
+    @staticmethod
+    def watches(request: Request) -> bool:
+        """Say whether a request opens a watch: one is for `watch`, all others are for `handle`."""
+        return (
+            request.method == "GET"
+            and "watch" in request.query
+            and flag(request.query, "watch")
+            and _is_list(request.path)
+        )
+
+    @property
+    def open_watches(self) -> int:
+        """How many watches are open."""
+        return self._watchers.count()
+
+    def close(self) -> None:
+        """End every watch."""
+        self._watchers.close()
+        self._definitions.close()
+
+    def _document(self, request: Request) -> Response:
+        path = request.path
+        if path.rstrip("/") in _HEALTH or path.startswith(tuple(f"{each}/" for each in _HEALTH)):
+            return Response(200, b"ok", {"content-type": "text/plain; charset=utf-8"})
+        if path == "/version":
+            return forms.respond(200, VERSION)
+        if path.startswith("/openapi/"):
+            answer = openapi.answer(path, self.registry)
+        else:
+            answer = discovery.answer(path, request.accept, self.registry)
+        if answer is None:
+            raise no_such_path()
+        return answer
 
     # ── for admission ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def complete(self, attributes: Attributes, obj: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, attributes: Attributes, obj: Json) -> Json:
         """Make the mutated object what would be stored: name, uid, defaults, reset fields; then validate it.
 
         Admission calls it once for CREATE and UPDATE, between mutation and validation. ``obj`` may be changed.
@@ -69,21 +165,23 @@ class ApiServer:
         Raises:
             StatusError: 422 with each wrong field as a cause.
         """
-        raise NotImplementedError
+        return self._completer.complete(attributes, obj)
 
     # ── the same, for the sandbox's own controllers ──────────────────────────────────────────────────────────────
 
     async def create_object(
-        self, resource: Resource, namespace: str, obj: dict[str, Any], user: User, *, dry_run: bool = False
-    ) -> dict[str, Any]:
+        self, resource: Resource, namespace: str, obj: Json, user: User, *, dry_run: bool = False
+    ) -> Object:
         """Create an object; give it as stored. Raises StatusError, as all of these do."""
-        raise NotImplementedError
+        call = self._call(Target(resource, namespace), user, "CreateOptions", dry_run=dry_run)
+        return await verbs.create(self, call, obj)
 
     async def update_object(
-        self, resource: Resource, namespace: str, obj: dict[str, Any], user: User, *, subresource: str = ""
-    ) -> dict[str, Any]:
+        self, resource: Resource, namespace: str, obj: Json, user: User, *, subresource: str = ""
+    ) -> Object:
         """Replace an object, or its ``status``; compare-and-swap when it has a resourceVersion."""
-        raise NotImplementedError
+        target = Target(resource, namespace, obj["metadata"]["name"], subresource)
+        return await verbs.replace(self, self._call(target, user, "UpdateOptions"), obj)
 
     async def patch_object(
         self,
@@ -95,9 +193,10 @@ class ApiServer:
         *,
         subresource: str = "",
         content_type: str = MERGE_PATCH,
-    ) -> dict[str, Any]:
+    ) -> Object:
         """Change part of an object, or of its ``status``."""
-        raise NotImplementedError
+        target = Target(resource, namespace, name, subresource)
+        return await verbs.patch(self, self._call(target, user, "PatchOptions"), patch, content_type)
 
     async def delete_object(
         self,
@@ -109,10 +208,27 @@ class ApiServer:
         propagation: str = "Background",
         uid: str = "",
         grace: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Object:
         """Delete an object (or mark it, where a finalizer or a kubelet has the last word); give its last state."""
-        raise NotImplementedError
+        options: Json = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": propagation}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        call = self._call(Target(resource, namespace, name), user, "DeleteOptions")
+        deleted, _ = await self.writes.delete(call, options)
+        return deleted
 
-    def on_change(self, callback: Callable[[Any], None]) -> Callable[[], None]:
-        """Subscribe to the store; see `Store.subscribe`."""
-        return self.store.subscribe(callback)
+    @staticmethod
+    def _call(target: Target, user: User, kind: str, *, dry_run: bool = False) -> Call:
+        options = {"kind": kind, "apiVersion": "meta.k8s.io/v1"} | ({"dryRun": ["All"]} if dry_run else {})
+        # Controllers manage fields under the last part of their user's name.
+        return Call(target, user, user.name.rpartition(":")[2], dry_run=dry_run, options=options)
+
+
+def _is_list(path: str) -> bool:
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        rest = rest[2:]
+    return len(rest) == 1

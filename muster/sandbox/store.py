@@ -69,7 +69,10 @@ class _Table:
 
 
 class Store:
-    """Objects and their history. Every write is one revision; subscribers hear of it before the write returns."""
+    """Objects and their history. Every write is one revision.
+
+    Subscribers hear of a write before it returns; of one that a subscriber does, as soon as all have heard of its cause.
+    """
 
     def __init__(self, *, history: int = HISTORY) -> None:
         self.revision = 1  # a list of nothing must not be at "0", which means "any version" to a watch
@@ -77,6 +80,7 @@ class Store:
         self._tables: dict[Key, _Table] = {}
         self._subscribers: dict[int, Callable[[StoreEvent], None]] = {}
         self._next_subscriber = 0
+        self._pending: deque[StoreEvent] = deque()
 
     def get(self, key: Key, namespace: str, name: str) -> Object | None:
         """Give the object, or None."""
@@ -183,14 +187,23 @@ class Store:
         self._next_subscriber += 1
         number = self._next_subscriber
         self._subscribers[number] = callback
-        return lambda: self._subscribers.pop(number, None) and None
+
+        def unsubscribe() -> None:
+            self._subscribers.pop(number, None)
+
+        return unsubscribe
 
     def _record(self, table: _Table, event: StoreEvent) -> None:
         if len(table.history) >= self._limit:
             table.forgotten = table.history.popleft().revision
         table.history.append(event)
-        for callback in list(self._subscribers.values()):
-            callback(event)
+        self._pending.append(event)
+        if len(self._pending) > 1:
+            return  # a subscriber wrote: what it caused comes after what caused it, for everybody
+        while self._pending:
+            for callback in list(self._subscribers.values()):
+                callback(self._pending[0])
+            self._pending.popleft()
 
 
 def identity(obj: Object) -> tuple[str, str]:

@@ -1,0 +1,239 @@
+"""Server-side apply: a manager says what it wants of an object; what it wanted before and no more, goes.
+
+Source: ``sigs.k8s.io/structured-merge-diff`` (merge.Updater) and ``k8s.io/apimachinery/pkg/util/managedfields``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.sandbox import decoding, shapes
+from muster.sandbox.calls import Call
+from muster.sandbox.fields import ATOMIC, Shape
+from muster.sandbox.fieldsets import Fields, common, difference, entries_of, minus, of_value, paths, union
+from muster.sandbox.identities import timestamp
+from muster.sandbox.ownership import BEFORE_FIRST_APPLY, Manager, Owned, Owners, ownable, read, written
+from muster.sandbox.reads import bad_options
+from muster.sandbox.status import StatusError, bad_request, conflict, not_found, quote, required
+from muster.sandbox.store import Object
+from muster.sandbox.strategic import interleaved
+from muster.sandbox.strategies.table import strategy_of
+from muster.sandbox.writes import check_name, check_uid
+
+if TYPE_CHECKING:
+    from muster.sandbox.requests import ApiServer
+
+Json = dict[str, Any]
+
+_NO_OWNER: Final[Owners] = {}
+
+
+async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
+    """Apply a configuration; give the object as stored, and whether it is new.
+
+    Raises:
+        StatusError: 409 with each field that another manager owns, unless ``force``.
+    """
+    wanted = _configuration(call, body)
+    call = replace(call, applies=True)
+    if server.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
+        if call.target.subresource:
+            raise not_found(call.resource, call.target.name)
+        return await server.writes.create(call, _new(server, call, wanted)), True
+    return await server.writes.update(call, lambda old: _changed(server, call, wanted, old, force=force)), False
+
+
+def _configuration(call: Call, body: Any) -> Json:
+    """Give the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
+    if not call.options.get("fieldManager"):
+        raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
+    if not isinstance(body, dict):
+        raise bad_request("error decoding YAML: the configuration has to be an object")
+    api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
+    if not api_version or not kind:
+        group, _, version = str(api_version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+    unknown: list[str] = []
+    wanted = shapes.without_defaults(call.resource, body, unknown)
+    if call.strictness == "Strict":
+        decoding.strictly_known(unknown, call.resource)
+    elif call.strictness == "Warn":
+        call.warnings.extend(f'unknown field "{path}"' for path in unknown)
+    metadata = wanted.setdefault("metadata", {})
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    metadata.setdefault("name", call.target.name)
+    check_name(metadata, call.target.name)
+    if call.resource.namespaced and metadata.setdefault("namespace", call.target.namespace) != call.target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    return wanted
+
+
+def _new(server: ApiServer, call: Call, wanted: Json) -> Json:
+    obj = _with_defaults(call, wanted)
+    _own(server, call, obj, _NO_OWNER, _wanted_fields(call, wanted))
+    return obj
+
+
+def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force: bool) -> Json:
+    subresource = call.target.subresource
+    given = wanted["metadata"].get("resourceVersion")
+    if given and given != old["metadata"]["resourceVersion"]:
+        raise conflict(call.resource, call.target.name)
+    check_uid(call, wanted, old)
+    shape = shapes.shape_of(call.resource)
+    manager = _applier(call)
+    owners = _known_owners(old, call)
+    mine = owners.get(manager)
+    fields = _wanted_fields(call, wanted)
+    live = ownable(old, subresource)
+    merged = _merged(shape, live, ownable(wanted, subresource))
+    changes, _ = difference(live, merged, shape)
+    others = {each: owned for each, owned in owners.items() if each != manager}
+    conflicts = {
+        each: overlap for each, owned in others.items() if (overlap := common(owned.fields, changes)) is not None
+    }
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    others = {
+        each: Owned(left, owned.time)
+        for each, owned in others.items()
+        if (left := minus(owned.fields, conflicts.get(each)))
+    }
+    if mine is not None:
+        kept = fields
+        for owned in others.values():
+            kept = union(kept, owned.fields)
+        merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
+    obj = _with_defaults(call, _reassembled(old, merged, wanted, subresource))
+    remaining = others if mine is None else {**others, manager: mine}
+    _own(server, call, obj, remaining, fields)
+    return obj
+
+
+def _applier(call: Call) -> Manager:
+    return Manager(call.manager, "Apply", call.resource.api_version, call.target.subresource)
+
+
+def _known_owners(old: Object, call: Call) -> Owners:
+    owners = read(old["metadata"].get("managedFields"))
+    if owners:
+        return owners
+    fields = of_value(ownable(old, ""), shapes.shape_of(call.resource), maps=True)
+    if not fields:
+        return {}
+    manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
+    return {manager: Owned(fields, old["metadata"].get("creationTimestamp", ""))}
+
+
+def _wanted_fields(call: Call, wanted: Json) -> Fields | None:
+    return of_value(ownable(wanted, call.target.subresource), shapes.shape_of(call.resource), maps=False) or None
+
+
+def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None) -> None:
+    manager = _applier(call)
+    result = {each: owned for each, owned in owners.items() if each != manager}
+    if fields:
+        before = owners.get(manager)
+        same = before is not None and before.fields == fields
+        result[manager] = before if same and before else Owned(fields, timestamp(server.clock.now()))
+    entries = written(result)
+    obj["metadata"].pop("managedFields", None)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+
+
+def _with_defaults(call: Call, obj: Json) -> Json:
+    return shapes.take_in(call.resource, obj, strategy_of(call.resource), [])
+
+
+def _reassembled(old: Object, merged: Json, wanted: Json, subresource: str) -> Json:
+    """Put the part that an apply may own back among the rest."""
+    if subresource == "status":
+        return {**old, "apiVersion": wanted["apiVersion"], **merged}
+    kept = {key: old["metadata"][key] for key in old["metadata"] if key not in ownable(old, "").get("metadata", {})}
+    rest = {"status": old["status"]} if "status" in old else {}
+    whole = {**merged, **rest, "apiVersion": wanted["apiVersion"], "kind": old["kind"]}
+    return {**whole, "metadata": {**kept, **merged.get("metadata", {})}}
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _merged(shape: Shape, live: Any, wanted: Any) -> Any:
+    if shape.merges == ATOMIC or type(live) is not type(wanted):
+        return wanted
+    if type(wanted) is dict and shape.type in {"object", "dict"}:
+        result = dict(live)
+        for key, value in wanted.items():
+            result[key] = _merged(shape.child(key), live[key], value) if key in live else value
+        return result
+    if type(wanted) is list and shape.element is not None:
+        return _merged_list(shape, live, wanted)
+    return wanted
+
+
+def _merged_list(shape: Shape, live: list[Any], wanted: list[Any]) -> list[Any]:
+    before, after = entries_of(live, shape), entries_of(wanted, shape)
+    if before is None or after is None:
+        return wanted
+    element = shape.element or shape
+    merged = dict(before)
+    for key, value in after.items():
+        merged[key] = _merged(element, before[key], value) if key in before else value
+    order = interleaved(merged.items(), list(before), list(after), lambda item: item[0])
+    return [value for _, value in order]
+
+
+def _pruned(shape: Shape, value: Any, doomed: Fields | None, kept: Fields | None) -> Any:
+    """Give a value without what is doomed, entries whole unless somebody wants something of them."""
+    if doomed is None:
+        return value
+    if type(value) is dict:
+        result = dict(value)
+        for name in value:
+            key = f"f:{name}"
+            if key in doomed:
+                if kept is None or key not in kept:
+                    del result[name]
+                else:
+                    result[name] = _pruned(shape.child(name), value[name], doomed[key], kept[key])
+        return result
+    entries = entries_of(value, shape) if type(value) is list else None
+    if entries is None:
+        return value
+    element = shape.element or shape
+    left = []
+    for key, entry in entries.items():
+        if key not in doomed:
+            left.append(entry)
+        elif kept is not None and key in kept:
+            left.append(_pruned(element, entry, doomed[key], kept[key]))
+    return left
+
+
+# ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _conflict(conflicts: dict[Manager, Fields]) -> StatusError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_shown(manager)}", "field": path}
+        for manager, fields in conflicts.items()
+        for path in paths(fields)
+    ]
+    if len(causes) == 1:
+        message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = []
+        for manager, fields in sorted(conflicts.items(), key=lambda item: _shown(item[0])):
+            lines += [f"conflicts with {_shown(manager)}:", *(f"- {path}" for path in paths(fields))]
+        message = f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)
+    return StatusError(409, "Conflict", message, {"causes": causes})
+
+
+def _shown(manager: Manager) -> str:
+    text = quote(manager.name)
+    if manager.subresource:
+        text += f" with subresource {quote(manager.subresource)}"
+    return f"{text} using {manager.api_version}" if manager.operation == "Update" else text

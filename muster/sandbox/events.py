@@ -1,0 +1,30 @@
+"""Events stand in two groups: stored in the form of v1, served in that of events.k8s.io/v1 too."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_OLD_TO_NEW: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_NEW_TO_OLD: Final = {new: old for old, new in _OLD_TO_NEW.items()}
+
+
+def to_new(event: Json) -> Json:
+    """Give a stored event in the form of events.k8s.io/v1."""
+    renamed = {_OLD_TO_NEW.get(key, key): value for key, value in event.items()}
+    return {**renamed, "apiVersion": "events.k8s.io/v1"}
+
+
+def to_old(event: Json) -> Json:
+    """Give an event of events.k8s.io/v1 in the form in which it is stored."""
+    renamed = {_NEW_TO_OLD.get(key, key): value for key, value in event.items()}
+    return {**renamed, "apiVersion": "v1"}

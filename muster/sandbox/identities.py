@@ -1,0 +1,33 @@
+"""What the server makes up: uids, endings of generated names, times. Repeatable with a seed."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from datetime import UTC, datetime
+from typing import Final
+
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_ENDING: Final = 5
+_LONGEST: Final = 63
+
+
+class Identities:
+    """A source of names. ``seed`` None: of the system's randomness."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - names, not secrets; a simulation has to repeat
+
+    def uid(self) -> str:
+        """Give a new uid."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def name(self, prefix: str) -> str:
+        """Give ``prefix``, cut where it is too long, with five letters that nobody reads as a word."""
+        ending = "".join(self._random.choices(_ALPHABET, k=_ENDING))
+        return prefix[: _LONGEST - _ENDING] + ending
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a time as objects have it: in UTC, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,72 @@
+"""Objects made what their kind says, on their way in: right kind, right types, known fields only, defaults set."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from muster.sandbox import decoding, events, fields, schema
+from muster.sandbox.fields import Shape
+from muster.sandbox.registry import Resource
+from muster.sandbox.status import bad_request
+from muster.sandbox.strategies.base import Strategy
+
+Json = dict[str, Any]
+
+_BUILTIN: Final[dict[Resource, Shape]] = {}
+_META_SHAPE: Final = Shape("object", {"metadata": fields.metadata()})
+
+
+def shape_of(resource: Resource) -> Shape:
+    """Give the shape of a resource's objects."""
+    if resource.custom:
+        # Not kept here: a definition that changes makes new resources, and those of old ones would pile up.
+        return fields.custom(resource.schema or {})
+    shape = _BUILTIN.get(resource)
+    if shape is None:
+        shape = fields.builtin(resource.group, resource.version, resource.kind)
+        assert shape is not None, f"fields.json has no {resource.api_version} {resource.kind}"
+        _BUILTIN[resource] = shape
+    return shape
+
+
+def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str]) -> Json:
+    """Give a private copy of an object from outside, in the form in which it is stored, with its defaults.
+
+    Adds to ``unknown`` the paths of fields that the kind doesn't have; the copy doesn't have them.
+
+    Raises:
+        StatusError: 400 when it isn't of the resource's kind or a field isn't of its type.
+    """
+    taken = without_defaults(resource, obj, unknown)
+    if resource.custom:
+        # What pruning and defaulting don't change they share with the private copy, so it stays private.
+        taken = schema.default(resource.schema or {}, taken)
+    elif resource.stored_as is not None:
+        taken = events.to_old(taken)
+    taken.setdefault("metadata", {})
+    strategy.default(taken)
+    return taken
+
+
+def without_defaults(resource: Resource, obj: Json, unknown: list[str]) -> Json:
+    """The same without defaults, in the version of ``resource``."""
+    obj = decoding.check_kind(obj, resource)
+    if not isinstance(obj.get("metadata", {}), dict):
+        raise bad_request(f"{resource.kind} has metadata that isn't an object")
+    if not resource.custom:
+        taken, found = decoding.conform(obj, shape_of(resource), resource)
+        unknown += found
+        return taken
+    declared = resource.schema or {}
+    unknown += schema.unknown_fields(declared, obj)
+    taken = private(obj)
+    taken |= decoding.conform({"metadata": taken.get("metadata", {})}, _META_SHAPE, resource)[0]
+    return {"apiVersion": resource.api_version, "kind": resource.kind} | schema.prune(declared, taken)
+
+
+def private(obj: Json) -> Json:
+    """Give a deep copy."""
+    copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    return copied

@@ -1,0 +1,367 @@
+"""Strategies of the kinds that people write beside workloads: namespaces, nodes, configuration, policy."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+from muster.model.amounts import Quantity
+from muster.sandbox import selectors
+from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wrong
+from muster.sandbox.strategies import syntax
+from muster.sandbox.strategies.base import Json, Strategy, carry
+
+_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+_SYSTEM_PRIORITY: Final = "system-"
+_DATA_LIMIT: Final = 1024 * 1024
+_QUOTA_RESOURCES: Final = frozenset({
+    "cpu", "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.storage",
+    "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage", "pods", "resourcequotas",
+    "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps", "services.nodeports",
+    "services.loadbalancers",
+})  # fmt: skip
+
+
+class NamespaceStrategy(Strategy):
+    """v1 Namespace: it goes only when its finalizers in ``spec`` are gone, whoever empties it removes them."""
+
+    has_status = True
+    returns_deleted = True
+
+    def name_errors(self, name: str) -> tuple[str, ...]:
+        """Check a name."""
+        return syntax.label(name)
+
+    def prepare_create(self, obj: Json) -> None:
+        """Start in phase Active, with the finalizer of the namespace controller and the label of its name."""
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj.setdefault("spec", {}).setdefault("finalizers", [])
+        if "kubernetes" not in finalizers:
+            finalizers.append("kubernetes")
+        _label_with_name(obj)
+
+    def prepare_update(self, obj: Json, old: Json) -> None:
+        """Keep the finalizers in ``spec``: only ``finalize`` changes them."""
+        super().prepare_update(obj, old)
+        carry(obj, old, "spec")
+        _label_with_name(obj)
+
+
+def _label_with_name(obj: Json) -> None:
+    metadata = obj["metadata"]
+    metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+
+
+class NodeStrategy(Strategy):
+    """v1 Node. Its status may come with its creation: that is how kubelets register."""
+
+    has_status = True
+
+    def prepare_create(self, obj: Json) -> None:
+        """Keep what the kubelet says of itself."""
+        obj.setdefault("spec", {})
+        status = obj.setdefault("status", {})
+        status.setdefault("allocatable", status.get("capacity", {}))
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check the taints."""
+        causes: list[Cause] = []
+        for index, taint in enumerate(obj.get("spec", {}).get("taints") or ()):
+            path = f"spec.taints[{index}]"
+            causes += [
+                wrong(f"{path}.key", taint.get("key", ""), text) for text in syntax.qualified_name(taint.get("key", ""))
+            ]
+            if taint.get("effect") not in {"NoSchedule", "PreferNoSchedule", "NoExecute"}:
+                allowed = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+                causes.append(not_one_of(f"{path}.effect", taint.get("effect", ""), allowed))
+        return causes
+
+
+class ConfigMapStrategy(Strategy):
+    """v1 ConfigMap."""
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check keys and size."""
+        return _data_causes(obj, ("data", "binaryData"))
+
+    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
+        """Keep an immutable one."""
+        return _immutable_causes(obj, old, ("data", "binaryData")) + self.validate(obj)
+
+
+class SecretStrategy(Strategy):
+    """v1 Secret."""
+
+    def default(self, obj: Json) -> None:
+        """Set the type; fold ``stringData`` into ``data``."""
+        obj.setdefault("type", "Opaque")
+        if texts := obj.pop("stringData", None):
+            data = obj.setdefault("data", {})
+            data |= {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check keys, size and encoding."""
+        causes = _data_causes(obj, ("data",))
+        for key, value in (obj.get("data") or {}).items():
+            try:
+                base64.b64decode(value, validate=True)
+            except (binascii.Error, ValueError):
+                causes.append(wrong(f"data[{key}]", "<secret contents redacted>", "must be base64"))
+        return causes
+
+    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
+        """Keep the type, and an immutable one whole."""
+        causes = _immutable_causes(obj, old, ("data",))
+        if obj.get("type") != old.get("type"):
+            causes.append(wrong("type", obj.get("type"), "field is immutable"))
+        return causes + self.validate(obj)
+
+
+def _data_causes(obj: Json, fields: tuple[str, ...]) -> list[Cause]:
+    causes: list[Cause] = []
+    size = 0
+    for name in fields:
+        for key, value in (obj.get(name) or {}).items():
+            size += len(value)
+            if (
+                not key
+                or len(key) > 253
+                or key in {".", ".."}
+                or key.strip("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+            ):
+                text = (
+                    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+                    "'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+                )
+                causes.append(wrong(f"{name}[{key}]", key, text))
+    if size > _DATA_LIMIT:
+        causes.append(Cause("FieldValueTooLong", "", f"Too long: may not be more than {_DATA_LIMIT} bytes"))
+    return causes
+
+
+def _immutable_causes(obj: Json, old: Json, fields: tuple[str, ...]) -> list[Cause]:
+    if not old.get("immutable"):
+        return []
+    causes = [
+        not_allowed(name, "field is immutable when `immutable` is set")
+        for name in fields
+        if obj.get(name) != old.get(name)
+    ]
+    if not obj.get("immutable"):
+        causes.append(not_allowed("immutable", "field is immutable when `immutable` is set"))
+    return causes
+
+
+class ServiceStrategy(Strategy):
+    """v1 Service: an address is given, nothing listens at it."""
+
+    has_status = True
+    returns_deleted = True
+    creates_on_update = True
+
+    def name_errors(self, name: str) -> tuple[str, ...]:
+        """Check a name."""
+        return syntax.dns_1035(name)
+
+    def default(self, obj: Json) -> None:
+        """Set the defaults."""
+        spec = obj.setdefault("spec", {})
+        kind = spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        for port in spec.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+            port.setdefault("targetPort", port.get("port"))
+        if kind != "ExternalName":
+            spec.setdefault("internalTrafficPolicy", "Cluster")
+            spec.setdefault("ipFamilies", ["IPv4"])
+            spec.setdefault("ipFamilyPolicy", "SingleStack")
+
+    def prepare_create(self, obj: Json) -> None:
+        """Start with an empty status."""
+        obj["status"] = {"loadBalancer": {}}
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check type and ports."""
+        spec = obj["spec"]
+        causes: list[Cause] = []
+        types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+        if spec["type"] not in types:
+            causes.append(not_one_of("spec.type", spec["type"], types))
+        if not spec.get("ports") and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+            causes.append(required("spec.ports"))
+        for index, port in enumerate(spec.get("ports") or ()):
+            if not 1 <= (port.get("port") or 0) <= 65535:
+                causes.append(
+                    wrong(f"spec.ports[{index}].port", port.get("port", 0), "must be between 1 and 65535, inclusive")
+                )
+        return causes
+
+
+class ResourceQuotaStrategy(Strategy):
+    """v1 ResourceQuota; its use is counted by admission and by the quota controller."""
+
+    has_status = True
+    returns_deleted = True
+
+    def prepare_create(self, obj: Json) -> None:
+        """Start with an empty status."""
+        obj["status"] = {}
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check what is limited, and by how much."""
+        causes: list[Cause] = []
+        for name, amount in ((obj.get("spec") or {}).get("hard") or {}).items():
+            path = f"spec.hard[{name}]"
+            causes += [wrong(path, name, text) for text in syntax.qualified_name(name)]
+            # requests.<extended> and <class>.storageclass… have a slash or a dot-separated owner.
+            if (
+                "/" not in name
+                and name not in _QUOTA_RESOURCES
+                and not name.startswith(("requests.hugepages-", "hugepages-"))
+            ):
+                causes.append(wrong(path, name, "must be a standard resource type or fully qualified"))
+                causes.append(wrong(path, name, "must be a standard resource for quota"))
+            if Quantity.parse(amount).nano < 0:
+                causes.append(wrong(path, amount, "must be greater than or equal to 0"))
+        return causes
+
+
+class LimitRangeStrategy(Strategy):
+    """v1 LimitRange: nothing enforces it here, so none can be created."""
+
+    refused = "creating a LimitRange"
+
+
+class ReplicationControllerStrategy(Strategy):
+    """v1 ReplicationController: listed only."""
+
+    has_status = True
+    refused = "creating a ReplicationController"
+
+
+class ServiceAccountStrategy(Strategy):
+    """v1 ServiceAccount."""
+
+    returns_deleted = True
+
+
+class VolumeStrategy(Strategy):
+    """v1 PersistentVolume and PersistentVolumeClaim: kept; nothing binds them."""
+
+    has_status = True
+    returns_deleted = True
+    uncontrolled = "the Muster sandbox runs no volume controller: claims are never bound, and pods don't wait for them"
+
+    def prepare_create(self, obj: Json) -> None:
+        """Start in phase Pending."""
+        obj["status"] = {"phase": "Pending"}
+
+
+class EventStrategy(Strategy):
+    """Events of both groups; they may be written without a namespace check of what they are about."""
+
+    creates_on_update = True
+
+
+class LeaseStrategy(Strategy):
+    """coordination.k8s.io/v1 Lease."""
+
+    creates_on_update = True
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check durations."""
+        spec = obj.get("spec") or {}
+        causes: list[Cause] = []
+        if "leaseDurationSeconds" in spec and spec["leaseDurationSeconds"] <= 0:
+            causes.append(wrong("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"))
+        if spec.get("leaseTransitions", 0) < 0:
+            causes.append(
+                wrong("spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0")
+            )
+        return causes
+
+    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
+        """Check durations."""
+        del old
+        return self.validate(obj)
+
+
+class KeptStrategy(Strategy):
+    """RBAC objects, endpoints and the like: kept as they are."""
+
+    creates_on_update = True
+
+    def name_errors(self, name: str) -> tuple[str, ...]:
+        """Check a name."""
+        return syntax.path_segment(name)
+
+
+class PriorityClassStrategy(Strategy):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    counts_generations = True
+
+    def default(self, obj: Json) -> None:
+        """Set the defaults."""
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Keep the highest values and the ``system-`` names to Kubernetes."""
+        name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+        causes: list[Cause] = []
+        if name.startswith(_SYSTEM_PRIORITY) and (name, value) not in SYSTEM_PRIORITIES:
+            text = f"priority class names with '{_SYSTEM_PRIORITY}' prefix are reserved for system use only"
+            causes.append(not_allowed("metadata.name", text))
+        elif not name.startswith(_SYSTEM_PRIORITY) and value > _HIGHEST_USER_PRIORITY:
+            text = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
+            causes.append(not_allowed("value", text))
+        policies = ("Never", "PreemptLowerPriority")
+        if obj["preemptionPolicy"] not in policies:
+            causes.append(not_one_of("preemptionPolicy", obj["preemptionPolicy"], policies))
+        return causes
+
+    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
+        """Keep value and preemption policy."""
+        causes = (
+            []
+            if obj.get("value", 0) == old.get("value", 0)
+            else [not_allowed("value", "may not be changed in an update.")]
+        )
+        if obj.get("preemptionPolicy") != old.get("preemptionPolicy"):
+            causes.append(wrong("preemptionPolicy", obj.get("preemptionPolicy"), "field is immutable"))
+        return causes
+
+
+SYSTEM_PRIORITIES: Final = frozenset(
+    {("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)}
+)
+
+
+class DisruptionBudgetStrategy(Strategy):
+    """policy/v1 PodDisruptionBudget."""
+
+    has_status = True
+    counts_generations = True
+
+    def prepare_create(self, obj: Json) -> None:
+        """Start with a status that allows nothing, until somebody has counted."""
+        obj.setdefault("spec", {})
+        obj["status"] = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check the budget."""
+        spec: dict[str, Any] = obj.get("spec") or {}
+        causes: list[Cause] = []
+        if "minAvailable" in spec and "maxUnavailable" in spec:
+            causes.append(wrong("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        for name in ("minAvailable", "maxUnavailable"):
+            value = spec.get(name)
+            if isinstance(value, int) and value < 0:
+                causes.append(wrong(f"spec.{name}", value, "must be greater than or equal to 0"))
+            if isinstance(value, str) and not (value.endswith("%") and value[:-1].isdigit()):
+                text = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+                causes.append(wrong(f"spec.{name}", value, text))
+        if spec.get("selector"):
+            causes += selectors.validate_object(spec["selector"], "spec.selector")
+        return causes

@@ -1,0 +1,238 @@
+"""What each method does to a target: from the request to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace as replace_fields
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.kube import transport
+from muster.kube.transport import Request, Response
+from muster.sandbox import apply, decoding, forms, patching, reads, reviews, shapes, strategic, subresources
+from muster.sandbox.calls import Call, delete_options, options_of
+from muster.sandbox.paths import Target
+from muster.sandbox.registry import Resource
+from muster.sandbox.status import StatusError, bad_request, conflict, no_such_method, not_found, unsupported_media_type
+from muster.sandbox.store import Object
+from muster.sandbox.strategies.table import strategy_of
+from muster.sandbox.users import User
+from muster.sandbox.writes import check_name, check_uid
+
+if TYPE_CHECKING:
+    from muster.sandbox.requests import ApiServer
+
+Json = dict[str, Any]
+
+_OPTIONS: Final = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_PATCHES: Final = (transport.JSON_PATCH, transport.MERGE_PATCH, transport.STRATEGIC_PATCH, transport.APPLY_PATCH)
+
+
+async def answer(server: ApiServer, target: Target, request: Request, user: User, warnings: list[str]) -> Response:
+    """Answer a request about a resource.
+
+    Raises:
+        StatusError: the answer is no.
+    """
+    if request.method == "GET":
+        return _read(server, target, request)
+    call = _call(target, request, user, warnings)
+    if target.subresource in subresources.OWN_KINDS:
+        return await subresources.answer(server, call, request)
+    match request.method:
+        case "POST":
+            return await _post(server, call, request)
+        case "PUT":
+            return await _put(server, call, request)
+        case "PATCH":
+            return await _patch(server, call, request)
+        case "DELETE":
+            return await (_delete if target.name else _delete_all)(server, call, request)
+    raise no_such_method()
+
+
+def _call(target: Target, request: Request, user: User, warnings: list[str]) -> Call:
+    options = options_of(_OPTIONS.get(request.method, ""), request.query)
+    return Call(
+        target,
+        user,
+        manager=request.query.get("fieldManager") or user.name.rpartition(":")[2],
+        strictness=options.get("fieldValidation") or "Warn",
+        dry_run=bool(options.get("dryRun")),
+        options=options,
+        warnings=warnings,
+    )
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read(server: ApiServer, target: Target, request: Request) -> Response:
+    if target.subresource in subresources.OWN_KINDS:
+        return subresources.read(server, target, request)
+    now = server.clock.now()
+    if not target.name:
+        page = reads.read_page(server.store, target, request.query)
+        return forms.respond(200, forms.listing(target.resource, page.items, page.metadata(), request, now))
+    found = server.store.get(target.resource.key, target.namespace, target.name)
+    if found is None:
+        raise not_found(target.resource, target.name)
+    return forms.respond(200, forms.single(target.resource, found, request, now))
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _post(server: ApiServer, call: Call, request: Request) -> Response:
+    body = decoding.body_object(request.body, request.content_type, call.resource)
+    if "list" not in call.resource.verbs:
+        return forms.respond(201, reviews.answer(call.resource, decoding.check_kind(body, call.resource), call.user))
+    created = await create(server, call, body)
+    return _one(server, call, request, created, 201)
+
+
+async def _put(server: ApiServer, call: Call, request: Request) -> Response:
+    body = decoding.body_object(request.body, request.content_type, call.resource)
+    missing = server.store.get(call.resource.key, call.target.namespace, call.target.name) is None
+    if missing and strategy_of(call.resource).creates_on_update and not call.target.subresource:
+        check_name(body.get("metadata") or {}, call.target.name)
+        return _one(server, call, request, await create(server, call, body), 201)
+    return _one(server, call, request, await replace(server, call, body), 200)
+
+
+async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
+    content_type = request.content_type.partition(";")[0].strip()
+    if content_type not in _PATCHES:
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    if content_type == transport.STRATEGIC_PATCH and call.resource.custom:
+        raise unsupported_media_type(content_type, (*_PATCHES[:2], _PATCHES[3]))
+    decoding.check_size(request.body)
+    if content_type == transport.APPLY_PATCH:
+        force = reads.flag(request.query, "force")
+        applied, created = await apply.apply(server, call, decoding.json_or_yaml(request.body), force=force)
+        return _one(server, call, request, applied, 201 if created else 200)
+    change = patching.decode(request.body)
+    return _one(server, call, request, await patch(server, call, change, content_type), 200)
+
+
+async def _delete(server: ApiServer, call: Call, request: Request) -> Response:
+    options = _deletion(request)
+    call = _dry(call, options)
+    deleted, gone = await server.writes.delete(call, options)
+    if gone and not strategy_of(call.resource).returns_deleted:
+        return forms.respond(200, _success(call, deleted), call.warnings)
+    return _one(server, call, request, deleted, 200)
+
+
+async def _delete_all(server: ApiServer, call: Call, request: Request) -> Response:
+    options = _deletion(request)
+    call = _dry(call, options)
+    page = reads.read_page(server.store, call.target, request.query)
+    for obj in page.items:
+        target = Target(call.resource, call.target.namespace, obj["metadata"]["name"])
+        one = replace_fields(call, target=target)
+        try:
+            await server.writes.delete(one, options)
+        except StatusError as error:
+            if error.code != 404:  # somebody else was faster, which is what was wanted
+                raise
+    listing = forms.listing(call.resource, page.items, page.metadata(), request, server.clock.now())
+    return forms.respond(200, listing, call.warnings)
+
+
+def _deletion(request: Request) -> Json:
+    body: Any = {}
+    if request.body.strip():
+        decoding.check_size(request.body)
+        body = decoding.json_or_yaml(request.body)
+    if not isinstance(body, dict):
+        raise bad_request("couldn't get version/kind; json parse error: DeleteOptions has to be an object")
+    return delete_options(request.query, body)
+
+
+def _dry(call: Call, options: Json) -> Call:
+    return replace_fields(call, dry_run=bool(options.get("dryRun")), options=options)
+
+
+def _success(call: Call, obj: Object) -> Json:
+    resource = call.resource
+    details: Json = {"name": call.target.name}
+    if resource.group:
+        details["group"] = resource.group
+    details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def _one(server: ApiServer, call: Call, request: Request, obj: Object, code: int) -> Response:
+    return forms.respond(code, forms.single(call.resource, obj, request, server.clock.now()), call.warnings)
+
+
+# ── the verbs themselves ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def create(server: ApiServer, call: Call, body: Json) -> Object:
+    """Create an object of a decoded body."""
+    return await server.writes.create(call, _taken_in(call, body))
+
+
+async def replace(server: ApiServer, call: Call, body: Json) -> Object:
+    """Replace an object by a decoded body."""
+
+    def change(old: Object) -> Json:
+        obj = _taken_in(call, body)
+        check_name(obj["metadata"], call.target.name)
+        check_uid(call, obj, old)
+        return obj
+
+    return await server.writes.update(call, change)
+
+
+async def patch(server: ApiServer, call: Call, change: Any, content_type: str) -> Object:
+    """Patch an object with a decoded patch."""
+    patched = patcher(call.resource, change, content_type)
+    pinned = _pinned(change, content_type)
+
+    def apply_to(old: Object) -> Json:
+        if pinned and pinned != old["metadata"]["resourceVersion"]:
+            raise conflict(call.resource, call.target.name)
+        obj = _taken_in(call, patched(forms.in_version(call.resource, old)))
+        check_name(obj["metadata"], call.target.name)
+        return obj
+
+    return await server.writes.update(call, apply_to)
+
+
+def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Json], Json]:
+    """Give the function that applies a patch of a content type.
+
+    Raises:
+        StatusError: 400 when the patch isn't of its form.
+    """
+    if content_type == transport.JSON_PATCH:
+        return lambda obj: patching.json_patch(obj, change)
+    if not isinstance(change, dict):
+        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
+    if content_type == transport.STRATEGIC_PATCH:
+        shape = shapes.shape_of(resource)
+        return lambda obj: strategic.strategic_merge(shape, obj, change)
+
+    def merge(obj: Json) -> Json:
+        merged: Json = patching.merge_patch(obj, change)
+        return merged
+
+    return merge
+
+
+def _pinned(change: Any, content_type: str) -> str:
+    if content_type == transport.JSON_PATCH or not isinstance(change.get("metadata"), dict):
+        return ""
+    return str(change["metadata"].get("resourceVersion") or "")
+
+
+def _taken_in(call: Call, body: Json) -> Json:
+    unknown: list[str] = []
+    obj = shapes.take_in(call.resource, body, strategy_of(call.resource), unknown)
+    if call.strictness == "Strict":
+        decoding.strictly_known(unknown, call.resource)
+    elif call.strictness == "Warn":
+        call.warnings.extend(f'unknown field "{path}"' for path in unknown)
+    return obj

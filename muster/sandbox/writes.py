@@ -1,0 +1,216 @@
+"""Creating, changing and deleting, as transactions on the store with admission in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from muster.sandbox import deletion, plugins
+from muster.sandbox.admission import Attributes
+from muster.sandbox.calls import Call
+from muster.sandbox.identities import timestamp
+from muster.sandbox.status import (
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported,
+    wrong,
+)
+from muster.sandbox.store import Object, identity
+from muster.sandbox.strategies.table import strategy_of
+
+if TYPE_CHECKING:
+    from muster.sandbox.requests import ApiServer
+
+Json = dict[str, Any]
+Change = Callable[[Object], Json]
+"""Makes the new object, private to the caller, of the stored one."""
+
+_TRIES: Final = 6
+_DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
+_NAMESPACES: Final = ("", "namespaces")
+
+
+class Writes:
+    """The writes of one server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._store = server.store
+
+    async def create(self, call: Call, obj: Json) -> Object:
+        """Create an object, private to this call; give it as stored.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        target, resource = call.target, call.resource
+        strategy = strategy_of(resource)
+        if strategy.refused:
+            raise unsupported(strategy.refused)
+        metadata = obj["metadata"]
+        if resource.namespaced:
+            _fit_namespace(metadata, target.namespace)
+        if metadata.get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        self._check_place(call, metadata.get("name", ""))
+        self._server.ownership.created(call, obj)
+        plugins.on_create(self._store, resource, obj)
+        admitted = await self._admit(call, "CREATE", obj, None)
+        assert admitted is not None, "admission gives the object of a CREATE"
+        # Admission may have waited for a webhook: what was true before it has to be true still.
+        self._check_place(call, metadata.get("name", ""))
+        namespace, name = identity(admitted)
+        if self._store.get(resource.key, namespace, name) is not None:
+            raise already_exists(resource, name)
+        if strategy.uncontrolled:
+            call.warnings.append(strategy.uncontrolled)
+        return admitted if call.dry_run else self._store.put(resource.key, admitted)
+
+    async def update(self, call: Call, change: Change, *, subresource: str | None = None) -> Object:
+        """Change an object; ``change`` may be asked again when somebody else was faster.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        subresource = call.target.subresource if subresource is None else subresource
+        for _ in range(_TRIES):
+            old = self._existing(call)
+            obj = change(old)
+            pinned = self._check_versions(call, obj, old)
+            self._server.ownership.updated(call, obj, old)
+            admitted = await self._admit(call, "UPDATE", obj, old, subresource)
+            assert admitted is not None, "admission gives the object of an UPDATE"
+            if self._existing(call) is old:
+                return self._store_changed(call, admitted, old)
+            if pinned:
+                break
+        raise conflict(call.resource, call.target.name)
+
+    async def delete(self, call: Call, options: Json) -> tuple[Object, bool]:
+        """Delete an object, or begin to; give its last state, and whether it is gone.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        plugins.check_deletion(call.target)
+        for _ in range(_TRIES):
+            old = self._existing(call)
+            deletion.check_preconditions(call.resource, old, options)
+            await self._admit(call, "DELETE", None, old)
+            if self._existing(call) is old:
+                return self._delete_now(call, old, options)
+        raise conflict(call.resource, call.target.name)
+
+    def _delete_now(self, call: Call, old: Object, options: Json) -> tuple[Object, bool]:
+        now = self._server.clock.now()
+        outcome = deletion.decide(call.resource, old, options, now)
+        if outcome.gone:
+            if call.dry_run:
+                return outcome.object, True
+            if outcome.object is not old:
+                self._store.put(call.resource.key, outcome.object)
+            removed = self._store.remove(call.resource.key, *identity(old))
+            return removed, True
+        if call.dry_run or outcome.object == old:
+            return outcome.object, False
+        return self._store.put(call.resource.key, outcome.object), False
+
+    def _store_changed(self, call: Call, admitted: Json, old: Object) -> Object:
+        admitted["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if deletion.finished(call.resource, admitted):
+            if not call.dry_run:
+                self._store.remove(call.resource.key, *identity(old))
+            return admitted
+        if admitted == old:
+            return old
+        return admitted if call.dry_run else self._store.put(call.resource.key, admitted)
+
+    def _existing(self, call: Call) -> Object:
+        target = call.target
+        found = self._store.get(call.resource.key, target.namespace, target.name)
+        if found is None:
+            raise not_found(call.resource, target.name)
+        return found
+
+    def _check_versions(self, call: Call, obj: Json, old: Object) -> bool:
+        metadata, resource = obj["metadata"], call.resource
+        given = metadata.get("resourceVersion") or ""
+        if given in {"", "0"}:
+            if not strategy_of(resource).unconditional:
+                cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
+                raise invalid(resource, call.target.name, [cause])
+            return False
+        if given != old["metadata"]["resourceVersion"]:
+            raise conflict(resource, call.target.name)
+        return True
+
+    def _check_place(self, call: Call, name: str) -> None:
+        namespaces = self._server.registry.by_key(_NAMESPACES)
+        assert namespaces is not None, "namespaces are built in"
+        plugins.check_namespace(self._store, namespaces, call.target, name)
+        if call.resource.custom:
+            definition = self._store.get(_DEFINITIONS, "", call.resource.crd)
+            if definition is not None and definition["metadata"].get("deletionTimestamp"):
+                why = "create not allowed while custom resource definition is terminating"
+                raise forbidden(call.resource, name, why)
+
+    async def _admit(
+        self, call: Call, operation: str, obj: Json | None, old: Object | None, subresource: str | None = None
+    ) -> Json | None:
+        target = call.target
+        name = target.name or (obj or {}).get("metadata", {}).get("name", "")
+        attributes = Attributes(
+            operation=operation,
+            resource=target.resource,
+            subresource=target.subresource if subresource is None else subresource,
+            namespace=target.namespace,
+            name=name,
+            object=obj,
+            old_object=old,
+            user=call.user,
+            dry_run=call.dry_run,
+            options=call.options,
+        )
+        return await self._server.admission.admit(attributes, call.warnings)
+
+    async def admit_subresource(self, call: Call, operation: str, obj: Json, old: Object | None = None) -> Json:
+        """Admit what isn't the object itself: a Scale, a Binding, an Eviction."""
+        admitted = await self._admit(call, operation, obj, old)
+        assert admitted is not None, "admission gives the object of a write"
+        return admitted
+
+
+def _fit_namespace(metadata: Json, namespace: str) -> None:
+    given = metadata.setdefault("namespace", namespace)
+    if given != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def check_name(metadata: Json, name: str) -> None:
+    """Refuse an object that isn't called what its path says (400)."""
+    given = metadata.get("name", "")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def check_uid(call: Call, obj: Json, old: Object) -> None:
+    """Refuse a replacement that is meant for another object of the same name (409)."""
+    given, actual = obj["metadata"].get("uid", ""), old["metadata"]["uid"]
+    if given and given != actual:
+        why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+        raise conflict(call.resource, call.target.name, why)
+
+
+def now_text(server: ApiServer) -> str:
+    """Give the current time as objects have it."""
+    return timestamp(server.clock.now())
+
+
+__all__ = ["Change", "StatusError", "Writes", "check_name", "check_uid", "now_text"]
