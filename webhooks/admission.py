@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from muster.kube.client import Client
@@ -173,6 +174,7 @@ class Admission:
         return allowed
 
 
+@lru_cache(maxsize=64)
 def patience(timeout: str) -> float:
     """Give the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
     match = _GO_DURATION.fullmatch(timeout)

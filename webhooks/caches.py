@@ -39,20 +39,22 @@ class CachedView:
     def __init__(self, *, legacy_apis: bool = False) -> None:
         watched = (*PRIMARY, *LEGACY) if legacy_apis else PRIMARY
         self._queues: Cache[Queue] = Cache(indexes={_PARENT: lambda queue: (parent_of(queue),)})
-        self._caches: dict[Kind[Any], Cache[Any]] = {kind: Cache() for kind in watched}
-        self._caches[kinds.QUEUES] = self._queues
+        self._kinds = watched
+        # By names: their hash is known, a Kind's is worked out each time.
+        self._caches: dict[tuple[str, str], Cache[Any]] = {(kind.group, kind.plural): Cache() for kind in watched}
+        self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
         self._capacity = NOTHING
         self._synced = asyncio.Event()
-        self._caches[kinds.NODES].subscribe(self._count)
+        self.cache(kinds.NODES).subscribe(self._count)
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Give an object, or None where no cache shows it."""
-        cache = self._caches.get(kind)
+        cache = self._caches.get((kind.group, kind.plural))
         return cache.get(name, namespace) if cache is not None else None
 
     def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
         """Give the objects of a kind, of one namespace or of all; not across an await."""
-        cache = self._caches.get(kind)
+        cache = self._caches.get((kind.group, kind.plural))
         if cache is None:
             return ()
         return cache.by_namespace(namespace) if namespace else cache.items()
@@ -63,23 +65,23 @@ class CachedView:
 
     def capacity(self) -> Resources | None:
         """Give what all nodes together have; None until they are known."""
-        return self._capacity if self._caches[kinds.NODES].synced else None
+        return self._capacity if self.cache(kinds.NODES).synced else None
 
     def watches(self, kind: Kind[Any]) -> bool:
         """Whether this view has a cache of that kind."""
-        return kind in self._caches
+        return (kind.group, kind.plural) in self._caches
 
     def cache(self, kind: Kind[T]) -> Cache[T]:
         """Give the cache of a kind that it watches, for who wants its changes too."""
-        return self._caches[kind]
+        return self._caches[kind.group, kind.plural]
 
     def missing(self) -> list[str]:
         """Say which caches haven't shown a whole list yet."""
-        return [f"the first list of {kind}" for kind, cache in self._caches.items() if not cache.synced]
+        return [f"the first list of {kind}" for kind in self._kinds if not self.cache(kind).synced]
 
     async def run(self, client: Client) -> None:
         """Keep all caches up to date, until cancelled."""
-        reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
+        reflectors = {kind: Reflector(client, kind, self.cache(kind)) for kind in self._kinds}
         async with asyncio.TaskGroup() as group:
             for kind, reflector in reflectors.items():
                 group.create_task(reflector.run(), name=f"watch {kind}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from muster.kube.decoding import decoder
 from muster.model.objects import Json
 
 
@@ -13,11 +14,12 @@ class Recorder:
     """Changes members of nested JSON objects and remembers how.
 
     Missing parents are made, names escaped, and what changes nothing is left out: a patch of a patched document is
-    empty, which is what lets the API server call a mutating webhook again.
+    empty, which is what lets the API server call a mutating webhook again. Only the objects on the way to a change are
+    read: an object under review is large, and a change is small.
     """
 
     def __init__(self, document: bytes | msgspec.Raw) -> None:
-        self._document: dict[str, Any] = msgspec.json.decode(document)
+        self._document = _members(document)
         self._operations: list[dict[str, Json]] = []
 
     @property
@@ -26,10 +28,12 @@ class Recorder:
         return tuple(self._operations)
 
     def set(self, *path: str, value: Json) -> None:
-        """Give the member at ``path`` that value."""
-        parent: Any = self._document
+        """Give the member at ``path`` that value; whatever is on the way to it is an object or isn't there."""
+        parent = self._document
         for depth, name in enumerate(path[:-1], start=1):
             below = parent.get(name)
+            if isinstance(below, msgspec.Raw):
+                below = parent[name] = _members(below)
             if below is None:
                 # One operation makes the whole missing branch; an explicit null is replaced by it.
                 for missing in reversed(path[depth:]):
@@ -41,11 +45,23 @@ class Recorder:
 
     def _put(self, parent: dict[str, Any], path: tuple[str, ...], value: Json) -> None:
         name = path[-1]
-        if name in parent and parent[name] == value and type(parent[name]) is type(value):
+        if name in parent and _same(parent[name], value):
             return
         verb = "replace" if name in parent else "add"
         parent[name] = value
         self._operations.append({"op": verb, "path": _pointer(path), "value": value})
+
+
+def _members(document: bytes | msgspec.Raw) -> Any:
+    """Read one level: an object's members stay raw; anything else (a null, say) is read whole."""
+    return decoder(dict[str, msgspec.Raw] | None).decode(document)
+
+
+def _same(there: Any, value: Json) -> bool:
+    if isinstance(there, msgspec.Raw):
+        there = msgspec.json.decode(there)
+    # To Python, true equals 1.
+    return bool(there == value) and msgspec.json.encode(there) == msgspec.json.encode(value)
 
 
 def _pointer(path: tuple[str, ...]) -> str:
