@@ -1,0 +1,124 @@
+"""What the worker sees of the cluster: a cache per kind, each kept by a reflector."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from muster.kube.cache import Cache, Change
+from muster.kube.client import Client
+from muster.kube.reflector import Reflector
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Job, Object, Pod, PodGroup
+from scheduler import intake
+from scheduler.cluster import Cluster
+from scheduler.snapshot import GroupKey
+
+T = TypeVar("T", bound=Object)
+
+BY_GROUP = "group"
+BY_CONTROLLER = "controller"
+BY_QUEUE = "queue"
+
+
+class Views:
+    """The caches. Readers and reflectors share the loop, so a read is always whole."""
+
+    def __init__(self, *, legacy_apis: bool) -> None:
+        self.groups: dict[Kind[PodGroup], Cache[PodGroup]] = {
+            kind: Cache(indexes={BY_QUEUE: lambda group: (queue_of(group),)})
+            for kind in (kinds.PODGROUPS, *(kinds.LEGACY_PODGROUPS if legacy_apis else ()))
+        }
+        self.pods: Cache[Pod] = Cache(indexes={BY_CONTROLLER: _controllers})
+        self.jobs: Cache[Job] = Cache(indexes={BY_GROUP: lambda job: (home(job.namespace, intake.group_of_job(job)),)})
+        self._caches: dict[Kind[Any], Cache[Any]] = {
+            **self.groups,
+            kinds.PODS: self.pods,
+            kinds.JOBS: self.jobs,
+            **{kind: Cache() for kind in _PLAIN},
+        }
+
+    def cache(self, kind: Kind[T]) -> Cache[T]:
+        """Give the cache of a kind."""
+        return self._caches[kind]
+
+    def groups_of(self, queue: str) -> Iterable[tuple[Kind[PodGroup], PodGroup]]:
+        """Give the PodGroups of a queue; not to be kept across an await."""
+        return ((kind, group) for kind, cache in self.groups.items() for group in cache.indexed(BY_QUEUE, queue))
+
+    def group(self, key: GroupKey) -> PodGroup | None:
+        """Give a PodGroup as its cache shows it."""
+        return next(
+            (cache.get(key.name, key.namespace) for kind, cache in self.groups.items() if kind.group == key.group), None
+        )
+
+    def find_group(self, namespace: str, name: str) -> tuple[Kind[PodGroup], PodGroup] | None:
+        """Give the PodGroup of that name, of whichever API group."""
+        found = ((kind, cache.get(name, namespace)) for kind, cache in self.groups.items())
+        return next(((kind, group) for kind, group in found if group is not None), None)
+
+    def jobs_of(self, group: PodGroup) -> Iterable[Job]:
+        """Give the Jobs whose pods are in a group; not to be kept across an await."""
+        return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
+
+    def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        """Keep a cluster equal to the caches, and call ``changed`` after each change."""
+        plain: dict[Kind[Any], Callable[..., None]] = {
+            kinds.NODES: cluster.node,
+            kinds.PODS: cluster.pod,
+            kinds.JOBS: cluster.batch_job,
+            kinds.QUEUES: cluster.queue,
+            kinds.PRIORITYCLASSES: cluster.priority_class,
+        }
+        for kind, learn in plain.items():
+            self._caches[kind].subscribe(_passing(learn, changed))
+        for kind, cache in self.groups.items():
+            cache.subscribe(_passing_groups(cluster, kind.group, changed))
+
+    async def run(self, client: Client, synced: asyncio.Event) -> None:
+        """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""
+        reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
+        async with asyncio.TaskGroup() as group:
+            for kind, reflector in reflectors.items():
+                group.create_task(reflector.run(), name=f"watch {kind}")
+            for reflector in reflectors.values():
+                await reflector.wait_synced()
+            synced.set()
+
+
+_PLAIN: tuple[Kind[Any], ...] = (
+    kinds.NODES,
+    kinds.QUEUES,
+    kinds.PRIORITYCLASSES,
+    kinds.NAMESPACES,
+    kinds.REPLICASETS,
+)
+
+
+def home(namespace: str, name: str) -> str:
+    """Write where a group is, as indexes do."""
+    return f"{namespace}/{name}"
+
+
+def queue_of(group: PodGroup) -> str:
+    """Give the name of a group's queue."""
+    return group.spec.queue or names.DEFAULT_QUEUE
+
+
+def _controllers(pod: Pod) -> tuple[str, ...]:
+    controller = pod.metadata.controller()
+    return (controller.uid,) if controller is not None else ()
+
+
+def _passing(learn: Callable[..., None], changed: Callable[[], None]) -> Callable[[Change[Any]], None]:
+    def on_change(change: Change[Any]) -> None:
+        learn(change.new if change.new is not None else change.old, gone=change.new is None)
+        changed()
+
+    return on_change
+
+
+def _passing_groups(cluster: Cluster, group: str, changed: Callable[[], None]) -> Callable[[Change[PodGroup]], None]:
+    return _passing(lambda one, *, gone: cluster.group(group, one, gone=gone), changed)

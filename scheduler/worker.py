@@ -1,0 +1,165 @@
+"""The worker: brings changes in, decides, takes plans out. What it knows is rebuilt from the API server at each start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from muster.kube import versions
+from muster.kube.cache import Change
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.kube.events import Recorder
+from muster.kube.fence import Fence, FencedTransport
+from muster.model.objects import PodGroup
+from scheduler.binder import Binder
+from scheduler.cluster import Cluster
+from scheduler.controllers.podgroups import PodGroupController
+from scheduler.controllers.queues import QueueController
+from scheduler.cycle import decide
+from scheduler.plan import GroupStatus, Plan
+from scheduler.policy import Policy
+from scheduler.snapshot import GroupKey
+from scheduler.statuses import StatusWriter
+from scheduler.views import Views
+
+log = logging.getLogger(__name__)
+
+PACE: Final = 0.05
+"""Seconds between the beginnings of two cycles, at least."""
+FLOOR: Final = 1.0
+"""Seconds between two cycles, at most, while something waits."""
+
+
+class Worker:
+    """Scheduler and controllers, for as long as this process leads.
+
+    ``run`` is called with each new fence and starts from nothing: what a former leader left half done is found in the
+    objects and finished.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        policy: Policy,
+        scheduler_names: Sequence[str],
+        *,
+        legacy_apis: bool = False,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._policy = policy
+        self._names = tuple(scheduler_names)
+        self._legacy = legacy_apis
+        self.synced = asyncio.Event()
+
+    async def run(self, fence: Fence) -> None:
+        """Work until cancelled.
+
+        Raises:
+            ExceptionGroup: a part of it failed in a way that nobody foresaw.
+        """
+        client = Client(FencedTransport(self._client.transport, fence))
+        term = Term(client, self._clock, self._policy, self._names, legacy_apis=self._legacy)
+        try:
+            await term.run(self.synced)
+        finally:
+            self.synced.clear()
+            await term.close()
+
+
+class Term:
+    """The worker's state during one leadership."""
+
+    def __init__(
+        self, client: Client, clock: Clock, policy: Policy, scheduler_names: Sequence[str], *, legacy_apis: bool
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._policy = policy
+        self._changed = asyncio.Event()
+        self._views = Views(legacy_apis=legacy_apis)
+        self._cluster = Cluster(scheduler_names)
+        self._views.feed(self._cluster, self._changed.set)
+        self._recorder = Recorder(client, clock, scheduler_names[0])
+        self._binder = Binder(client, self._give_up)
+        kinds_by_group = {kind.group: kind for kind in self._views.groups}
+        self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen)
+        for kind, cache in self._views.groups.items():
+            cache.subscribe(self._forgetting(kind.group))
+        self._queues = QueueController(client, self._views, self._recorder)
+        self._podgroups = PodGroupController(
+            client, self._views, self._recorder, scheduler_names, delays=policy.enqueues
+        )
+
+    async def run(self, synced: asyncio.Event) -> None:
+        """Work until cancelled; ``synced`` is set when the cluster is known."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._views.run(self._client, synced), name="views")
+            group.create_task(self._recorder.run(), name="events")
+            await synced.wait()
+            group.create_task(self._statuses.run(), name="statuses")
+            group.create_task(self._queues.run(), name="queues")
+            group.create_task(self._podgroups.run(), name="podgroups")
+            group.create_task(self._schedule(), name="cycles")
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._binder.close()
+
+    async def _schedule(self) -> None:
+        """Run a cycle when something changed, and each second while something waits."""
+        while True:
+            self._changed.clear()
+            patience = self._perform(decide(self._cluster.snapshot(), self._policy, self._clock.now()))
+            await asyncio.sleep(PACE)
+            await self._change_within(patience)
+
+    async def _change_within(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _perform(self, plan: Plan) -> float | None:
+        """Begin to carry out a plan; give the seconds after which another cycle is due, whatever happens."""
+        for bind in plan.binds:
+            self._cluster.assume(bind.task.uid, bind.node)
+        self._binder.start(plan.binds)
+        taken, postponed = self._statuses.offer(plan.statuses)
+        for status in taken:
+            self._assume(status)
+        self._queues.shares(plan.queues)
+        due = [FLOOR] if plan.waiting else []
+        return min([*due, *([postponed] if postponed is not None else [])], default=None)
+
+    def _assume(self, status: GroupStatus) -> None:
+        """Let the next cycle build on a status that is being written."""
+        group = self._cluster.find_group(status.key)
+        if group is not None:
+            self._cluster.group(status.key.group, replace(group, status=status.struct()))
+
+    def _seen(self, key: GroupKey, group: PodGroup) -> None:
+        """Take over what the server stored, unless the watch has shown what came after it."""
+        shown = self._views.group(key)
+        if shown is not None and not versions.at_least(
+            shown.metadata.resource_version, group.metadata.resource_version
+        ):
+            self._cluster.group(key.group, group)
+
+    def _give_up(self, uid: str) -> None:
+        self._cluster.forget(uid)
+        self._changed.set()
+
+    def _forgetting(self, api_group: str) -> Callable[[Change[PodGroup]], None]:
+        def on_change(change: Change[PodGroup]) -> None:
+            if change.old is not None and change.new is None:
+                self._statuses.forget(GroupKey(api_group, change.old.namespace, change.old.name))
+
+        return on_change
