@@ -125,7 +125,7 @@ def _of_list(value: list[Any], shape: Shape, *, maps: bool) -> Fields:
     if entries is None or shape.element is None:
         return {}
     if shape.merges == SET:
-        fields: Fields = dict.fromkeys(entries, {})
+        fields: Fields = {key: {} for key in entries}
         if maps:
             fields[_SELF] = {}
         return fields

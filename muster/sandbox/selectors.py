@@ -111,19 +111,19 @@ class _Parser:
         found: list[Requirement] = []
         if not self._tokens:
             return found
-        kind, token = self._peek()
-        if kind != "word" and token != "!":
-            raise bad_request(f"found '{token}', expected: !, identifier, or 'end of string'")
+        kind, text = self._peek()
+        if kind != "word" and text != "!":
+            raise bad_request(f"found '{text}', expected: !, identifier, or 'end of string'")
         while True:
             found.append(self._requirement())
-            kind, token = self._next()
+            kind, text = self._next()
             if kind == "end":
                 return found
-            if token != ",":
-                raise bad_request(f"found '{token}', expected: ',' or 'end of string'")
-            kind, token = self._peek()
-            if kind != "word" and token != "!":
-                raise bad_request(f"found '{token}', expected: identifier after ','")
+            if text != ",":
+                raise bad_request(f"found '{text}', expected: ',' or 'end of string'")
+            kind, text = self._peek()
+            if kind != "word" and text != "!":
+                raise bad_request(f"found '{text}', expected: identifier after ','")
 
     def _requirement(self) -> Requirement:
         absent = self._peek() == ("op", "!")
@@ -134,49 +134,49 @@ class _Parser:
             raise bad_request(f"unable to parse requirement: found '{key}', expected: identifier")
         if absent:
             return Requirement(key, "!")
-        kind, token = self._peek()
-        if kind == "end" or token == ",":
+        kind, text = self._peek()
+        if kind == "end" or text == ",":
             return Requirement(key, "exists")
         self._next()
-        if token in {"in", "notin"}:
-            return Requirement(key, token, self._set())
-        named = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt", "gt": "gt", "lt": "lt"}.get(token)
+        if text in {"in", "notin"}:
+            return Requirement(key, text, self._set())
+        named = {"=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt", "gt": "gt", "lt": "lt"}.get(text)
         if named is None:
-            raise bad_request(f"unable to parse requirement: found '{token}', expected: {_OPERATORS}")
+            raise bad_request(f"unable to parse requirement: found '{text}', expected: {_OPERATORS}")
         return Requirement(key, named, frozenset({self._value()}))
 
     def _value(self) -> str:
-        kind, token = self._peek()
-        if kind == "end" or token == ",":
+        kind, text = self._peek()
+        if kind == "end" or text == ",":
             return ""
         if kind != "word":
-            raise bad_request(f"unable to parse requirement: found '{token}', expected: identifier")
+            raise bad_request(f"unable to parse requirement: found '{text}', expected: identifier")
         return self._next()[1]
 
     def _set(self) -> frozenset[str]:
-        _, token = self._next()
-        if token != "(":
-            raise bad_request(f"unable to parse requirement: found '{token}' expected: '('")
+        _, text = self._next()
+        if text != "(":
+            raise bad_request(f"unable to parse requirement: found '{text}' expected: '('")
         values: set[str] = set()
         while True:
-            kind, token = self._peek()
+            kind, text = self._peek()
             if kind == "word":
                 values.add(self._next()[1])
-            elif token in {",", ")"}:
+            elif text in {",", ")"}:
                 values.add("")
-            kind, token = self._next()
-            if token == ")":
+            kind, text = self._next()
+            if text == ")":
                 return frozenset(values)
-            if token != ",":
-                raise bad_request(f"unable to parse requirement: found '{token}', expected: ',' or ')'")
+            if text != ",":
+                raise bad_request(f"unable to parse requirement: found '{text}', expected: ',' or ')'")
 
     def _peek(self) -> tuple[str, str]:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
 
     def _next(self) -> tuple[str, str]:
-        token = self._peek()
+        text = self._peek()
         self._at += 1
-        return token
+        return text
 
 
 def from_object(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] | None:
@@ -188,14 +188,16 @@ def from_object(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] |
         return None
     found = [Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()]
     names = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    for each in selector.get("matchExpressions") or ():
-        found.append(Requirement(each["key"], names[each["operator"]], frozenset(each.get("values") or ())))
+    found += [
+        Requirement(each["key"], names[each["operator"]], frozenset(each.get("values") or ()))
+        for each in selector.get("matchExpressions") or ()
+    ]
     return tuple(found)
 
 
 def validate_object(selector: Mapping[str, Any], path: str) -> list[Cause]:
     """Give what is wrong with a LabelSelector object at ``path``."""
-    causes = syntax.labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    causes = syntax.check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, each in enumerate(selector.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
         operator = each.get("operator", "")

@@ -27,7 +27,7 @@ def strategic_merge(shape: Shape, obj: Json, patch: Json) -> Json:
     """
     directive = patch.get(_PATCH)
     if directive == "replace":
-        return _without_directives(shape, {key: value for key, value in patch.items() if key != _PATCH})
+        return strategic_merge(shape, {}, {key: value for key, value in patch.items() if key != _PATCH})
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:

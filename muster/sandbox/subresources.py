@@ -308,7 +308,7 @@ def _healthy_enough(budget: Object) -> bool:
     """Say whether an unhealthy pod may go although nothing may be disrupted."""
     status = budget.get("status", {})
     always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
-    return always or (status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0)
+    return always or bool(status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0)
 
 
 def _check_budget(budget: Object) -> None:

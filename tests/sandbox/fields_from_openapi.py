@@ -78,12 +78,13 @@ def main():
                 kinds[kind] = collector.named(name)
     if missing := wanted - set(kinds):
         raise SystemExit(f"not in the document: {', '.join(sorted(missing))}")
-    print('{"kinds":', json.dumps(kinds, separators=(",", ":"), sort_keys=True), ',"types":{', sep="")
-    lines = [
-        f"{json.dumps(n)}:{json.dumps(t, separators=(',', ':'), sort_keys=True)}"
-        for n, t in sorted(collector.types.items())
-    ]
-    print(",\n".join(lines), "}}", sep="")
+    lines = (f"{compact(name)}:{compact(fields)}" for name, fields in sorted(collector.types.items()))
+    types = ",\n".join(lines)
+    sys.stdout.write(f'{{"kinds":{compact(kinds)},"types":{{\n{types}}}}}\n')
+
+
+def compact(value):
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 main()

@@ -107,9 +107,9 @@ def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
     """Give what is wrong with the parts of metadata that a client may change."""
     causes: list[Cause] = []
     if labels := metadata.get("labels"):
-        causes += syntax.labels(labels, "metadata.labels")
+        causes += syntax.check_labels(labels, "metadata.labels")
     if annotations := metadata.get("annotations"):
-        causes += syntax.annotations(annotations, "metadata.annotations")
+        causes += syntax.check_annotations(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
         causes += _owner_causes(owners)
     if finalizers := metadata.get("finalizers"):

@@ -191,7 +191,7 @@ def validate_spec(spec: Json, path: str) -> list[Cause]:
     if "activeDeadlineSeconds" in spec and not 1 <= spec["activeDeadlineSeconds"] < 2**31:
         text = "must be between 1 and 2147483647, inclusive"
         causes.append(wrong(f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"], text))
-    causes += syntax.labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+    causes += syntax.check_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     for key in ("nodeName", "serviceAccountName", "priorityClassName", "schedulerName"):
         if value := spec.get(key):
             causes += [wrong(f"{path}.{key}", value, text) for text in _name_check(key)(value)]
@@ -369,8 +369,8 @@ def validate_template(template: Json, path: str, policies: tuple[str, ...]) -> l
     An absent policy is the caller's to name.
     """
     metadata: dict[str, Any] = template.get("metadata") or {}
-    causes = syntax.labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
-    causes += syntax.annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
+    causes = syntax.check_labels(metadata.get("labels") or {}, f"{path}.metadata.labels")
+    causes += syntax.check_annotations(metadata.get("annotations") or {}, f"{path}.metadata.annotations")
     spec = template.get("spec") or {}
     causes += validate_spec(spec, f"{path}.spec")
     policy = spec.get("restartPolicy", "")

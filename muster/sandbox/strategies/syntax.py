@@ -125,7 +125,7 @@ def label_value(value: str) -> tuple[str, ...]:
     return _limited(value, 63, _VALUE, _VALUE_TEXT)
 
 
-def labels(values: Mapping[str, str], path: str) -> list[Cause]:
+def check_labels(values: Mapping[str, str], path: str) -> list[Cause]:
     """Check labels at ``path``."""
     causes: list[Cause] = []
     for key, value in values.items():
@@ -134,7 +134,7 @@ def labels(values: Mapping[str, str], path: str) -> list[Cause]:
     return causes
 
 
-def annotations(values: Mapping[str, str], path: str) -> list[Cause]:
+def check_annotations(values: Mapping[str, str], path: str) -> list[Cause]:
     """Check annotations at ``path``; their keys are checked in lower case."""
     causes = [wrong(path, key, text) for key in values for text in qualified_name(key.lower())]
     if sum(len(key) + len(value) for key, value in values.items()) > ANNOTATIONS_LIMIT:

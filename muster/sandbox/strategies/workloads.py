@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from muster.sandbox import selectors
 from muster.sandbox.status import Cause, not_one_of, required, wrong
@@ -159,7 +159,7 @@ class CronJobStrategy(_Workload):
 class ReplicaSetStrategy(_Workload):
     """apps/v1 ReplicaSet."""
 
-    initial_status: Json = {"replicas": 0}
+    initial_status: ClassVar[Json] = {"replicas": 0}
 
     def default(self, obj: Json) -> None:
         """Set the defaults; labels of the template become the object's where it has none."""
@@ -186,7 +186,7 @@ class ReplicaSetStrategy(_Workload):
 class DeploymentStrategy(ReplicaSetStrategy):
     """apps/v1 Deployment."""
 
-    initial_status: Json = {}
+    initial_status: ClassVar[Json] = {}
 
     def default(self, obj: Json) -> None:
         """Set the defaults."""
@@ -217,7 +217,7 @@ class StatefulSetStrategy(ReplicaSetStrategy):
     """apps/v1 StatefulSet."""
 
     uncontrolled = "the Muster sandbox runs no StatefulSet controller: no pods will be created"
-    initial_status: Json = {"replicas": 0, "availableReplicas": 0}
+    initial_status: ClassVar[Json] = {"replicas": 0, "availableReplicas": 0}
     _changeable = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "minReadySeconds")
 
     def default(self, obj: Json) -> None:
@@ -251,7 +251,7 @@ class DaemonSetStrategy(ReplicaSetStrategy):
     """apps/v1 DaemonSet."""
 
     uncontrolled = "the Muster sandbox runs no DaemonSet controller: no pods will be created"
-    initial_status: Json = {
+    initial_status: ClassVar[Json] = {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,
         "desiredNumberScheduled": 0,
