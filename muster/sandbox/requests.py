@@ -91,8 +91,11 @@ class ApiServer:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def handle(self, request: Request, user: User = ADMIN) -> Response:
-        """Answer any request but a watch. Every error is a Status in the response; nothing is raised."""
+    async def handle(self, request: Request, user: User = ADMIN, *, agent: str = "") -> Response:
+        """Answer any request but a watch. Every error is a Status in the response; nothing is raised.
+
+        ``agent`` is the client's User-Agent: it names the field manager of who doesn't name one.
+        """
         warnings: list[str] = []
         try:
             target = paths.parse(request.path, self.registry)
@@ -101,7 +104,7 @@ class ApiServer:
             paths.check_method(target, request.method)
             if target.resource.deprecation:
                 warnings.append(target.resource.deprecation)
-            return await verbs.answer(self, target, request, user, warnings)
+            return await verbs.answer(self, target, request, verbs.Caller(user, agent), warnings)
         except StatusError as error:
             return forms.refuse(error, warnings)
         except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,20 @@ _OPTIONS: Final = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "Pa
 _PATCHES: Final = (transport.JSON_PATCH, transport.MERGE_PATCH, transport.STRATEGIC_PATCH, transport.APPLY_PATCH)
 
 
-async def answer(server: ApiServer, target: Target, request: Request, user: User, warnings: list[str]) -> Response:
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and with what program (its User-Agent, or empty)."""
+
+    user: User
+    agent: str
+
+    @property
+    def manager(self) -> str:
+        """The field manager of who doesn't name one."""
+        return self.agent.partition("/")[0] or self.user.name.rpartition(":")[2]
+
+
+async def answer(server: ApiServer, target: Target, request: Request, caller: Caller, warnings: list[str]) -> Response:
     """Answer a request about a resource.
 
     Raises:
@@ -35,7 +49,7 @@ async def answer(server: ApiServer, target: Target, request: Request, user: User
     """
     if request.method == "GET":
         return _read(server, target, request)
-    call = _call(target, request, user, warnings)
+    call = _call(target, request, caller, warnings)
     if target.subresource in subresources.OWN_KINDS:
         return await subresources.answer(server, call, request)
     match request.method:
@@ -50,12 +64,12 @@ async def answer(server: ApiServer, target: Target, request: Request, user: User
     raise no_such_method()
 
 
-def _call(target: Target, request: Request, user: User, warnings: list[str]) -> Call:
+def _call(target: Target, request: Request, caller: Caller, warnings: list[str]) -> Call:
     options = options_of(_OPTIONS.get(request.method, ""), request.query)
     return Call(
         target,
-        user,
-        manager=request.query.get("fieldManager") or user.name.rpartition(":")[2],
+        caller.user,
+        manager=request.query.get("fieldManager") or caller.manager,
         strictness=options.get("fieldValidation") or "Warn",
         dry_run=bool(options.get("dryRun")),
         options=options,

@@ -220,6 +220,13 @@ def _container_causes(container: Json, path: str, seen: set[str], volumes: set[s
         causes.append(wrong(f"{path}.image", image, "must not have leading or trailing whitespace"))
     if container.get("imagePullPolicy", "Always") not in _PULL_POLICIES:
         causes.append(not_one_of(f"{path}.imagePullPolicy", container["imagePullPolicy"], _PULL_POLICIES))
+    causes += _part_causes(container, path, volumes)
+    return causes + resource_causes(container.get("resources") or {}, f"{path}.resources")
+
+
+def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
+    """Give what is wrong with environment, ports and mounts."""
+    causes: list[Cause] = []
     for index, variable in enumerate(container.get("env") or ()):
         if not variable.get("name"):
             causes.append(required(f"{path}.env[{index}].name"))
@@ -245,7 +252,7 @@ def _container_causes(container: Json, path: str, seen: set[str], volumes: set[s
             )
         if not mount.get("mountPath"):
             causes.append(required(f"{path}.volumeMounts[{index}].mountPath"))
-    return causes + resource_causes(container.get("resources") or {}, f"{path}.resources")
+    return causes
 
 
 def resource_causes(resources: Json, path: str) -> list[Cause]:
