@@ -23,6 +23,7 @@ from muster.sandbox.controllers.kubelet import Kubelet
 from muster.sandbox.controllers.namespaces import NAMESPACES, NamespaceController
 from muster.sandbox.controllers.nodekeeper import NodeKeeper
 from muster.sandbox.controllers.nodes import NODES
+from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
@@ -109,6 +110,7 @@ class Sandbox:
             ReplicaSetController(server),
             DeploymentController(server),
             DisruptionController(server),
+            QuotaController(server),
         ]
 
     async def _control(self) -> None:

@@ -1,19 +1,13 @@
-"""Events about objects, thinned out as client-go does it.
-
-The same event again counts up instead of standing there twice; from the eleventh text of one reason within ten minutes
-on, texts are combined into one event; and one object gets 25 events at once, then one every five minutes. Without it a
-Job of 10,000 pods would write 10,000 events.
-"""
+"""Writes the events of a component."""
 
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final
 
+from muster.sandbox.controllers.notes import Note, Recent, Thinning
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.status import StatusError
@@ -21,84 +15,7 @@ from muster.sandbox.store import Key, Object, identity
 
 EVENTS: Final[Key] = ("", "events")
 
-_BURST: Final = 25
-_REFILL_SECONDS: Final = 300
-_SIMILAR: Final = 10
-_SIMILAR_SECONDS: Final = 600
-_REMEMBERED: Final = 4096
-_LONGEST_MESSAGE: Final = 1024
-
 logger = logging.getLogger(__name__)
-
-V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """What an event says: type Normal or Warning, reason, message."""
-
-    type: str
-    reason: str
-    message: str
-
-
-class _Recent(OrderedDict[tuple[str, ...], V]):
-    """The last few thousand. What is older may be forgotten: it only thins out."""
-
-    def __setitem__(self, key: tuple[str, ...], value: V) -> None:
-        super().__setitem__(key, value)
-        if len(self) > _REMEMBERED:
-            self.popitem(last=False)
-
-
-@dataclass(slots=True)
-class _Bucket:
-    at: datetime
-    tokens: float = _BURST
-
-
-@dataclass(slots=True)
-class _Similar:
-    at: datetime
-    texts: set[str] = field(default_factory=set)
-
-
-class Thinning:
-    """Decides what becomes of an event. Its memory is that of one component."""
-
-    def __init__(self) -> None:
-        self._buckets: _Recent[_Bucket] = _Recent()
-        self._similar: _Recent[_Similar] = _Recent()
-
-    def thin(self, uid: str, note: Note, now: datetime) -> Note | None:
-        """Give the event to write about the object ``uid``, or None when it is dropped."""
-        message = self._combined((uid, note.type, note.reason), note.message[:_LONGEST_MESSAGE], now)
-        return Note(note.type, note.reason, message) if self._allowed((uid,), now) else None
-
-    def _combined(self, about: tuple[str, ...], message: str, now: datetime) -> str:
-        similar = self._similar.get(about)
-        if similar is None or _passed(similar.at, now) > _SIMILAR_SECONDS:
-            similar = self._similar[about] = _Similar(now)
-        similar.at = now
-        if message in similar.texts or len(similar.texts) < _SIMILAR:
-            similar.texts.add(message)
-            return message
-        return f"(combined from similar events): {message}"
-
-    def _allowed(self, about: tuple[str, ...], now: datetime) -> bool:
-        bucket = self._buckets.get(about)
-        if bucket is None:
-            bucket = self._buckets[about] = _Bucket(now)
-        bucket.tokens = min(_BURST, bucket.tokens + _passed(bucket.at, now) / _REFILL_SECONDS)
-        bucket.at = now
-        if bucket.tokens < 1:
-            return False
-        bucket.tokens -= 1
-        return True
-
-
-def _passed(since: datetime, now: datetime) -> float:
-    return (now - since).total_seconds()
 
 
 class Recorder:
@@ -108,7 +25,7 @@ class Recorder:
         self._write = write
         self._component = component
         self._thinning = Thinning()
-        self._written: _Recent[tuple[str, str]] = _Recent()
+        self._written: Recent[tuple[str, str]] = Recent()
         self._numbers = count()
 
     async def normal(self, about: Object, reason: str, message: str) -> None:

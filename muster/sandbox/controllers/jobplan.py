@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any, Final
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.events import Note
 from muster.sandbox.controllers.jobtally import (
     AT_ONCE,
     INDEX,
@@ -26,10 +25,13 @@ from muster.sandbox.controllers.jobtally import (
     indexed,
     tracked,
 )
+from muster.sandbox.controllers.notes import Note
 from muster.sandbox.controllers.times import read, seconds_since, stamp
 from muster.sandbox.store import Object
 
 CONTROLLER: Final = "kubernetes.io/job-controller"
+
+_UNSUPPORTED: Final = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes")
 
 _REACHED: Final = ("CompletionsReached", "Reached expected number of succeeded pods")
 _TOO_MANY: Final = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
@@ -69,6 +71,9 @@ def plan(job: Object, pods: Sequence[Object], now: datetime, backoff: Backoff) -
     if ending is not None and ending["status"] == "True":
         return _afterwards(job, pods, ending, now)
     tally = count(job, pods)
+    unsupported = _unsupported(job)
+    if unsupported is not None:
+        return _fail(_Draft(job, tally, now, backoff), unsupported)
     draft = _Draft(job, tally, now, backoff.after(tally.fresh_succeeded, tally.fresh_failed))
     failure = _failure(job, tally, pods, now)
     if failure is not None:
@@ -161,6 +166,15 @@ def _afterwards(job: Object, pods: Sequence[Object], ending: dict[str, Any], now
         return done
     wait = ttl - seconds_since(ending["lastTransitionTime"], now)
     return replace(done, wake=wait) if wait > 0 else replace(done, remove=True)
+
+
+def _unsupported(job: Object) -> tuple[str, str] | None:
+    """Fail at once what would otherwise run differently from what it asks for."""
+    asked = [field for field in _UNSUPPORTED if job["spec"].get(field) is not None]
+    if not asked:
+        return None
+    text = f"spec.{asked[0]}: not supported by the Muster sandbox; take it out or use a real control plane"
+    return "NotSupportedBySandbox", text
 
 
 def _failure(job: Object, tally: Tally, pods: Sequence[Object], now: datetime) -> tuple[str, str] | None:

@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from muster.model import names
+from muster.sandbox.controllers.pods import holds
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.store import Key, Object
 
 NODES: Final[Key] = ("", "nodes")
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+NOT_READY: Final = "node.kubernetes.io/not-ready"
 
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -77,8 +79,10 @@ def address(network: int, number: int) -> str:
 
 
 def taints(obj: Object) -> list[dict[str, Any]]:
-    """Give the taints a node should have: that of a cordoned node as long as it is cordoned."""
-    others = [taint for taint in obj["spec"].get("taints") or () if taint["key"] != UNSCHEDULABLE]
-    cordoned = bool(obj["spec"].get("unschedulable"))
-    found = next((taint for taint in obj["spec"].get("taints") or () if taint["key"] == UNSCHEDULABLE), None)
-    return [*others, found or {"key": UNSCHEDULABLE, "effect": "NoSchedule"}] if cordoned else others
+    """Give the taints a node should have: those of its state as long as it is in it, and all others."""
+    given = obj["spec"].get("taints") or ()
+    states = {UNSCHEDULABLE: bool(obj["spec"].get("unschedulable")), NOT_READY: not holds(obj, "Ready")}
+    kept = [taint for taint in given if states.get(taint["key"], True)]
+    present = {taint["key"] for taint in kept}
+    added = [key for key, applies in states.items() if applies and key not in present]
+    return kept + [{"key": key, "effect": "NoSchedule"} for key in added]

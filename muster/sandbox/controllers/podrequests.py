@@ -1,46 +1,22 @@
-"""What a pod asks of its node, as kubelet and scheduler count it. Pure."""
+"""What pods take of their nodes, as kubelet and scheduler count it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from muster.model.amounts import NANO, NOTHING, Resources
+from muster.model.objects import PodSpec
+from muster.model.requests import pod_request
 from muster.sandbox.store import Object
 
 _ONE_POD: Final = Resources({"pods": NANO})
 
 
 def requests(pod: Object) -> Resources:
-    """Give the pod's requests and one of ``pods``.
-
-    Containers and sidecars run side by side, so they add up; init containers run one after the other, each beside the
-    sidecars that started before it, so the largest counts. Overhead comes on top; pod-level requests go first.
-    """
-    spec = pod["spec"]
-    beside, peak = NOTHING, NOTHING
-    for container in spec.get("initContainers") or ():
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            beside += own
-            peak = peak.maximum(beside)
-        else:
-            peak = peak.maximum(beside + own)
-    total = _sum([beside, *(_requests(container) for container in spec["containers"])]).maximum(peak)
-    level = (spec.get("resources") or {}).get("requests") or {}
-    total = Resources({**total.nano, **Resources.parse(level).nano})
-    return total + Resources.parse(spec.get("overhead")) + _ONE_POD
-
-
-def _requests(container: Object) -> Resources:
-    return Resources.parse((container.get("resources") or {}).get("requests"))
-
-
-def _sum(amounts: Iterable[Resources]) -> Resources:
-    total = NOTHING
-    for each in amounts:
-        total += each
-    return total
+    """Give the pod's requests, and one of ``pods``."""
+    return pod_request(msgspec.convert(pod["spec"], PodSpec)) + _ONE_POD
 
 
 class Held:

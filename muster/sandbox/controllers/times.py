@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
+from muster.sandbox.identities import timestamp as stamp
 
-def stamp(moment: datetime) -> str:
-    """Write a time; fractions of a second are cut off."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+__all__ = ["read", "seconds_since", "stamp"]
 
 
 def read(text: str) -> datetime:
