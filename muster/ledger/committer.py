@@ -42,12 +42,11 @@ Answer = Granted | Refused | Busy | Learned
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Limits that a quota may have from now on; ``revision`` of the state that an UPDATE changes."""
+    """Limits that a quota may have from now on."""
 
     name: str
     uid: str
     hard: Resources
-    revision: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +111,16 @@ class Committer:
         return answer
 
     async def learn_quota(
-        self,
-        namespace: str,
-        name: str,
-        uid: str,
-        hard: Resources | None,
-        *,
-        revision: str = "",
-        deadline: float,
-        dry_run: bool,
+        self, namespace: str, name: str, uid: str, hard: Resources | None, *, deadline: float, dry_run: bool
     ) -> Learned | Busy:
         """Have new limits of a quota count from now on; give where promises exceed them.
 
-        ``hard`` is None on DELETE, and for a quota that doesn't limit groups (`observer.limits_of`): then nothing is
-        to be done, the old limits count until a view shows the quota gone. ``revision`` is oldObject's resourceVersion
-        on UPDATE. A namespace's first quota makes its ledger.
+        ``hard`` is what `observer.limits_of` says, or None on DELETE. Where that is nothing there is nothing to do:
+        the old limits count until a view shows the change. A namespace's first quota makes its ledger.
         """
         if hard is None or not hard.nano:
             return Learned()
-        answer = await self._ask(namespace, Lesson(name, uid, hard, revision), deadline, dry_run=dry_run)
+        answer = await self._ask(namespace, Lesson(name, uid, hard), deadline, dry_run=dry_run)
         assert isinstance(answer, Learned | Busy)
         return answer
 
@@ -294,12 +284,17 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
         table = table.seed(view, now)
     for ask in asks:
         if isinstance(ask, Lesson):
-            table = table.learn_quota(ask.name, ask.uid, ask.hard, ask.revision)
+            table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
     table = table.fold(view, coming={promise.name for promise in promises})
-    learned = Learned(table.overcommitted())
+    over = table.overcommitted()
     table, given = table.reserve(promises)
     answers = iter(given)
-    told = (_with_holders(next(answers), table, view) if isinstance(ask, Promise) else learned for ask in asks)
+    told: list[Answer] = [
+        _with_holders(next(answers), table, view)
+        if isinstance(ask, Promise)
+        else Learned(tuple(shortage for shortage in over if shortage.quota == ask.name))
+        for ask in asks
+    ]
     return Decision(table, tuple(told))
 
 

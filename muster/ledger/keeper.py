@@ -119,7 +119,7 @@ class Keeper:
         """Do the one thing that the namespace's ledger needs most."""
         entry = self._store.known(namespace)
         if entry is None:
-            if not self._observer.view(namespace).quotas:
+            if not any(quota.hard.nano for quota in self._observer.view(namespace).quotas.values()):
                 self._forget(namespace)
                 return
             entry = await self._store.read(namespace) or await self._store.create(namespace)

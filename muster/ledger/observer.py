@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from muster.kube import versions
 from muster.kube.cache import Cache, Change
@@ -15,13 +17,15 @@ from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import PodGroup, ResourceQuota
 
-COMPLETED = "Completed"
+COMPLETED: Final = "Completed"
+
+_PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
 
-def limits_of(quota: ResourceQuota) -> Resources | None:
-    """Give what a quota limits for PodGroups; None where it has scopes, by which no bare PodGroup can be judged."""
+def limits_of(quota: ResourceQuota) -> Resources:
+    """Give what a quota limits for PodGroups: nothing where it has scopes, by which no bare PodGroup can be judged."""
     if quota.spec.scopes or quota.spec.scope_selector is not None:
-        return None
+        return NOTHING
     return readable(quota.spec.hard)
 
 
@@ -57,7 +61,7 @@ class Observer:
         for kind, cache in self._groups.items():
             self._follow(kind, cache)
         for quota in quotas.items():
-            self._put_quota(quota)
+            self._own(quota.namespace).put_quota(_limits(quota))
         quotas.subscribe(self._quota_changed)
 
     @property
@@ -73,7 +77,7 @@ class Observer:
         self._changed.append(changed)
 
     def namespaces(self) -> Iterable[str]:
-        """Give the namespaces that have a quota which limits groups."""
+        """Give the namespaces that have a quota."""
         return [namespace for namespace, view in self._views.items() if view.quotas]
 
     def view(self, namespace: str) -> View:
@@ -91,18 +95,30 @@ class Observer:
             client.list(RESOURCEQUOTAS, namespace),
             asyncio.gather(*(client.list(kind, namespace) for kind in self._groups)),
         )
-        known = self.view(namespace)
         listings = dict(zip(self._groups, groups, strict=True))
+        await self._meet(namespace, listings)
+        known = self.view(namespace)
         revisions = {source(kind.group): versions.number(each.resource_version) for kind, each in listings.items()}
         revisions[QUOTAS] = versions.number(quotas.resource_version)
         view = NamespaceView(revisions, _Elsewhere(known, self._graveyard))
         for kind, listing in listings.items():
             self._add_listed(view, known, kind, listing)
         for quota in quotas.items:
-            limits = _limits(quota)
-            if limits is not None:
-                view.put_quota(limits)
+            view.put_quota(_limits(quota))
         return view
+
+    async def _meet(self, namespace: str, listings: Mapping[Kind[PodGroup], Listing[PodGroup]]) -> None:
+        """Wait a little until the caches show the groups that were listed, because only a watch tells when one came.
+
+        Where the watch is down the wait is in vain, and a group that came without a promise is counted like any other.
+        """
+        known = self.view(namespace)
+        for kind, listing in listings.items():
+            news = [group.metadata for group in listing.items if known.group(group.metadata.uid) is None]
+            newest = max((meta.resource_version for meta in news), key=versions.number, default="")
+            if newest:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._groups[kind].reached(newest), _PATIENCE)
 
     async def live_limits(self, client: Client, namespace: str) -> tuple[Resources, ...]:
         """Read what the quotas of a namespace limit from the API server.
@@ -110,8 +126,7 @@ class Observer:
         Raises:
             KubeError: the list failed.
         """
-        listed = map(_limits, (await client.list(RESOURCEQUOTAS, namespace)).items)
-        return tuple(limits.hard for limits in listed if limits is not None)
+        return tuple(map(limits_of, (await client.list(RESOURCEQUOTAS, namespace)).items))
 
     def _add_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
         absent_at = self._revisions.get(source(kind.group), 0)
@@ -165,16 +180,11 @@ class Observer:
         quota = change.new or change.old
         assert quota is not None
         if change.new is not None:
-            self._put_quota(quota)
+            self._own(quota.namespace).put_quota(_limits(quota))
         else:
             self._own(quota.namespace).drop_quota(quota.name)
             self._graveyard.bury(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
         self._tell(quota.namespace)
-
-    def _put_quota(self, quota: ResourceQuota) -> None:
-        view, limits = self._own(quota.namespace), _limits(quota)
-        if limits is not None:
-            view.put_quota(limits)
 
     def _own(self, namespace: str) -> NamespaceView:
         view = self._views.get(namespace)
@@ -183,7 +193,7 @@ class Observer:
         return view
 
     def _tell(self, namespace: str) -> None:
-        if not self._views[namespace]:
+        if self._views[namespace].empty:
             del self._views[namespace]
         for changed in self._changed:
             changed(namespace)
@@ -217,7 +227,6 @@ def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
     return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at)
 
 
-def _limits(quota: ResourceQuota) -> Limits | None:
-    hard = limits_of(quota)
+def _limits(quota: ResourceQuota) -> Limits:
     meta = quota.metadata
-    return None if hard is None else Limits(meta.name, meta.uid, versions.number(meta.resource_version), hard)
+    return Limits(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))

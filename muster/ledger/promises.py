@@ -107,7 +107,7 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit."""
+    """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit it."""
 
     overcommitted: tuple[Shortage, ...] = ()
 

@@ -123,12 +123,13 @@ class Table:
         """
         return replace(self._fold(view, (), ()), seeded_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
-    def learn_quota(self, name: str, uid: str, hard: Resources, revision: str = "") -> Self:
+    def learn_quota(self, name: str, uid: str, hard: Resources, revision: int = 0) -> Self:
         """Note limits that a quota may have from now on; `fold` from a current view then makes them count.
 
-        ``revision`` is the resourceVersion of the quota that an UPDATE changes, empty for a CREATE.
+        ``revision`` is what a quorum read made for this call shows the quota at, zero where it shows none. That is the
+        state which the change is of, or a newer one: then the API server can't store the change, and asks again.
         """
-        row = Row(RESOURCEQUOTA, "", name, uid, hard, *_origin(revision))
+        row = Row(RESOURCEQUOTA, "", name, uid, hard, State.FROM if revision else State.NEW, revision)
         same = [each for each in self.rows if each.promise == row.promise]
         row = replace(row, amounts=reduce(Resources.minimum, (each.amounts for each in same), row.amounts))
         return replace(self, rows=(*(each for each in self.rows if each not in same), row))
@@ -240,11 +241,8 @@ class Table:
 
 
 def _row(promise: Promise) -> Row:
-    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, *_origin(promise.revision))
-
-
-def _origin(revision: str) -> tuple[State, int]:
-    return (State.FROM, versions.number(revision)) if revision else (State.NEW, 0)
+    state, revision = (State.FROM, versions.number(promise.revision)) if promise.revision else (State.NEW, 0)
+    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, state, revision)
 
 
 def _seen(shown: Shown) -> Row:
@@ -253,8 +251,9 @@ def _seen(shown: Shown) -> Row:
 
 def _quotas(view: View, rows: Iterable[Row], total: Resources) -> dict[str, Totals]:
     """Give each quota that is shown or may come, with the smallest of the limits that it may have."""
-    uids = {name: quota.uid for name, quota in view.quotas.items()}
-    hard = {name: quota.hard for name, quota in view.quotas.items()}
+    shown = {name: quota for name, quota in view.quotas.items() if quota.hard.nano}
+    uids = {name: quota.uid for name, quota in shown.items()}
+    hard = {name: quota.hard for name, quota in shown.items()}
     for row in rows:
         if row.kind == RESOURCEQUOTA:
             uids.setdefault(row.name, row.uid)

@@ -39,7 +39,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A ResourceQuota as a view shows it."""
+    """A ResourceQuota as a view shows it; ``hard`` is empty where its scopes leave groups alone."""
 
     name: str
     uid: str
@@ -62,7 +62,7 @@ class View(Protocol):
 
     @property
     def quotas(self) -> Mapping[str, Limits]:
-        """Every quota that limits groups, by name."""
+        """Every quota, by name."""
         ...
 
     def groups(self) -> Iterable[Shown]:
@@ -138,9 +138,10 @@ class NamespaceView:
         self._quotas: dict[str, Limits] = {}
         self._total = NOTHING
 
-    def __bool__(self) -> bool:
-        """Whether it shows anything."""
-        return bool(self._groups or self._quotas)
+    @property
+    def empty(self) -> bool:
+        """Whether it shows nothing."""
+        return not (self._groups or self._quotas)
 
     @property
     def revisions(self) -> Mapping[str, int]:
@@ -154,7 +155,7 @@ class NamespaceView:
 
     @property
     def quotas(self) -> Mapping[str, Limits]:
-        """Every quota that limits groups, by name."""
+        """Every quota, by name."""
         return self._quotas
 
     def groups(self) -> Iterable[Shown]:

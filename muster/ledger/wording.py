@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final
 
 from muster.ledger.promises import JOB, Promise, Refused, Shortage, limited
-from muster.model.amounts import Resources, amount_text
-
-_WARNING: Final = 120  # characters that kubectl shows of a warning without complaint
+from muster.model.amounts import NANO, Resources, amount_text
 
 
 def refusal(promise: Promise, refused: Refused) -> str:
@@ -30,13 +27,14 @@ def refusal(promise: Promise, refused: Refused) -> str:
     return f"{who} asks for {asked}{more}, but {reasons}; {_remedy(promise, refused)}"
 
 
-def overcommitment(shortages: Iterable[Shortage]) -> list[str]:
-    """Warn that promises no longer fit a quota: one text for each resource, for the user who changed it."""
-    return [
-        f"quota {_quoted(each.quota)}: {_amount(each.reserved + each.used, each.resource)} promised, {_amount(each.hard, each.resource)}"
-        " hard; nothing more is admitted until it fits"
-        for each in shortages
-    ]
+def overcommitted(quota: str, shortage: Shortage) -> str:
+    """Warn whoever changes a quota that what was promised no longer fits it."""
+    resource = shortage.resource
+    promised = _plain(shortage.reserved + shortage.used, resource)
+    return (
+        f"{_amount(shortage.hard, resource)} of quota {_quoted(quota)} is less than the {promised} promised:"
+        " no more is admitted until it fits"
+    )
 
 
 def _who(promise: Promise) -> str:
@@ -49,11 +47,8 @@ def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> s
     free = shortage.hard - shortage.reserved - shortage.used
     used = f", {_plain(shortage.used, resource)} used by other pods" if shortage.used else ""
     reserved = f"{_plain(shortage.reserved, resource)} reserved{_by(shortage, holders)}"
-    left = f"so {_plain(free, resource)} {'is' if free == _ONE else 'are'} free" if free > 0 else "so none is free"
+    left = f"so {_plain(free, resource)} {'is' if free == NANO else 'are'} free" if free > 0 else "so none is free"
     return f"{_amount(shortage.hard, resource)} hard, {reserved}{used}, {left}: short by {_amount(shortage.short, resource)}"
-
-
-_ONE: Final = 10**9
 
 
 def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
