@@ -2,7 +2,8 @@
 
 For each class there is one array of scores over all nodes, -inf where a task of it can't go. A placement touches one
 node; the next question about a class first refreshes the rows touched since its last one, in one vectorised call, and
-takes the maximum (ties: the first by name). A heap per class was the alternative: see docs/decisions/0062.
+takes the maximum (ties: the first by name). Where the touches were the class's own, the score was looked up ahead:
+a row is rated for the next few placements of its class at once. docs/decisions/0062 has the alternatives.
 """
 
 from __future__ import annotations
@@ -21,15 +22,30 @@ if TYPE_CHECKING:
     from scheduler.session import Session
 
 _NEVER: Final = -np.inf
+_AHEAD: Final = 16
+"""How many placements of its own a row is rated ahead."""
+_MANY: Final = 8
+"""More touched rows than these are rated for their present state only: others will touch them again, too."""
+
+
+class _Ahead:
+    """The scores of one row for the next placements of one class, and how many of them were made."""
+
+    __slots__ = ("at", "scores")
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores = scores
+        self.at = 0
 
 
 class _View:
-    """What is known of one class: the request as a row, the scores, and how much of the log they reflect."""
+    """What is known of one class: its request, the scores, and how much of the log they reflect."""
 
-    def __init__(self, wanted: Matrix, nodes: int) -> None:
+    def __init__(self, wanted: Matrix, demand: Matrix, nodes: int) -> None:
         self.wanted = wanted
-        self.columns = np.flatnonzero(wanted)
+        self.demand = demand
         self.scores: Floats = np.full(nodes, _NEVER)
+        self.ahead: dict[int, _Ahead] = {}
         self.seen = -1
 
 
@@ -43,15 +59,16 @@ class Picker:
         score: list[Callable[[TaskClass, Nodes], Floats]],
     ) -> None:
         self._session = session
+        self._table = session.snapshot.table
         self._feasible, self._score = feasible, score
         self._local = all(_is_local(ask) for ask in (*feasible, *score))
         self._views: dict[TaskClass, _View] = {}
-        self._log: list[int] = []
-        self._all: Rows = np.arange(len(session.snapshot.table.nodes))
+        self._log: list[tuple[int, TaskClass, int]] = []
+        self._all: Rows = np.arange(len(self._table.nodes))
 
-    def touched(self, row: int) -> None:
-        """Note that a node changed."""
-        self._log.append(row)
+    def touched(self, row: int, kind: TaskClass, sign: int) -> None:
+        """Note that a task of a class was placed on a node (1), or taken back (-1)."""
+        self._log.append((row, kind, sign))
 
     def row_of(self, kind: TaskClass) -> Matrix:
         """What a task of this class takes, as a row."""
@@ -71,7 +88,7 @@ class Picker:
     def open_to(self, kind: TaskClass) -> Mask:
         """Tell which nodes accept the class, however full they are."""
         mask = np.ones(len(self._all), dtype=np.bool_)
-        nodes = Nodes(self._session.snapshot.table, self._all, self._session.idle)
+        nodes = Nodes(self._table, self._all, self._session.idle)
         for ask in self._feasible:
             mask &= ask(kind, nodes)
         return mask
@@ -80,29 +97,60 @@ class Picker:
         """Give how many tasks of the class fit in what is idle: no placement of them can do better."""
         view = self._view(kind)
         self._refresh(kind, view)
-        idle = self._session.idle[view.scores > _NEVER][:, view.columns]
-        return sum((idle // view.wanted[view.columns]).min(axis=1).tolist()) if len(idle) else 0
+        columns = np.flatnonzero(view.wanted)
+        idle = self._session.idle[view.scores > _NEVER][:, columns]
+        return sum((idle // view.wanted[columns]).min(axis=1).tolist()) if len(idle) else 0
 
     def _view(self, kind: TaskClass) -> _View:
         view = self._views.get(kind)
         if view is None:
-            wanted = vectors.wanted_row(kind.vector(self._session.axes))
-            view = self._views[kind] = _View(wanted, len(self._all))
+            vector = kind.vector(self._session.axes)
+            view = _View(vectors.wanted_row(vector), vectors.demand_row(vector), len(self._all))
+            self._views[kind] = view
         return view
 
     def _refresh(self, kind: TaskClass, view: _View) -> None:
         if view.seen == len(self._log):
             return
         if view.seen < 0 or not self._local:
-            rows = self._all
+            view.scores[:] = self._scores(kind, view, self._all, self._session.idle)
         else:
-            rows = np.array(sorted(set(self._log[view.seen :])), dtype=np.intp)
-        view.scores[rows] = self._scores(kind, view, rows, self._session.idle)
+            self._catch_up(kind, view)
         view.seen = len(self._log)
 
+    def _catch_up(self, kind: TaskClass, view: _View) -> None:
+        """Bring the rows up to date that were touched since the last question."""
+        stale: set[int] = set()
+        for row, by, sign in self._log[view.seen :]:
+            ahead = view.ahead.get(row) if by is kind else None
+            if ahead is not None and 0 <= ahead.at + sign < len(ahead.scores):
+                ahead.at += sign
+                view.scores[row] = ahead.scores[ahead.at]
+            else:
+                view.ahead.pop(row, None)
+                stale.add(row)
+        # A row that was touched by others after its own ahead was followed is stale all the same.
+        rows = sorted(stale)
+        if 0 < len(rows) <= _MANY and not kind.constraints.ports:
+            self._look_ahead(kind, view, rows)
+        elif rows:
+            view.scores[rows] = self._scores(kind, view, np.array(rows), self._session.idle)
+
+    def _look_ahead(self, kind: TaskClass, view: _View, rows: list[int]) -> None:
+        steps = np.arange(_AHEAD).reshape(1, _AHEAD, 1)
+        idle = self._session.idle[rows][:, None, :] - steps * view.wanted
+        repeated = np.repeat(np.array(rows), _AHEAD)
+        scores = self._rate(kind, view, repeated, idle.reshape(len(repeated), -1)).reshape(len(rows), _AHEAD).tolist()
+        for row, ahead in zip(rows, scores, strict=True):
+            view.ahead[row] = _Ahead(ahead)
+            view.scores[row] = ahead[0]
+
     def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
-        nodes = Nodes(self._session.snapshot.table, rows, free[rows])
-        mask: Mask = np.all(nodes.idle[:, view.columns] >= view.wanted[view.columns], axis=1)
+        return self._rate(kind, view, rows, free[rows])
+
+    def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix) -> Floats:
+        nodes = Nodes(self._table, rows, idle)
+        mask: Mask = np.all(idle >= view.demand, axis=1)
         for ask in self._feasible:
             mask &= ask(kind, nodes)
         scores = np.zeros(len(rows))

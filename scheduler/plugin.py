@@ -49,22 +49,34 @@ PERMIT: Final = Permit()
 Vote = Permit | Obstacle | None
 
 
-@dataclass(frozen=True, slots=True)
 class Nodes:
-    """Some rows of the node table at this moment: ``idle`` is [len(rows), resources]."""
+    """Some rows of the node table: what plugins are asked about.
 
-    table: NodeTable
-    rows: Rows
-    idle: Matrix
+    Attributes:
+        rows: the nodes' places in the table; one may occur more than once, with different amounts idle.
+        idle: what is idle there, [len(rows), resources].
+    """
 
-    @property
-    def allocatable(self) -> Matrix:
-        """What these nodes have in all."""
-        whole: Matrix = self.table.allocatable[self.rows]
-        return whole
+    __slots__ = ("_parts", "idle", "rows", "table")
+
+    def __init__(self, table: NodeTable, rows: Rows, idle: Matrix) -> None:
+        self.table = table
+        self.rows = rows
+        self.idle = idle
+        self._parts: Floats | None = None
+
+    def used_parts(self, wanted: Vector) -> Floats:
+        """Give which part of each resource is used once ``wanted`` is there, too: [len(rows), resources], 1 is all."""
+        # All who rate a class ask the same, so it is worked out once.
+        if self._parts is None:
+            parts = self.table.amounts[self.rows] - self.idle
+            parts += wanted
+            parts *= self.table.inverses[self.rows]
+            self._parts = parts
+        return self._parts
 
     def __len__(self) -> int:
-        """How many nodes these are."""
+        """How many rows these are."""
         return len(self.rows)
 
 

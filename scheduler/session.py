@@ -275,7 +275,8 @@ class Session:
             queue.allocated = vectors.add(queue.allocated, change)
         if task.kind.constraints.ports:
             self._count_ports(row, task.kind, sign)
-        self.picker.touched(row)
+        if mark.status is Status.ALLOCATED:
+            self.picker.touched(row, task.kind, sign)
 
     def _count_ports(self, row: int, kind: TaskClass, sign: int) -> None:
         taken = self.ports.setdefault(row, [])

@@ -19,7 +19,7 @@ import numpy as np
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node
 from scheduler.constraints import Constraints
-from scheduler.vectors import PODS, Axes, Mask, Matrix, Vector, total
+from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
 
 
 class GroupKey(NamedTuple):
@@ -202,6 +202,21 @@ class NodeTable:
     def row(self) -> Mapping[str, int]:
         """The row of each node."""
         return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def avoided(self) -> bool:
+        """Whether some node asks pods to keep away if they can."""
+        return any(taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints or ())
+
+    @cached_property
+    def amounts(self) -> Floats:
+        """`allocatable` as floats, for ratings."""
+        return self.allocatable.astype(np.float64)
+
+    @cached_property
+    def inverses(self) -> Floats:
+        """One over `amounts`; zero where there is nothing."""
+        return np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0)
 
     @cached_property
     def total(self) -> Vector:

@@ -27,6 +27,7 @@ PODS: Final = "pods"
 UNLIMITED: Final = 2**80
 """More than any sum of amounts that Kubernetes can write."""
 _CAP: Final = 2**62
+_LOWEST: Final = -(2**63)
 _FIRST: Final = ("cpu", "memory", PODS)
 _LOW: Final = 2**32 - 1
 
@@ -132,6 +133,11 @@ def total(matrix: Matrix) -> Vector:
 def clipped(vector: Vector) -> list[int]:
     """Write what a node has so that int64 can hold it and differences of it."""
     return [min(max(steps, -_CAP), _CAP) for steps in vector]
+
+
+def demand_row(vector: Vector) -> npt.NDArray[np.int64]:
+    """Write a request so that ``idle >= row`` tells what fits: what isn't asked for is no hindrance, even in debt."""
+    return np.array([min(steps, _CAP + 1) if steps > 0 else _LOWEST for steps in vector], dtype=np.int64)
 
 
 def wanted_row(vector: Vector) -> npt.NDArray[np.int64]:

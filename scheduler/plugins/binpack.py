@@ -52,14 +52,12 @@ class Binpack(Plugin):
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
         wanted = kind.vector(self.session.axes)
-        places = [place for place in self._weights if wanted[place]]
-        if not places:
-            return np.zeros(len(nodes))
-        have = nodes.allocatable[:, places].astype(np.float64)
-        used = have - nodes.idle[:, places] + [float(wanted[place]) for place in places]
-        parts = np.divide(used, have, out=np.zeros_like(have), where=have > 0)
-        weights = np.array([self._weights[place] for place in places])
-        # Not a matrix product: BLAS may add in another order for other shapes, and a score must not depend on it.
-        packed: Floats = (parts * weights).sum(axis=1)
-        packed *= self.arguments.weight * _FULL / weights.sum()
+        weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
+        packed = np.zeros(len(nodes))
+        if weights:
+            parts = nodes.used_parts(wanted)
+            scale = self.arguments.weight * _FULL / sum(weights.values())
+            # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
+            for place, weight in weights.items():
+                packed += parts[:, place] * (weight * scale)
         return packed

@@ -39,32 +39,26 @@ class NodeOrder(Plugin):
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
         place = session.axes.place
-        self._places = [place["cpu"], place["memory"]]
+        self._cpu, self._memory = place["cpu"], place["memory"]
+        # least: full - mean; most: mean; balanced: full - half the difference. Gathered by what they multiply.
+        self._base = _FULL * (arguments.least + arguments.balanced)
+        self._by_sum = _FULL * (arguments.most - arguments.least) / 2
+        self._by_difference = _FULL * arguments.balanced / 2
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
-        weights = self.arguments
-        ratings = np.zeros(len(nodes))
-        if weights.least or weights.most or weights.balanced:
-            used = self._used_parts(kind, nodes)
-            if weights.least:
-                ratings += weights.least * _FULL * (1 - used).mean(axis=1)
-            if weights.most:
-                ratings += weights.most * _FULL * used.mean(axis=1)
-            if weights.balanced:
-                ratings += weights.balanced * _FULL * (1 - np.abs(used[:, 0] - used[:, 1]) / 2)
-        if weights.affinity and kind.constraints.preferred:
-            ratings += weights.affinity * _remembered(kind, nodes, "wishes", _wishes)
-        if weights.taints:
-            ratings += weights.taints * _remembered(kind, nodes, "taints", _unwelcoming)
+        parts = nodes.used_parts(kind.vector(self.session.axes))
+        cpu, memory = parts[:, self._cpu], parts[:, self._memory]
+        ratings: Floats = cpu + memory
+        ratings *= self._by_sum
+        ratings += self._base
+        if self._by_difference:
+            ratings -= np.abs(cpu - memory) * self._by_difference
+        if self.arguments.affinity and kind.constraints.preferred:
+            ratings += self.arguments.affinity * _remembered(kind, nodes, "wishes", _wishes)
+        if self.arguments.taints and nodes.table.avoided:
+            ratings += self.arguments.taints * _remembered(kind, nodes, "taints", _unwelcoming)
         return ratings
-
-    def _used_parts(self, kind: TaskClass, nodes: Nodes) -> Floats:
-        """Give which part of cpu and memory is used once the task is there, [len(nodes), 2], from 0 to 1."""
-        wanted = kind.vector(self.session.axes)
-        have = nodes.allocatable[:, self._places].astype(np.float64)
-        used = have - nodes.idle[:, self._places] + [float(wanted[place]) for place in self._places]
-        return np.clip(np.divide(used, have, out=np.ones_like(have), where=have > 0), 0, 1)
 
 
 def _remembered(kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTable, TaskClass], Floats]) -> Floats:
