@@ -42,3 +42,8 @@ class Attributes:
         metadata = (self.object or {}).get("metadata") or {}
         name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
         return forbidden(self.resource, name, why)
+
+    @property
+    def scope(self) -> str:
+        """The namespace as admission sees it: a Namespace is in itself."""
+        return self.name if self.resource.key == ("", "namespaces") else self.namespace

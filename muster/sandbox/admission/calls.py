@@ -1,9 +1,33 @@
-"""How a webhook is reached."""
+"""How a webhook is called: one POST, repeated when it asks for that, within its timeout."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
+
+from muster.sandbox.admission.reviews import CallError
+from muster.sandbox.status import quote
+
+_TRIES: Final = 11
+_MEANINGS: Final = {
+    400: "the server rejected our request for an unknown reason",
+    401: "the server has asked for the client to provide credentials",
+    403: "access to the requested resource is forbidden",
+    404: "the server could not find the requested resource",
+    405: "the server does not allow this method on the requested resource",
+    406: "the server was unable to respond with a content type that the client supports",
+    409: "the server reported a conflict",
+    410: "the server does not allow access to the requested resource",
+    413: "Request entity too large: the request is too large",
+    415: "the server was unable to accept the media type of the request",
+    422: "the server rejected our request due to an error in our request",
+    429: "the server has received too many requests and has asked us to try again later",
+    503: "the server is currently unable to handle the request",
+    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
+}
 
 
 class UnreachableWebhookError(Exception):
@@ -28,3 +52,76 @@ class WebhookCaller(Protocol):
             UnreachableWebhookError: no answer came.
         """
         ...
+
+
+def unreachable(url: str, seconds: int, why: object) -> CallError:
+    """Give the error of a call that got no answer."""
+    return CallError(_failed(f"Post {quote(f'{url}?timeout={seconds}s')}: {why}"))
+
+
+async def post(caller: WebhookCaller, url: str, ca_bundle: bytes, body: bytes, seconds: int) -> bytes:
+    """Call a webhook; give the body of its answer.
+
+    An answer of 429 or 5xx with a Retry-After header is asked again after that time, as the real server does.
+
+    Raises:
+        CallError: no answer within that many ``seconds``, or none of use.
+    """
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await _asked(caller, f"{url}?timeout={seconds}s", ca_bundle, body, deadline)
+    except TimeoutError as error:
+        raise unreachable(url, seconds, "context deadline exceeded") from error
+    except UnreachableWebhookError as error:
+        raise unreachable(url, seconds, error) from error
+
+
+async def _asked(caller: WebhookCaller, url: str, ca_bundle: bytes, body: bytes, deadline: float) -> bytes:
+    for tried in range(1, _TRIES + 1):
+        within = deadline - asyncio.get_running_loop().time()
+        status, headers, answer = await caller.call(url, ca_bundle, body, within=within)
+        wait = _wait(status, headers)
+        if wait is None or tried == _TRIES:
+            return _accepted(status, headers, answer)
+        await asyncio.sleep(wait)
+    raise AssertionError("the last try returns")
+
+
+def _wait(status: int, headers: Mapping[str, str]) -> int | None:
+    asked = headers.get("retry-after", "")
+    return int(asked) if (status == 429 or status >= 500) and asked.isdigit() else None
+
+
+def _accepted(status: int, headers: Mapping[str, str], answer: bytes) -> bytes:
+    if 200 <= status <= 206:
+        if not answer:
+            kind = headers.get("content-type", "")
+            raise CallError(_failed(f"0-length response with status code: {status} and content type: {kind}"))
+        return answer
+    raise CallError(_failed(_status_message(answer) or _meaning(status, answer)))
+
+
+def _status_message(answer: bytes) -> str:
+    """Give the message when the body is a Status, which then speaks for itself."""
+    try:
+        status = msgspec.json.decode(answer)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return ""
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return ""
+    message = status.get("message")
+    return message if isinstance(message, str) else ""
+
+
+def _meaning(status: int, answer: bytes) -> str:
+    if status in _MEANINGS:
+        return _MEANINGS[status]
+    if status >= 500:
+        text = answer[:2048].decode(errors="replace").strip() or "unknown"
+        return f"an error on the server ({quote(text)}) has prevented the request from succeeding"
+    return f"the server responded with the status code {status} but did not return more information"
+
+
+def _failed(text: str) -> str:
+    return f"failed to call webhook: {text}"

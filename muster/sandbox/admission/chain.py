@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
+from muster.sandbox.admission import quota
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.admission.calls import WebhookCaller
+from muster.sandbox.admission.definitions import DEFINITIONS, check_definition
+from muster.sandbox.admission.policies import Policies
+from muster.sandbox.admission.registrations import check_registration
+from muster.sandbox.admission.webhooks import Webhooks
 from muster.sandbox.registry import Registry
+from muster.sandbox.status import invalid
 from muster.sandbox.store import Store
 
 
@@ -26,14 +33,36 @@ class AdmissionChain:
 
     def __init__(self, server: Server, caller: WebhookCaller | None = None) -> None:
         self._server = server
+        self._webhooks = Webhooks(server.store, server.registry)
+        self._policies = Policies(server.store, server.registry)
         self.caller = caller
 
-    async def admit(self, attributes: Attributes, warnings: list[str]) -> dict[str, Any] | None:  # noqa: ARG002 - the interface, whose other side is being built now
+    async def admit(self, attributes: Attributes, warnings: list[str]) -> dict[str, Any] | None:
         """Give the object as it may be stored, None on DELETE. Append what the user should be warned of.
 
         Raises:
             StatusError: the write is refused.
         """
-        if attributes.object is None:
-            return None
-        return self._server.complete(attributes, attributes.object)
+        # 1  mutating webhooks
+        obj = await self._webhooks.mutate(attributes, self.caller, warnings)
+        # 2  names, defaults and validation by kind
+        if obj is not None:
+            obj = self._server.complete(attributes, obj)
+            attributes = replace(attributes, object=obj)
+            _check(attributes)
+        # 3  policies, then validating webhooks
+        self._policies.check(attributes, warnings)
+        await self._webhooks.validate(attributes, self.caller, warnings)
+        # 4  quota, last: what it counts is going to be stored
+        quota.check(self._server.store, attributes)
+        return obj
+
+
+def _check(attributes: Attributes) -> None:
+    """Hold what configures the server itself to more than its kind's own rules."""
+    obj, resource = attributes.object, attributes.resource
+    if attributes.subresource or obj is None:
+        return
+    causes = check_definition(obj) if resource.key == DEFINITIONS else check_registration(resource.key, obj)
+    if causes:
+        raise invalid(resource, obj["metadata"]["name"], causes)

@@ -6,13 +6,26 @@ it is our own; the language is defined by ``cel.dev`` and the functions by ``k8s
 """
 
 from muster.sandbox.cel.compile import Program, compile_expression
-from muster.sandbox.cel.types import BOOL, DYN, INT, STRING, Type, from_schema, list_of, map_of, object_of, optional_of
+from muster.sandbox.cel.types import (
+    BOOL,
+    DYN,
+    INT,
+    RESERVED,
+    STRING,
+    Type,
+    from_schema,
+    list_of,
+    map_of,
+    object_of,
+    optional_of,
+)
 from muster.sandbox.cel.values import CelError, CompileError, Optional
 
 __all__ = [
     "BOOL",
     "DYN",
     "INT",
+    "RESERVED",
     "STRING",
     "CelError",
     "CompileError",

@@ -128,10 +128,10 @@ def logic(runs: tuple[Run, ...], *, stop: bool) -> Run:
             except CelError as error:
                 failure = failure or error
                 continue
-            if value is stop:
-                return stop
             if type(value) is not bool:
                 failure = failure or CelError(_NO_OVERLOAD)
+            elif value == stop:
+                return stop
         if failure is not None:
             raise failure
         return not stop

@@ -139,7 +139,7 @@ def _clause(verb: str, value: Any, precision: int) -> str:
     if verb in "bxXo" and (number or (verb == "b" and kind == "bool")):
         return f"{int(value):{verb}}"
     if verb in "xX" and kind in {"string", "bytes"}:
-        digits = (value.encode() if kind == "string" else value).hex()
+        digits: str = (value.encode() if kind == "string" else value).hex()
         return digits.upper() if verb == "X" else digits
     raise CelError(f"error during formatting: {verb} clause can't be used on a value of type {kind}")
 

@@ -70,11 +70,11 @@ def optional_of(value: Type) -> Type:
 
 def object_of(fields: Mapping[str, Type]) -> Type:
     """Give the type of objects with these fields."""
-    return Type("map", (), {escape(name): (name, kind) for name, kind in fields.items()})
+    return Type("map", (), {name: (name, kind) for name, kind in fields.items()})
 
 
 def escape(name: str) -> str:
-    """Give the name under which an expression reaches a property: ``a-b`` is ``a__dash__b``."""
+    """Give the name under which a rule reaches a property of a schema: ``a-b`` is ``a__dash__b``."""
     if name in RESERVED:
         return f"__{name}__"
     escaped = name.replace("__", "__underscores__")
@@ -124,7 +124,7 @@ def _object(schema: Mapping[str, Any], *, root: bool) -> Type | None:
     }
     if root:
         fields |= {"apiVersion": STRING, "kind": STRING, "metadata": _METADATA}
-    return object_of(fields)
+    return Type("map", (), {escape(name): (name, kind) for name, kind in fields.items()})
 
 
 def converter(known: Type) -> Callable[[Any], Any] | None:
