@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
@@ -28,8 +29,10 @@ from muster.kube.http import HttpTransport
 from muster.kube.lease import Elector
 from muster.kube.transport import Request, Transport
 from muster.model import kinds, names
-from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller
+from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
 from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.users import ADMIN
+from scheduler.policy import Policy
 from scheduler.worker import Worker
 from webhooks.compose import Options, serving
 from webhooks.registration import UrlBase, configurations
@@ -59,7 +62,7 @@ class Wishes:
     schedulers: tuple[str, ...]
     legacy_apis: bool
     adopt_crds: bool
-    config: Path | None
+    policy: Policy
 
 
 def default_kubeconfig() -> Path:
@@ -80,16 +83,19 @@ async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> Async
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
         pair = authority.issue(ca, (*_HOSTS, "kubernetes.default.svc"), clock.now())
-        sandbox = Sandbox(clock, caller=HttpWebhookCaller(), root_ca=ca.certificate.decode())
+        caller = HttpWebhookCaller()
+        stack.push_async_callback(caller.close)
+        sandbox = Sandbox(clock, caller=caller, root_ca=ca.certificate.decode())
         await sandbox.start()
         stack.push_async_callback(sandbox.stop)
-        front = HttpFront(sandbox.server, _context(pair, folder), LOOPBACK, port)
-        await front.start()
+        token = secrets.token_urlsafe(32)
+        front = HttpFront(sandbox.server, users={token: ADMIN}, tls=_context(pair, folder), host=LOOPBACK, port=port)
+        url = await front.start()
         stack.push_async_callback(front.stop)
         for number in range(1, nodes.count + 1):
             await sandbox.add_node(f"node-{number}", nodes.cpu, nodes.memory, nodes.pods)
         trouble = await stack.enter_async_context(_muster(sandbox.transport(), ca, folder / "webhook", clock, wishes))
-        _write_private(file, front.kubeconfig(ca.certificate.decode()))
+        _write_private(file, kubeconfig(url, token, ca.certificate))
         stack.callback(file.unlink, missing_ok=True)
         yield trouble
 
@@ -143,7 +149,7 @@ async def _muster(
 
 
 async def _lead(client: Client, clock: Clock, wishes: Wishes) -> None:
-    worker = Worker(client, clock, wishes.config, wishes.schedulers, legacy_apis=wishes.legacy_apis)
+    worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
 
     async def lead(fence: Fence) -> None:
         await worker.run(fence)

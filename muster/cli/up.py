@@ -7,12 +7,15 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from muster.cli.connect import runs
 from muster.model import names
+
+if TYPE_CHECKING:
+    from scheduler.policy import Policy
 
 _NODE: Final = {"cpu": "4", "memory": "16Gi", "pods": 110}
 
@@ -53,7 +56,8 @@ async def up(**options: Any) -> None:
 
     logs.configure(options["log_level"])
     schedulers = options["schedulers"] or (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
-    wishes = local.Wishes(tuple(schedulers), options["legacy_apis"], options["adopt_crds"], options["config"])
+    policy = _policy(options["config"])
+    wishes = local.Wishes(tuple(schedulers), options["legacy_apis"], options["adopt_crds"], policy)
     if options["kubeconfig"]:
         file = Path(options["kubeconfig"])
         everything = local.beside(file, options["context"], wishes)
@@ -65,6 +69,15 @@ async def up(**options: Any) -> None:
         async with everything as trouble:
             click.echo(f"ready: export KUBECONFIG={file}")
             await trouble
+
+
+def _policy(file: Path | None) -> Policy:
+    from scheduler import config
+
+    try:
+        return config.parse(file.read_text(), str(file)) if file else config.parse(config.DEFAULT)
+    except config.ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @contextlib.contextmanager
