@@ -1,0 +1,379 @@
+"""Committer and keeper against the sandbox's API server, in virtual time, over a network that can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from muster.kube.transport import Request
+from muster.ledger import wording
+from muster.ledger.promises import PODGROUP, Busy, Granted, Promise, Refused
+from muster.model import kinds, names
+from muster.model.amounts import Resources
+
+NAMESPACE = "team"
+
+
+def puts_ledger(request: Request) -> bool:
+    return request.method == "PUT" and "quotaledgers" in request.path
+
+
+def test_without_a_quota_a_group_costs_one_read_and_no_ledger(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        assert await asking(one, "train", "6") == Granted(promised=False)
+        assert [(each.method, each.path.rsplit("/", 1)[1]) for each in one.network.sent] == [("GET", "resourcequotas")]
+
+    play(story)
+
+
+def test_a_group_that_asks_for_nothing_costs_no_call(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        assert await asking(one, "train", "0") == Granted(promised=False)
+        assert one.network.sent == []
+
+    play(story)
+
+
+def test_a_quota_that_limits_none_of_what_is_asked_makes_no_row(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, memory="1Gi")
+        assert await asking(one, "train", "6") == Granted(promised=False)
+        assert not [row for row in (await lab.ledger()).data.rows if row.startswith(PODGROUP)]
+
+    play(story)
+
+
+def test_the_story_of_the_demo_deleting_a_group_frees_what_it_held(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        assert await lab.create(one, "train-a", "6") == Granted()
+        refused = await lab.create(one, "train", "6")
+        assert isinstance(refused, Refused)
+        promise = Promise(NAMESPACE, PODGROUP, names.VOLCANO_GROUP, "train", "u", Resources.parse({"cpu": "6"}))
+        assert wording.refusal(promise, refused) == (
+            'PodGroup "train" asks for 6 cpu, but quota "quota" has 10 cpu hard, 6 reserved (train-a 6), so 4 are free:'
+            " short by 2 cpu; lower spec.minResources, wait for train-a, or raise the quota"
+        )
+        await lab.client.delete(kinds.PODGROUPS, "train-a", NAMESPACE)
+        assert await lab.create(one, "train", "6") == Granted()
+        assert asyncio.get_running_loop().time() < 1
+
+    play(story)
+
+
+def test_case_14_a_refusal_is_confirmed_live_where_the_watch_is_behind(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train-a", "6")
+        await asyncio.sleep(1)
+        one.network.slow_watch.clear()
+        await lab.client.delete(kinds.PODGROUPS, "train-a", NAMESPACE)
+        assert await lab.create(one, "train", "6") == Granted()
+        one.network.slow_watch.set()
+
+    play(story)
+
+
+def test_case_01_64_at_once_for_the_last_slots_get_exactly_what_there_is(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.sent.clear()
+        answers = await asyncio.gather(*(lab.create(one, f"g{n}", "3") for n in range(64)))
+        assert [type(answer) for answer in answers].count(Granted) == 3
+        assert [type(answer) for answer in answers].count(Refused) == 61
+        assert one.network.count("PUT", "quotaledgers") <= 2
+
+    play(story)
+
+
+def test_case_02_two_replicas_never_grant_more_than_there_is_and_both_progress(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        replicas = [await lab.process(), await lab.process()]
+        await lab.quota(replicas[0], cpu="100")
+        started = asyncio.get_running_loop().time()
+        done: list[tuple[int, float]] = []
+
+        async def client(number: int) -> None:
+            for turn in range(4):
+                answer = await lab.create(replicas[number % 2], f"g{number}-{turn}", "1")
+                done.append((number % 2, asyncio.get_running_loop().time()))
+                granted.append(isinstance(answer, Granted))
+
+        granted: list[bool] = []
+        await asyncio.gather(*(client(number) for number in range(64)))
+        assert granted.count(True) == 100
+        assert len((await lab.client.list(kinds.PODGROUPS, NAMESPACE)).items) == 100
+        assert max(moment for _, moment in done) - started < 2.5
+
+    play(story)
+
+
+def test_case_03_put_applied_response_lost_is_read_back_and_granted_once(play: Any, asking: Any, fault: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.faults.append(fault(puts_ledger, applied=True))
+        assert await lab.create(one, "train-a", "6") == Granted()
+        assert isinstance(await lab.create(one, "train-b", "6"), Refused)
+        assert await lab.create(one, "train-c", "4") == Granted()
+
+    play(story)
+
+
+def test_case_04_a_write_that_never_arrived_is_made_again(play: Any, asking: Any, fault: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.faults.append(fault(puts_ledger, applied=False))
+        assert await lab.create(one, "train-a", "6") == Granted()
+        assert any("train-a" in row for row in (await lab.ledger()).data.rows)
+
+    play(story)
+
+
+def test_case_06_whoever_can_not_be_answered_in_time_is_told_that_the_ledger_is_busy(
+    play: Any, asking: Any, fault: Any
+) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.faults.append(fault(puts_ledger, times=1000, applied=False))
+        answer = await asking(one, "train", "6")
+        assert answer == Busy("the quota ledger of namespace team is busy (the reply was lost); try again")
+        assert 4.4 < asyncio.get_running_loop().time() < 5
+
+    play(story)
+
+
+def test_case_07_a_retry_with_a_new_uid_is_not_charged_twice(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        assert await asking(one, "train", "6", uid="first") == Granted()
+        assert await asking(one, "train", "6", uid="second") == Granted()
+        assert (await lab.ledger()).data.summary == "quota cpu 6/10"
+
+    play(story)
+
+
+def test_case_08_the_same_review_sent_twice_is_one_row(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one, two = await lab.process(), await lab.process()
+        await lab.quota(one, cpu="10")
+        assert await asyncio.gather(asking(one, "train", "6"), asking(two, "train", "6")) == [Granted(), Granted()]
+        assert sum("train" in row for row in (await lab.ledger()).data.rows) == 1
+
+    play(story)
+
+
+def test_cases_05_and_09_what_is_never_stored_is_let_go_after_its_deadline(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one, leader = await lab.process(), await lab.process()
+        lab.run(leader.keeper.run())
+        await lab.quota(one, cpu="10")
+        assert await asking(one, "vetoed", "6") == Granted()
+        await asyncio.sleep(40)
+        assert isinstance(await asking(one, "train", "6"), Refused)
+        await asyncio.sleep(10)
+        assert await asking(one, "train", "6") == Granted()
+        assert leader.registry.get_sample_value("muster_ledger_expiries_total") >= 1
+
+    play(story)
+
+
+def test_case_11_a_name_that_exists_is_charged_once_so_that_the_api_server_can_say_so(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train", "6")
+        await asyncio.sleep(1)
+        assert await asking(one, "train", "6", uid="again") == Granted()
+        assert (await lab.ledger()).data.summary == "quota cpu 6/10"
+
+    play(story)
+
+
+def test_case_15_dry_run_answers_and_writes_nothing(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(None, cpu="10")
+        assert await asking(one, "train", "6", dry_run=True) == Granted()
+        assert isinstance(await asking(one, "train", "12", dry_run=True), Refused)
+        assert {each.method for each in one.network.sent} == {"GET"}
+
+    play(story)
+
+
+def test_case_18_growth_is_charged_on_top_and_shrinking_when_it_is_seen(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train", "6")
+        assert isinstance(await lab.resize(one, "train", "11"), Refused)
+        assert await lab.resize(one, "train", "9") == Granted()
+        assert isinstance(await asking(one, "other", "2"), Refused)
+        assert await lab.resize(one, "train", "1") == Granted(promised=False)
+        assert await asking(one, "other", "9") == Granted()
+
+    play(story)
+
+
+def test_case_20_a_group_that_a_finalizer_holds_still_holds_its_amounts(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train", "6")
+        finalizer = {"metadata": {"finalizers": ["example.com/hold"]}}
+        await lab.client.patch(kinds.PODGROUPS, "train", finalizer, NAMESPACE)
+        await lab.client.delete(kinds.PODGROUPS, "train", NAMESPACE)
+        assert isinstance(await asking(one, "next", "6"), Refused)
+        await lab.client.patch(kinds.PODGROUPS, "train", {"metadata": {"finalizers": None}}, NAMESPACE)
+        assert await asking(one, "next", "6") == Granted()
+
+    play(story)
+
+
+def test_a_completed_group_holds_nothing(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train", "6")
+        await lab.client.patch(
+            kinds.PODGROUPS, "train", {"status": {"phase": "Completed"}}, NAMESPACE, subresource="status"
+        )
+        assert await asking(one, "next", "10") == Granted()
+
+    play(story)
+
+
+def test_case_21_delete_and_recreate_under_one_name(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        for _ in range(5):
+            assert await lab.create(one, "train", "10") == Granted()
+            await lab.client.delete(kinds.PODGROUPS, "train", NAMESPACE)
+
+    play(story)
+
+
+def test_case_26_a_raised_quota_admits_at_once_and_a_lowered_one_admits_nothing_more(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "a", "8")
+
+        await lab.change_quota(one, cpu="20")
+        assert await lab.create(one, "b", "8") == Granted()
+        learned = await lab.change_quota(one, cpu="10")
+        (shortage,) = learned.overcommitted
+        assert wording.overcommitted("quota", shortage) == (
+            '10 cpu of quota "quota" is less than the 16 promised: no more is admitted until it fits'
+        )
+        assert isinstance(await asking(one, "c", "1"), Refused)
+        await lab.client.delete(kinds.RESOURCEQUOTAS, "quota", NAMESPACE)
+        assert await asking(one, "c", "1") == Granted(promised=False)
+
+    play(story)
+
+
+def test_case_36_a_quota_that_no_webhook_saw_is_noticed_by_a_committer_and_by_the_leader(
+    play: Any, asking: Any
+) -> None:
+    async def story(lab: Any) -> None:
+        one, leader = await lab.process(), await lab.process()
+        await lab.quota(None, cpu="10")
+        assert isinstance(await asking(one, "train", "11"), Refused)
+        await lab.client.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, NAMESPACE)
+        lab.run(leader.keeper.run())
+        await asyncio.sleep(1)
+        assert (await lab.ledger()).data.seeded_at
+
+    play(story)
+
+
+def test_case_37_a_quota_over_existing_groups_counts_them(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        await lab.store("old-a", "8")
+        await lab.store("old-b", "8")
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        assert (await lab.ledger()).data.summary == "quota cpu 16/10"
+        assert isinstance(await asking(one, "new", "1"), Refused)
+
+    play(story)
+
+
+def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does_not_fit(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        assert await lab.create(one, "first", "6") == Granted()
+        late = await lab.store("late", "6")
+        assert isinstance(await asking(one, "next", "5"), Refused)
+        assert await asking(one, "next", "4") == Granted()
+        assert any(late.metadata.uid in row and "unreserved" in row for row in (await lab.ledger()).data.rows)
+        await lab.client.delete(kinds.PODGROUPS, "first", NAMESPACE)
+        leader = await lab.process()
+        lab.run(leader.keeper.run())
+        await asyncio.sleep(60)
+        assert (await lab.ledger()).data.summary == "quota cpu 6/10"
+
+    play(story)
+
+
+def test_a_deleted_ledger_is_made_again_from_what_exists(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.create(one, "train", "6")
+        await lab.client.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, NAMESPACE)
+        assert isinstance(await asking(one, "next", "6"), Refused)
+        assert await asking(one, "next", "4") == Granted()
+
+    play(story)
+
+
+def test_a_ledger_that_can_not_be_read_admits_nothing_and_says_where(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        await lab.client.patch(kinds.QUOTALEDGERS, names.LEDGER_NAME, {"data": {"rows": ["nonsense"]}}, NAMESPACE)
+        answer = await asking(one, "train", "1")
+        assert isinstance(answer, Busy)
+        assert "QuotaLedger team/default: data.rows[0] 'nonsense': it isn't of the form" in answer.reason
+        assert "delete it, and it is made again from what exists" in answer.reason
+
+    play(story)
+
+
+def test_a_name_is_refused_in_a_second_api_group(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        assert await asking(one, "train", "1") == Granted()
+        answer = await asking(one, "train", "1", uid="other", group=names.SIGS_GROUP)
+        assert answer == Refused("", taken_in=names.VOLCANO_GROUP)
+
+    play(story)
+
+
+def test_the_leader_folds_when_nobody_else_writes(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one, leader = await lab.process(), await lab.process()
+        lab.run(leader.keeper.run())
+        await lab.quota(one, cpu="10")
+        assert await lab.create(one, "train", "6") == Granted()
+        await asyncio.sleep(2)
+        assert (await lab.ledger()).data.rows == ()
+        await lab.client.delete(kinds.PODGROUPS, "train", NAMESPACE)
+        await asyncio.sleep(2)
+        assert (await lab.ledger()).data.summary == "quota cpu 0/10"
+
+    play(story)
