@@ -302,7 +302,7 @@ def event(obj: Json, now: datetime) -> list[Any]:
         obj.get("message", "").strip(),
         first,
         series.get("count") or obj.get("count") or 1,
-        obj["metadata"]["name"],
+        obj["metadata"].get("name", ""),
     ]
 
 

@@ -27,7 +27,7 @@ class Printer:
     def row(self, obj: dict[str, Any], now: datetime) -> list[Any]:
         """Give the cells of one object."""
         rest = self.cells(obj, now)
-        return rest if self.whole else [obj["metadata"]["name"], *rest]
+        return rest if self.whole else [obj["metadata"].get("name", ""), *rest]
 
 
 def printer(group: str, plural: str) -> Printer:

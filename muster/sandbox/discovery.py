@@ -26,6 +26,7 @@ _SUBRESOURCES: Final[dict[str, tuple[str, str, str, list[str]]]] = {
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
 }
 _OWN_KIND_VERBS: Final = {"log": ["get"], "finalize": ["update"]}
+_CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _STAGES: Final = {"alpha": 0, "beta": 1, None: 2}
 
@@ -129,7 +130,7 @@ def _aggregated_resource(resource: Resource) -> dict[str, Any]:
         "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": sorted(resource.verbs),
+        "verbs": _verbs(resource),
     }
     entry |= _names(resource)
     if resource.subresources:
@@ -179,7 +180,7 @@ def _listed(resource: Resource) -> list[dict[str, Any]]:
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": sorted(resource.verbs),
+        "verbs": _verbs(resource),
     }
     return [entry | _names(resource), *(_listed_subresource(resource, *row) for row in _subresources(resource))]
 
@@ -204,6 +205,11 @@ def _listed_subresource(
 def _names(resource: Resource) -> dict[str, Any]:
     names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {key: value for key, value in names.items() if value}
+
+
+def _verbs(resource: Resource) -> list[str]:
+    """Give the verbs in the real server's order, which `kubectl api-resources -o wide` shows as it is."""
+    return [verb for verb in _CUSTOM_VERBS if verb in resource.verbs] if resource.custom else sorted(resource.verbs)
 
 
 def _subresources(resource: Resource) -> list[tuple[str, str, str, str, list[str]]]:

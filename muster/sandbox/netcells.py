@@ -113,7 +113,7 @@ def storage_class(obj: Json, now: datetime) -> list[Any]:
     """All cells of a StorageClass: its name tells whether it is the default."""
     default = (obj["metadata"].get("annotations") or {}).get("storageclass.kubernetes.io/is-default-class") == "true"
     return [
-        obj["metadata"]["name"] + (" (default)" if default else ""),
+        obj["metadata"].get("name", "") + (" (default)" if default else ""),
         obj.get("provisioner", ""),
         obj.get("reclaimPolicy", "Delete"),
         obj.get("volumeBindingMode", "Immediate"),

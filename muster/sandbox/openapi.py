@@ -2,8 +2,9 @@
 
 They hold what its commands read: per kind the PATCH operation with its parameters (validation and dry run on the
 server), and its schema (explain). That strategic merge patches are possible is not declared: kubectl then merges
-built-in kinds by the rules it has compiled in, which are the complete ones. There is no OpenAPI v2 document, of which
-kubectl accepts the protobuf form only; it takes 404 as a no.
+built-in kinds by the rules it has compiled in, which are the complete ones. The OpenAPI v2 document, of which kubectl
+reads the protobuf form only, is an empty one: where it is missing, a kind that nobody knows is reported as a failed
+download.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ Json = dict[str, Any]
 
 ROOT: Final = "/openapi/v3"
 
+_V2: Final = "/openapi/v2"
+_V2_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
 _PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": True}}
     for name, kind in (
@@ -36,6 +40,8 @@ _DONE: Final = {"200": {"description": "OK"}}
 
 def answer(path: str, registry: Registry) -> Response | None:
     """Answer a request for an OpenAPI document; None when ``path`` names none."""
+    if path == _V2:
+        return Response(200, b"", {"content-type": _V2_TYPE})
     if path == ROOT:
         return _json(_root(registry))
     place = path.removeprefix(ROOT + "/")

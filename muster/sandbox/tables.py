@@ -12,28 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from muster.kube import transport
 from muster.sandbox import cells, jsonpath, podcells
 from muster.sandbox.columns import NAME, Cells, Printer, printer
 from muster.sandbox.registry import Column, Resource
 
 Json = dict[str, Any]
 
-TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
-INCLUDED: Final = ("Metadata", "Object", "None")
-"""What a row may hold of its object: the values of the query parameter includeObject, the default first."""
 _AGE: Final = Column("Age", type="date", json_path=".metadata.creationTimestamp")
-
-
-def wanted(accept: str) -> bool:
-    """Whether the Accept header prefers a Table over the objects themselves."""
-    for form in accept.split(","):
-        media, *parameters = (part.strip() for part in form.split(";"))
-        if media == transport.JSON and {"as=Table", "v=v1", "g=meta.k8s.io"} <= set(parameters):
-            return True
-        if media in {transport.JSON, "*/*", "application/*"} and not any("as=" in part for part in parameters):
-            return False
-    return False
 
 
 def table(
@@ -47,8 +32,8 @@ def table(
 ) -> Json:
     """Give the Table of ``objects``.
 
-    ``list_meta`` is the metadata of the list, or the resourceVersion of a single object. ``include_object`` is one of
-    `INCLUDED`, empty for the default. The first event of a watch carries the column definitions, later ones don't.
+    ``list_meta`` is the metadata of the list, or the resourceVersion of a single object. ``include_object`` is the
+    query parameter: Object, None, or Metadata, which is also the default. The first event of a watch carries the column definitions, later ones don't.
     """
     prints = _printer(resource)
     rows = [_row(prints, resource, obj, include_object, now) for obj in objects]

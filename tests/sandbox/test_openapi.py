@@ -53,9 +53,16 @@ def test_the_root_leads_to_the_document_of_every_version_served(registry: Regist
         assert read(registry, entry["serverRelativeURL"])["openapi"] == "3.0.0"
 
 
-@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3/apis/nowhere/v1", "/openapi/v3/", "/openapi"])
-def test_there_is_no_other_document(registry: Registry, path: str) -> None:
+@pytest.mark.parametrize("path", ["/openapi/v3/apis/nowhere/v1", "/openapi/v3/", "/openapi"])
+def test_there_is_no_document_at(registry: Registry, path: str) -> None:
     assert openapi.answer(path, registry) is None
+
+
+def test_the_older_document_is_an_empty_message_and_no_json(registry: Registry) -> None:
+    response = openapi.answer("/openapi/v2", registry)
+    assert response is not None
+    assert (response.status, response.body) == (200, b"")
+    assert "protobuf" in response.headers["content-type"]
 
 
 def test_a_patch_says_that_the_server_validates_fields_and_can_run_dry(registry: Registry) -> None:

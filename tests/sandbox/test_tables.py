@@ -389,6 +389,11 @@ def test_an_object_with_nothing_but_a_name_can_be_printed(kind: Resource) -> Non
     assert "x" in table["rows"][0]["cells"]
 
 
+def test_a_bookmark_which_has_no_name_can_be_shown_as_a_table() -> None:
+    table = printed(resource("", "pods"), {"metadata": {"resourceVersion": "5"}})
+    assert table["rows"][0]["cells"][0] == ""
+
+
 # ── custom resources ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -475,21 +480,6 @@ def test_later_events_of_a_watch_leave_the_definitions_out() -> None:
     table = tables.table(custom(), [obj()], {}, "", NOW, definitions=False)
     assert table["columnDefinitions"] == []
     assert len(table["rows"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("accept", "answer"),
-    [
-        (f"{tables.TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", True),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", False),
-        ("application/json", False),
-        (f"application/json,{tables.TABLE}", False),
-        ("application/vnd.kubernetes.protobuf,application/json", False),
-        ("", False),
-    ],
-)
-def test_a_table_is_sent_to_those_who_prefer_it(accept: str, *, answer: bool) -> None:
-    assert tables.wanted(accept) is answer
 
 
 # ── durations ────────────────────────────────────────────────────────────────────────────────────────────────────
