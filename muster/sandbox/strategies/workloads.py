@@ -56,8 +56,7 @@ class JobStrategy(_Workload):
         """Make the selector and the labels that tie pods to this Job, unless the user does."""
         obj["status"] = {}
         spec, metadata = obj["spec"], obj["metadata"]
-        spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-        if not spec.setdefault("manualSelector", False):
+        if not spec["manualSelector"]:
             labels = spec["template"]["metadata"].setdefault("labels", {})
             labels |= {key: metadata[source] for key, source in (_OLD_LABELS | _NEW_LABELS).items()}
             selector = spec.setdefault("selector", {})
@@ -122,6 +121,8 @@ def _default_job_spec(spec: Json) -> None:
     spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
     restarts = _template(spec)["spec"].get("restartPolicy")
     default_spec(spec["template"]["spec"])
     if restarts is None:
@@ -139,10 +140,11 @@ def _job_spec_causes(spec: Json, path: str) -> list[Cause]:
         causes.append(required(f"{path}.completions", "when completion mode is Indexed"))
     template = spec["template"]
     at = f"{path}.template"
-    policy = template["spec"].get("restartPolicy")
-    checked = template if policy else {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    # The real server can't tell the asked-for Always from the default, and words both as a missing value.
+    missing = template["spec"].get("restartPolicy", "Always") == "Always"
+    checked = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}} if missing else template
     causes += validate_template(checked, at, _RUN_ONCE)
-    if not policy:
+    if missing:
         causes.append(required(f"{at}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     return causes
 
