@@ -276,9 +276,8 @@ def _as_go_says(error: Exception) -> str:
         text = f"certificate is not valid for this name: {reason}" if trusted else known.get(reason, unknown)
         return f"tls: failed to verify certificate: x509: {text}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        key = error.connection_key
         why = "connection refused" if isinstance(error.os_error, ConnectionRefusedError) else str(error.os_error)
-        return f"dial tcp {key.host}:{key.port}: connect: {why}"
+        return f"dial tcp {error.host}:{error.port}: connect: {why}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "EOF"
     return " ".join(str(error).split()) or type(error).__name__

@@ -51,7 +51,7 @@ def _configuration(call: Call, body: Any) -> Json:
     if not isinstance(body, dict):
         raise bad_request("error decoding YAML: the configuration has to be an object")
     api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
-    if not api_version or not kind:
+    if (api_version, kind) != (call.resource.api_version, call.resource.kind):
         group, _, version = str(api_version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     unknown: list[str] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from typing import Any, Final
 
@@ -18,8 +20,11 @@ LIMIT: Final = 3 * 1024 * 1024
 
 ACCEPTED: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _JSON_TYPES: Final = {"", "application/json", "*/*"}
-_GO_TYPES: Final = {"integer": "int32", "number": "float64", "boolean": "bool", "time": "string", "bytes": "string"}
+_GO_TYPES: Final = {"integer": "int32", "number": "float64", "boolean": "bool", "time": "string", "bytes": "[]uint8"}
 _QUANTITY_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_JSON_NAMES: Final = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_INDEX: Final = re.compile(r"\[\d+\]")
+_NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
@@ -142,59 +147,74 @@ def _prefix(resource: Resource) -> str:
 
 
 class _TypeMismatchError(Exception):
-    pass
+    """A value of a wrong type. Its text gets the innermost field that it stands in."""
+
+    def __init__(self, start: str, end: str = "") -> None:
+        super().__init__(start)
+        self._start = start
+        self._end = end
+
+    def at(self, parent: Shape, path: str) -> _TypeMismatchError:
+        """Name the field, unless one further in is named already."""
+        if not self._end:
+            return self
+        where = ".".join(each for each in (parent.name.rpartition(".")[2], _INDEX.sub("", path)) if each)
+        return _TypeMismatchError(f"{self._start}struct field {where} {self._end}")
+
+    def __str__(self) -> str:
+        return f"{self._start}value {self._end}" if self._end else self._start
 
 
 def _conform(value: Any, shape: Shape, path: str, unknown: list[str]) -> Any:
     type_ = shape.type
     if type_ == "string":
         if type(value) is not str:
-            raise _mismatch(value, shape, path)
+            raise _mismatch(value, shape)
         return value
     if type_ == "object":
         return _conform_object(value, shape, path, unknown)
     if type_ == "list":
-        return _conform_list(value, shape, path, unknown)
+        element = shape.element
+        if type(value) is not list or element is None:
+            raise _mismatch(value, shape)
+        return [_conform(each, element, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
     if type_ == "dict":
         return _conform_dict(value, shape, path, unknown)
     if type_ == "quantity":
         return _quantity(value)
-    _check_scalar(value, shape, path)
+    _check_scalar(value, shape)
     return value
 
 
 def _conform_object(value: Any, shape: Shape, path: str, unknown: list[str]) -> dict[str, Any]:
     if type(value) is not dict:
-        raise _mismatch(value, shape, path)
+        raise _mismatch(value, shape)
     fields = shape.fields
     result = {}
     for key, each in value.items():
         child = fields.get(key)
+        below = f"{path}.{key}" if path else key
         if child is None:
-            unknown.append(f"{path}.{key}" if path else key)
+            unknown.append(below)
         elif each is not None:
-            result[key] = _conform(each, child, f"{path}.{key}" if path else key, unknown)
+            try:
+                result[key] = _conform(each, child, below, unknown)
+            except _TypeMismatchError as error:
+                raise error.at(shape, below) from None
     return result
-
-
-def _conform_list(value: Any, shape: Shape, path: str, unknown: list[str]) -> list[Any]:
-    element = shape.element
-    if type(value) is not list or element is None:
-        raise _mismatch(value, shape, path)
-    return [_conform(each, element, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
 
 
 def _conform_dict(value: Any, shape: Shape, path: str, unknown: list[str]) -> dict[str, Any]:
     element = shape.element
     if type(value) is not dict or element is None:
-        raise _mismatch(value, shape, path)
+        raise _mismatch(value, shape)
     empty = "" if element.type == "string" else None
     return {
         key: empty if each is None else _conform(each, element, f"{path}.{key}", unknown) for key, each in value.items()
     }
 
 
-def _check_scalar(value: Any, shape: Shape, path: str) -> None:
+def _check_scalar(value: Any, shape: Shape) -> None:
     kind = type(value)
     match shape.type:
         case "integer":
@@ -209,10 +229,21 @@ def _check_scalar(value: Any, shape: Shape, path: str) -> None:
             fits = kind is str and _TIME.fullmatch(value) is not None
         case "bytes":
             fits = kind is str
+            if fits:
+                _check_base64(value)
         case _:
             fits = True
     if not fits:
-        raise _mismatch(value, shape, path)
+        raise _mismatch(value, shape)
+
+
+def _check_base64(value: str) -> None:
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        stranger = _NOT_BASE64.search(value)
+        at = stranger.start() if stranger else len(value)
+        raise _TypeMismatchError(f"illegal base64 data at input byte {at}") from error
 
 
 def _quantity(value: Any) -> str:
@@ -222,15 +253,18 @@ def _quantity(value: Any) -> str:
         raise _TypeMismatchError(_QUANTITY_TEXT) from error
 
 
-def _mismatch(value: Any, shape: Shape, path: str) -> _TypeMismatchError:
-    given = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}.get(
-        type(value)
-    )
+def _mismatch(value: Any, shape: Shape) -> _TypeMismatchError:
+    given = _JSON_NAMES.get(type(value), "null")
     if shape.type == "time" and given == "string":
-        return _TypeMismatchError(f'parsing time {quote(str(value))} as "2006-01-02T15:04:05Z07:00": cannot parse')
-    wanted = {"list": "[]", "dict": "map[string]", "object": "object"}.get(shape.type)
-    wanted = wanted or _GO_TYPES.get(shape.type, shape.type)
-    return _TypeMismatchError(f"json: cannot unmarshal {given or 'null'} into Go struct field {path} of type {wanted}")
+        return _TypeMismatchError(f'parsing time {quote(quote(value))} as "2006-01-02T15:04:05Z07:00": cannot parse')
+    return _TypeMismatchError(f"json: cannot unmarshal {given} into Go ", f"of type {_go_type(shape)}")
+
+
+def _go_type(shape: Shape) -> str:
+    """Give the name that Go has for a shape: ``[]v1.Container``."""
+    if shape.element is not None:
+        return ("[]" if shape.type == "list" else "map[string]") + _go_type(shape.element)
+    return ".".join(shape.name.split(".")[1:]) if shape.name else _GO_TYPES.get(shape.type, shape.type)
 
 
 def _json(body: bytes, kind: str) -> Any:

@@ -34,6 +34,7 @@ class Shape:
         strategy: of strategic merge patches, a set of ``merge``, ``retainKeys``, ``replace``.
         merge_key: of strategic merge patches.
         open: whether unknown fields are kept.
+        name: of an object's type, for messages: ``core.v1.PodSpec``; empty for a custom resource's.
     """
 
     type: str
@@ -44,6 +45,7 @@ class Shape:
     strategy: frozenset[str] = frozenset()
     merge_key: str = ""
     open: bool = False
+    name: str = ""
 
     def child(self, name: str) -> Shape:
         """Give the shape of a field; `ANYTHING` when it isn't known."""
@@ -81,7 +83,7 @@ def _known() -> dict[str, Shape]:
 def _object(name: str) -> Shape:
     known = _known()
     if name not in known:
-        shape = known[name] = Shape("object")
+        shape = known[name] = Shape("object", name=name)
         for key, (type_, *traits) in _document()["types"][name].items():
             shape.fields[key] = _field(type_, traits[0] if traits else {})
     return known[name]
@@ -100,6 +102,7 @@ def _field(type_: str, traits: Mapping[str, Any]) -> Shape:
         keys=tuple(traits.get("keys", ())),
         strategy=frozenset(traits.get("strategy", "").split(",")) - {""},
         merge_key=traits.get("mergeKey", ""),
+        name=shape.name,
     )
 
 

@@ -33,18 +33,18 @@ def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
         StatusError: 400 when the patch is malformed, 413 when it is too long, 422 when it doesn't fit the object.
     """
     if not isinstance(operations, list):
-        raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+        )
     if len(operations) > MAX_OPERATIONS:
         message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     try:
         patched = jsonpatch.apply_patch(obj, operations)
-    except (jsonpatch.InvalidJsonPatch, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
-        raise bad_request(f"error decoding patch: {_line(error)}") from error
-    except jsonpatch.JsonPatchException as error:
-        raise StatusError(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {_line(error)}", {}
-        ) from error
+    except _MISFITS as error:
+        # The real server says no more than this.
+        message = "the server rejected our request due to an error in our request"
+        raise StatusError(422, "Invalid", message, {}) from error
     if not isinstance(patched, dict):
         raise bad_request("the patch replaces the whole object by something that isn't one")
     return patched

@@ -9,7 +9,6 @@ import msgspec
 from muster.sandbox import decoding, events, fields, schema
 from muster.sandbox.fields import Shape
 from muster.sandbox.registry import Resource
-from muster.sandbox.status import bad_request
 from muster.sandbox.strategies.base import Strategy
 
 Json = dict[str, Any]
@@ -53,16 +52,14 @@ def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str
 def without_defaults(resource: Resource, obj: Json, unknown: list[str]) -> Json:
     """The same without defaults, in the version of ``resource``."""
     obj = decoding.check_kind(obj, resource)
-    if not isinstance(obj.get("metadata", {}), dict):
-        raise bad_request(f"{resource.kind} has metadata that isn't an object")
     if not resource.custom:
         taken, found = decoding.conform(obj, shape_of(resource), resource)
         unknown += found
         return taken
     declared = resource.schema or {}
-    unknown += schema.unknown_fields(declared, obj)
     taken = private(obj)
     taken |= decoding.conform({"metadata": taken.get("metadata", {})}, _META_SHAPE, resource)[0]
+    unknown += schema.unknown_fields(declared, obj)
     return {"apiVersion": resource.api_version, "kind": resource.kind} | schema.prune(declared, taken)
 
 

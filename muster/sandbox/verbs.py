@@ -13,7 +13,16 @@ from muster.sandbox import apply, decoding, forms, patching, reads, reviews, sha
 from muster.sandbox.calls import Call, delete_options, options_of
 from muster.sandbox.paths import Target
 from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, bad_request, conflict, no_such_method, not_found, unsupported_media_type
+from muster.sandbox.status import (
+    StatusError,
+    bad_request,
+    conflict,
+    no_such_method,
+    not_found,
+    shown,
+    unsupported_media_type,
+    wrong,
+)
 from muster.sandbox.store import Object
 from muster.sandbox.strategies.table import strategy_of
 from muster.sandbox.users import User
@@ -208,7 +217,7 @@ async def patch(server: ApiServer, call: Call, change: Any, content_type: str) -
     def apply_to(old: Object) -> Json:
         if pinned and pinned != old["metadata"]["resourceVersion"]:
             raise conflict(call.resource, call.target.name)
-        obj = _taken_in(call, patched(forms.in_version(call.resource, old)))
+        obj = _patched(call, patched(forms.in_version(call.resource, old)))
         check_name(obj["metadata"], call.target.name)
         return obj
 
@@ -234,6 +243,22 @@ def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Jso
         return merged
 
     return merge
+
+
+def _patched(call: Call, obj: Json) -> Json:
+    try:
+        return _taken_in(call, obj)
+    except StatusError as error:
+        if error.code != 400 or call.strictness == "Strict":
+            raise
+        why = error.message.partition(f"cannot be handled as a {call.resource.kind}: ")[2] or error.message
+        raise bad_patch(obj, why) from error
+
+
+def bad_patch(obj: Json, why: str) -> StatusError:
+    """422 for a patch whose result isn't an object of its kind any more."""
+    cause = wrong("patch", shown(obj), why)
+    return StatusError(422, "Invalid", f' "" is invalid: {cause}', {"causes": [cause.json()]})
 
 
 def _pinned(change: Any, content_type: str) -> str:

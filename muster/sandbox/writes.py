@@ -56,7 +56,7 @@ class Writes:
         if resource.namespaced:
             _fit_namespace(metadata, target.namespace)
         if metadata.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_place(call, metadata.get("name", ""))
         self._server.ownership.created(call, obj)
         plugins.on_create(self._store, resource, obj)
@@ -204,7 +204,12 @@ def check_uid(call: Call, obj: Json, old: Object) -> None:
     """Refuse a replacement that is meant for another object of the same name (409)."""
     given, actual = obj["metadata"].get("uid", ""), old["metadata"]["uid"]
     if given and given != actual:
-        why = f"Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+        resource, target = call.resource, call.target
+        place = "/".join(part for part in (resource.group * resource.custom, resource.plural, target.namespace) if part)
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{target.name}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+        )
         raise conflict(call.resource, call.target.name, why)
 
 
