@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import ssl
 import sys
+import tempfile
 import textwrap
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +26,8 @@ def pair():
 
 @pytest.fixture(autouse=True)
 def nothing_from_outside(monkeypatch, tmp_path):
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HTTPS_PROXY", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -85,21 +87,14 @@ async def test_certificates_are_read_inline_or_from_files_beside_the_kubeconfig(
         for name, data in (("ca", ca.certificate), ("crt", client.certificate), ("key", client.key)):
             (tmp_path / name).write_bytes(data)
         user, cluster = {"client-certificate": "crt", "client-key": "key"}, {"certificate-authority": "ca"}
-    before = set(os.listdir("/tmp"))
+    scratch = tmp_path / "scratch"
     settings = await kubeconfig.read(write(user, cluster), None)
     assert (settings.authority, settings.certificate) == (ca.certificate.decode(), client.certificate.decode())
     endpoint = await auth.load(write(user, cluster))
     assert len(endpoint.tls.get_ca_certs()) == 1
     assert await endpoint.headers() == {}
-    left = [name for name in set(os.listdir("/tmp")) - before if name.startswith("tmp")]
-    assert not [name for name in left if client.key in _bytes(f"/tmp/{name}")]
-
-
-def _bytes(path):
-    if not os.path.isfile(path):  # noqa: PTH113 - a glance at what is left behind
-        return b""
-    with open(path, "rb") as file:  # noqa: PTH123 - as above
-        return file.read()
+    # Neither the loader nor ssl leave the private key anywhere.
+    assert list(scratch.iterdir()) == []
 
 
 async def test_the_clusters_settings_are_taken_over(write):
@@ -211,9 +206,9 @@ async def test_a_plugin_that_fails_later_is_not_run_for_each_request(write, tmp_
     [
         ("import sys; sys.exit('please log in')", r"failed \(1\): please log in"),
         ("print('hello')", "printed no ExecCredential"),
-        ("print('{\"apiVersion\":\"x\",\"kind\":\"k\",\"status\":{}}')", "answered in x"),
+        ('print(\'{"apiVersion":"x","kind":"k","status":{}}\')', "answered in x"),
         (
-            "print('{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"k\",\"status\":{}}')",
+            'print(\'{"apiVersion":"client.authentication.k8s.io/v1","kind":"k","status":{}}\')',
             "neither a token nor a certificate",
         ),
         ("import sys; sys.stderr.write('x' * 1_000_000); sys.exit(3)", r"failed \(3\): x+…"),
@@ -243,7 +238,12 @@ async def refused(path, said, context=None):
 
 async def test_what_is_wrong_with_a_file_is_said_with_its_name(write, tmp_path):
     await refused(f"{tmp_path}/nope", f"kubeconfig {tmp_path}/nope doesn't exist; name another with --kubeconfig")
-    for content, said in (("a: [", "isn't YAML"), ("- a", "isn't a kubeconfig"), ("", "isn't a kubeconfig"), ("x", "isn't a")):
+    for content, said in (
+        ("a: [", "isn't YAML"),
+        ("- a", "isn't a kubeconfig"),
+        ("", "isn't a kubeconfig"),
+        ("x", "isn't a"),
+    ):
         (tmp_path / "bad").write_text(content)
         await refused(f"{tmp_path}/bad", f"{tmp_path}/bad {said}")
     await refused(str(tmp_path), "can't be read: Is a directory")

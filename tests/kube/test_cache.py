@@ -51,7 +51,7 @@ def test_a_list_is_told_as_what_is_different(cache, told):
 
 def test_subscribers_see_the_view_as_it_is_after_the_change(cache):
     seen = []
-    cache.subscribe(lambda change: seen.append((len(cache), cache.revision)))
+    cache.subscribe(lambda _: seen.append((len(cache), cache.revision)))
     cache.replace([pod("a", 1), pod("b", 2)], "3")
     cache.put(pod("c", 4))
     cache.drop(pod("a", 5))

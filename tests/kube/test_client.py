@@ -46,7 +46,7 @@ async def test_a_list_whose_token_expired_is_read_again_in_one_piece(server):
 
 async def test_one_object_that_cannot_be_read_is_set_aside_and_the_others_are_listed(server):
     bad = server.pod("bad", 2, spec={"containers": "none"})
-    server.answer = lambda request: server.listing(7, server.pod("a", 1), bad, server.pod("b", 3))
+    server.answer = lambda _: server.listing(7, server.pod("a", 1), bad, server.pod("b", 3))
     listing = await server.client.list(PODS)
     assert [pod.name for pod in listing.items] == ["a", "b"]
     (unreadable,) = listing.unreadable
@@ -56,7 +56,7 @@ async def test_one_object_that_cannot_be_read_is_set_aside_and_the_others_are_li
 
 
 async def test_a_list_of_none_may_be_written_as_null(server):
-    server.answer = lambda request: server.ok({"metadata": {"resourceVersion": "3"}, "items": None})
+    server.answer = lambda _: server.ok({"metadata": {"resourceVersion": "3"}, "items": None})
     assert (await server.client.list(PODS)).items == ()
 
 
@@ -78,7 +78,7 @@ async def test_a_list_of_none_may_be_written_as_null(server):
     ],
 )
 async def test_each_refusal_has_its_error(server, code, reason, kind):
-    server.answer = lambda request: server.status(code, reason, "no")
+    server.answer = lambda _: server.status(code, reason, "no")
     with pytest.raises(errors.ApiError) as caught:
         await server.client.get(PODS, "a", "ns")
     assert type(caught.value) is kind
@@ -86,7 +86,7 @@ async def test_each_refusal_has_its_error(server, code, reason, kind):
 
 
 async def test_a_refusal_is_cut_to_one_bounded_line(server):
-    server.answer = lambda request: Response(500, b"<html>\n" + b"x" * 100_000)
+    server.answer = lambda _: Response(500, b"<html>\n" + b"x" * 100_000)
     with pytest.raises(errors.ServerError) as caught:
         await server.client.get(PODS, "a")
     assert len(str(caught.value)) <= errors.TEXT_LIMIT
@@ -95,33 +95,33 @@ async def test_a_refusal_is_cut_to_one_bounded_line(server):
 
 
 async def test_an_error_never_quotes_an_object(server):
-    server.answer = lambda request: Response(403, b'{"kind": "Secret", "data": {"password": "hunter2"}}')
-    with pytest.raises(errors.ForbiddenError, match="^HTTP 403$"):
+    server.answer = lambda _: Response(403, b'{"kind": "Secret", "data": {"password": "hunter2"}}')
+    with pytest.raises(errors.ForbiddenError, match=r"^HTTP 403$"):
         await server.client.get(PODS, "a")
 
 
 async def test_the_wait_that_a_server_asks_for_is_known(server):
-    server.answer = lambda request: Response(429, b"later", {"retry-after": "7"})
+    server.answer = lambda _: Response(429, b"later", {"retry-after": "7"})
     with pytest.raises(errors.TooManyRequestsError) as caught:
         await server.client.get(PODS, "a")
     assert caught.value.retry_after == 7
-    server.answer = lambda request: server.status(429, "TooManyRequests", "x", details={"retryAfterSeconds": 3})
+    server.answer = lambda _: server.status(429, "TooManyRequests", "x", details={"retryAfterSeconds": 3})
     with pytest.raises(errors.TooManyRequestsError) as caught:
         await server.client.get(PODS, "a")
     assert caught.value.retry_after == 3
 
 
 async def test_a_redirect_or_a_foreign_page_is_no_success(server):
-    server.answer = lambda request: Response(302, b"")
+    server.answer = lambda _: Response(302, b"")
     with pytest.raises(errors.ApiError, match="HTTP 302"):
         await server.client.delete(PODS, "a", "ns")
-    server.answer = lambda request: Response(200, b"<html>login</html>")
+    server.answer = lambda _: Response(200, b"<html>login</html>")
     with pytest.raises(errors.ServerError, match="can't be read"):
         await server.client.get(PODS, "a")
 
 
 async def test_a_limited_client_gives_up_in_its_own_time(server):
-    server.answer = lambda request: asyncio.sleep(20, server.listing(1))
+    server.answer = lambda _: asyncio.sleep(20, server.listing(1))
     await server.client.list(PODS)
     with pytest.raises(errors.UnreachableError):
         await server.client.limited(10).list(PODS)
@@ -142,7 +142,7 @@ async def test_writes_name_their_manager_kind_and_version(server):
 
 
 async def test_binding_and_evicting_name_the_very_pod(server):
-    server.answer = lambda request: server.ok({"kind": "Status"}, 201)
+    server.answer = lambda _: server.ok({"kind": "Status"}, 201)
     await server.client.bind("ns", "p", "uid-1", "node-1")
     await server.client.evict("ns", "p", "uid-1")
     await server.client.delete(PODS, "p", "ns", uid="uid-1")

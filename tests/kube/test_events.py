@@ -121,7 +121,7 @@ async def test_an_event_whose_answer_was_lost_is_not_written_twice(server, recor
 
 
 async def test_what_cannot_be_written_is_dropped_and_said_once(server, recorder, caplog):
-    server.answer = lambda request: server.status(403, "Forbidden", "namespace is being terminated")
+    server.answer = lambda _: server.status(403, "Forbidden", "namespace is being terminated")
     recorder.record(PODGROUPS, GROUP, "R", "m")
     await asyncio.sleep(60)
     assert (len(server.requests()), recorder.dropped) == (1, 1)
@@ -129,7 +129,7 @@ async def test_what_cannot_be_written_is_dropped_and_said_once(server, recorder,
 
 
 async def test_an_outage_of_ten_minutes_holds_a_bounded_number_and_hammers_nobody(server, recorder):
-    server.answer = lambda request: errors.UnreachableError("down", maybe_applied=False)
+    server.answer = lambda _: errors.UnreachableError("down", maybe_applied=False)
     for number in range(5000):
         recorder.record(PODGROUPS, PodGroup(metadata=Meta(name=f"g{number}", namespace="ns")), "R", "m")
     await asyncio.sleep(600)

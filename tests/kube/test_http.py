@@ -69,6 +69,12 @@ async def head(reader):
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
+async def read(transport: HttpTransport, seen: list[bytes], *, idle: float) -> None:
+    async with transport.watch(GET, idle=idle) as lines:
+        async for line in lines:
+            seen.append(line)  # noqa: PERF401 - what was seen before an error counts
+
+
 def unused_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -87,7 +93,12 @@ async def test_a_request_arrives_as_it_was_meant_and_so_does_the_answer():
     async with serving(handler) as url, HttpTransport(Endpoint(url, headers=token)) as transport:
         request = Request("PATCH", "/api/v1/nodes/system:a", {"fieldManager": "a b&c"}, b"{}", MERGE_PATCH)
         answer = await transport.request(request, within=5)
-    assert (answer.status, answer.body, answer.headers["retry-after"], answer.headers["x-y"]) == (201, b"made", "3", "z")
+    assert (answer.status, answer.body, answer.headers["retry-after"], answer.headers["x-y"]) == (
+        201,
+        b"made",
+        "3",
+        "z",
+    )
     ((method, path, headers, body),) = seen
     assert (method, path, body) == ("PATCH", "/api/v1/nodes/system:a?fieldManager=a+b%26c", b"{}")
     assert headers["Content-Type"] == MERGE_PATCH
@@ -137,7 +148,7 @@ async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts()
 
 async def test_a_write_that_found_no_connection_was_certainly_not_applied():
     async with HttpTransport(Endpoint(f"http://127.0.0.1:{unused_port()}")) as transport:
-        with pytest.raises(errors.UnreachableError, match="no connection to http://127.0.0.1:") as caught:
+        with pytest.raises(errors.UnreachableError, match=r"no connection to http://127.0.0.1:") as caught:
             await transport.request(PUT, within=5)
     assert not caught.value.maybe_applied
     assert isinstance(caught.value.__cause__, OSError)
@@ -201,7 +212,7 @@ async def test_a_server_that_never_answers_is_given_up(request_, maybe):
         await asyncio.Event().wait()
 
     async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
-        with pytest.raises(errors.UnreachableError, match="did not answer .* within 0.1 s") as caught:
+        with pytest.raises(errors.UnreachableError, match=r"did not answer .* within 0.1 s") as caught:
             await transport.request(request_, within=0.1)
     assert caught.value.maybe_applied is maybe
 
@@ -238,18 +249,17 @@ async def test_a_refused_token_is_renewed_once_for_all_who_wait():
         return web.Response(status=200 if good else 401, body=b"line\n")
 
     tokens = Tokens()
-    async with serving(handler) as url:
-        async with HttpTransport(Endpoint(url, None, tokens.headers, tokens.renew)) as transport:
-            answers = await asyncio.gather(*(transport.request(PUT, within=5) for _ in range(10)))
-            assert {answer.status for answer in answers} == {200}
-            assert tokens.renewed == 1
-            tokens.current = {"Authorization": "Bearer old"}
-            tokens.renewed = 0
-            async with transport.watch(GET, idle=5) as lines:
-                assert [line async for line in lines] == [b"line"]
-            tokens.current = {"Authorization": "Bearer wrong"}
-            # Renewed once, still refused: the refusal is the answer.
-            assert (await transport.request(GET, within=5)).status == 401
+    async with serving(handler) as url, HttpTransport(Endpoint(url, None, tokens.headers, tokens.renew)) as transport:
+        answers = await asyncio.gather(*(transport.request(PUT, within=5) for _ in range(10)))
+        assert {answer.status for answer in answers} == {200}
+        assert tokens.renewed == 1
+        tokens.current = {"Authorization": "Bearer old"}
+        tokens.renewed = 0
+        async with transport.watch(GET, idle=5) as lines:
+            assert [line async for line in lines] == [b"line"]
+        tokens.current = {"Authorization": "Bearer wrong"}
+        # Renewed once, still refused: the refusal is the answer.
+        assert (await transport.request(GET, within=5)).status == 401
 
 
 async def test_a_watch_gives_lines_of_any_length_however_they_are_cut():
@@ -264,9 +274,12 @@ async def test_a_watch_gives_lines_of_any_length_however_they_are_cut():
             await asyncio.sleep(0)
         return answer
 
-    async with serving(handler) as url, HttpTransport(Endpoint(url)) as transport:
-        async with transport.watch(GET, idle=5) as lines:
-            assert [line async for line in lines] == [b"one", b"two", big, b"last"]
+    async with (
+        serving(handler) as url,
+        HttpTransport(Endpoint(url)) as transport,
+        transport.watch(GET, idle=5) as lines,
+    ):
+        assert [line async for line in lines] == [b"one", b"two", big, b"last"]
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -280,10 +293,8 @@ async def test_a_silent_watch_is_dead(begun):
 
     seen = []
     async with serving(handler) as url, HttpTransport(Endpoint(url)) as transport:
-        with pytest.raises(errors.UnreachableError, match="sent nothing for 0.1 s|did not answer in time"):
-            async with transport.watch(GET, idle=0.1) as lines:
-                async for line in lines:
-                    seen.append(line)
+        with pytest.raises(errors.UnreachableError, match=r"sent nothing for 0.1 s|did not answer in time"):
+            await read(transport, seen, idle=0.1)
     assert seen == ([b"one"] if begun else [])
 
 
@@ -298,9 +309,7 @@ async def test_a_watch_that_breaks_off_is_an_error_and_one_that_ends_is_not():
         async with transport.watch(GET, idle=5) as lines:
             assert [line async for line in lines] == [b"one"]
         with pytest.raises(errors.UnreachableError):
-            async with transport.watch(GET, idle=5) as lines:
-                async for _ in lines:
-                    pass
+            await read(transport, [], idle=5)
 
 
 async def test_a_refused_watch_says_why():
@@ -369,10 +378,12 @@ async def test_tls_with_a_token_works_and_ends_cleanly(ca, tls):
 
 async def test_a_certificate_that_is_not_trusted_is_said_in_one_line_and_nothing_was_sent(tls):
     other = authority.new_ca(datetime.now(UTC))  # noqa: TID251 - as above
-    async with serving(fine, tls("127.0.0.1")) as url:
-        async with HttpTransport(Endpoint.with_token(url, other.certificate.decode(), "t")) as transport:
-            with pytest.raises(errors.UnreachableError, match="is not trusted.*certificate-authority") as caught:
-                await transport.request(PUT, within=5)
+    async with (
+        serving(fine, tls("127.0.0.1")) as url,
+        HttpTransport(Endpoint.with_token(url, other.certificate.decode(), "t")) as transport,
+    ):
+        with pytest.raises(errors.UnreachableError, match=r"is not trusted.*certificate-authority") as caught:
+            await transport.request(PUT, within=5)
     assert not caught.value.maybe_applied
     assert "\n" not in str(caught.value)
 
@@ -396,9 +407,11 @@ async def test_a_proxy_is_asked_for_what_it_shall_fetch():
         asked.append((await head(reader)).splitlines()[0])
         writer.write(OK)
 
-    async with speaking(conversation) as proxy:
-        async with HttpTransport(Endpoint("http://cluster.example", proxy=proxy)) as transport:
-            assert (await transport.request(GET, within=5)).status == 200
+    async with (
+        speaking(conversation) as proxy,
+        HttpTransport(Endpoint("http://cluster.example", proxy=proxy)) as transport,
+    ):
+        assert (await transport.request(GET, within=5)).status == 200
     assert asked == ["GET http://cluster.example/x HTTP/1.1"]
 
 

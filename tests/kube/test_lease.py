@@ -91,8 +91,25 @@ async def test_a_stopped_leader_lets_the_next_one_in_at_once_and_the_change_is_c
         assert leases.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_a_leader_that_vanished_is_waited_for_a_whole_lease_from_when_it_was_last_seen_to_change(leases, elect, server):
-    leases.handle(Request("POST", "/", body=msgspec.json.encode({"metadata": {"name": "worker"}, "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15, "renewTime": "1999-01-01T00:00:00.000000Z"}})))
+async def test_a_leader_that_vanished_is_waited_for_a_whole_lease_from_when_it_was_last_seen_to_change(
+    leases, elect, server
+):
+    leases.handle(
+        Request(
+            "POST",
+            "/",
+            body=msgspec.json.encode(
+                {
+                    "metadata": {"name": "worker"},
+                    "spec": {
+                        "holderIdentity": "gone",
+                        "leaseDurationSeconds": 15,
+                        "renewTime": "1999-01-01T00:00:00.000000Z",
+                    },
+                }
+            ),
+        )
+    )
     reign = Reign()
     async with running(elect(), reign):
         await asyncio.sleep(14.9)
@@ -103,7 +120,15 @@ async def test_a_leader_that_vanished_is_waited_for_a_whole_lease_from_when_it_w
 
 
 async def test_an_edited_label_does_not_keep_a_dead_leader_in_office(leases, elect):
-    leases.handle(Request("POST", "/", body=msgspec.json.encode({"metadata": {"name": "worker"}, "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15}})))
+    leases.handle(
+        Request(
+            "POST",
+            "/",
+            body=msgspec.json.encode(
+                {"metadata": {"name": "worker"}, "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 15}}
+            ),
+        )
+    )
     reign = Reign()
     async with running(elect(), reign):
         for _ in range(20):
@@ -130,9 +155,9 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(leases, el
     async with running(elect(), reign):
         await asyncio.sleep(20)
         last = max(at for at, request in server.asked if request.writes)
-        server.answer = lambda request: DOWN
+        server.answer = lambda _: DOWN
         await asyncio.sleep(40)
-        (began, ended), = reign.spans
+        ((_, ended),) = reign.spans
         assert last + 9.9 <= ended <= last + 10.1
         assert not reign.leads
         server.answer = leases.handle
@@ -153,7 +178,7 @@ async def test_an_answer_that_comes_late_earns_no_extra_time(leases, elect, serv
     async with running(elect(), reign):
         await asyncio.sleep(lasts)
         assert reign.leads
-        server.answer = lambda request: DOWN
+        server.answer = lambda _: DOWN
         # The last may be answered after this; its time began when it was sent.
         sent = max(at for at, request in server.asked if request.writes)
         await asyncio.sleep(30)
@@ -316,7 +341,7 @@ def test_timings_that_would_let_two_lead_are_refused():
 
 
 async def test_a_dead_fence_refuses_writes_and_lets_reads_pass(server):
-    server.answer = lambda request: server.listing(1)
+    server.answer = lambda _: server.listing(1)
     server.watches = [[b"line"]]
     fence = Fence("me", clock.steady(asyncio.get_running_loop()) + 10)
     fenced = FencedTransport(server, fence)

@@ -28,7 +28,7 @@ HEALS_WITHIN = 75.0  # seconds: a lease, the longest pause between attempts, the
 
 
 class NeverWaits(selectors.DefaultSelector):
-    def select(self, timeout=None):
+    def select(self, timeout=None):  # noqa: ARG002 - a selector's
         return super().select(0)
 
 
@@ -230,7 +230,7 @@ class Electors(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("examples", [40])
 def test_there_are_never_two_leaders_and_soon_one_when_nothing_is_wrong(leases, examples):
-    machine = type("Machine", (Electors,), {"make_store": lambda self: type(leases)()})
+    machine = type("Machine", (Electors,), {"make_store": lambda _: type(leases)()})
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -45,7 +45,7 @@ def expired():
 
 
 async def test_the_view_follows_the_watch(server, cache):
-    server.answer = lambda request: server.listing(3, server.pod("a", 1), server.pod("b", 2))
+    server.answer = lambda _: server.listing(3, server.pod("a", 1), server.pod("b", 2))
     server.watches = [
         [
             event("MODIFIED", server.pod("a", 4)),
@@ -77,7 +77,7 @@ async def test_the_view_follows_the_watch(server, cache):
 
 
 async def test_a_closed_watch_goes_on_from_the_last_version_without_a_list(server, cache):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[event("ADDED", server.pod("a", 4)), 60.0, bookmark(8), 60.0], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(130)
@@ -86,7 +86,7 @@ async def test_a_closed_watch_goes_on_from_the_last_version_without_a_list(serve
 
 
 async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[100.0], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(72)
@@ -96,7 +96,7 @@ async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
 @pytest.mark.parametrize("how", ["event", "answer"])
 async def test_a_version_that_is_too_old_leads_to_a_new_list(server, cache, how):
     pages = [server.listing(3, server.pod("a", 1), server.pod("b", 2)), server.listing(20, server.pod("a", 12))]
-    server.answer = lambda request: pages.pop(0)
+    server.answer = lambda _: pages.pop(0)
     gone = [expired()] if how == "event" else [errors.GoneError(410, "Expired", "too old")]
     server.watches = [gone, [60.0]]
     told = []
@@ -111,7 +111,7 @@ async def test_a_version_that_is_too_old_leads_to_a_new_list(server, cache, how)
 
 async def test_a_server_that_has_forgotten_the_version_is_listed_again(server, cache):
     pages = [server.listing(300), server.listing(20)]
-    server.answer = lambda request: pages.pop(0)
+    server.answer = lambda _: pages.pop(0)
     server.watches = [[errors.ServerError(504, "Timeout", "Too large resource version: 300, current: 20")], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(5)
@@ -120,7 +120,7 @@ async def test_a_server_that_has_forgotten_the_version_is_listed_again(server, c
 
 @pytest.mark.parametrize("code", [401, 403, 429, 500, 503])
 async def test_an_overloaded_server_is_not_asked_for_lists(server, cache, code):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[errors.from_status(code, {"message": "no"})] for _ in range(5)] + [[60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(60)
@@ -129,7 +129,7 @@ async def test_an_overloaded_server_is_not_asked_for_lists(server, cache, code):
 
 
 async def test_the_wait_that_an_overloaded_server_asks_for_is_kept(server, cache):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[errors.from_status(429, {}, retry_after=50)], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(49)
@@ -142,7 +142,7 @@ async def test_the_wait_that_an_overloaded_server_asks_for_is_kept(server, cache
     "line", [b"not json", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": []}', b'{"type": "NEW", "object": {}}']
 )
 async def test_a_line_that_makes_no_sense_leads_to_a_new_list(server, cache, line):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[line], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(10)
@@ -151,7 +151,7 @@ async def test_a_line_that_makes_no_sense_leads_to_a_new_list(server, cache, lin
 
 async def test_one_object_that_cannot_be_read_does_not_stop_the_others(server, cache, caplog):
     bad = server.pod("bad", 5, spec={"containers": 7})
-    server.answer = lambda request: server.listing(3, server.pod("a", 1), bad)
+    server.answer = lambda _: server.listing(3, server.pod("a", 1), bad)
     server.watches = [[event("MODIFIED", bad), event("MODIFIED", server.pod("a", 6)), 60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await cache.reached("6")
@@ -162,14 +162,14 @@ async def test_one_object_that_cannot_be_read_does_not_stop_the_others(server, c
 
 async def test_trouble_is_told_once_until_it_is_over(server, cache, caplog):
     caplog.set_level("INFO")
-    server.answer = lambda request: DOWN
+    server.answer = lambda _: DOWN
     reflector = Reflector(server.client, PODS, cache)
     async with running(reflector):
         await asyncio.sleep(300)
         assert reflector.trouble == "pods can't be watched: down"
         assert not cache.synced
         assert caplog.text.count("down") == 1
-        server.answer = lambda request: server.listing(3)
+        server.answer = lambda _: server.listing(3)
         server.watches = [[60.0] for _ in range(5)]
         await reflector.wait_synced()
         await asyncio.sleep(1)
@@ -180,7 +180,7 @@ async def test_trouble_is_told_once_until_it_is_over(server, cache, caplog):
 @pytest.mark.parametrize("what", ["all", "watch", "watch closes at once", "watch gone"])
 async def test_a_failing_server_is_not_hammered(server, cache, what):
     """Ten minutes of outage; without any pause these would be thousands of requests."""
-    server.answer = (lambda request: DOWN) if what == "all" else (lambda request: server.listing(3))
+    server.answer = (lambda _: DOWN) if what == "all" else (lambda _: server.listing(3))
     lines = {"watch closes at once": [], "watch gone": [expired()]}.get(what, [DOWN])
     server.watches = [list(lines) for _ in range(10_000)]
     async with running(Reflector(server.client, PODS, cache)):
@@ -192,7 +192,7 @@ async def test_a_failing_server_is_not_hammered(server, cache, what):
 
 
 async def test_the_pauses_are_short_again_after_a_good_watch(server, cache):
-    server.answer = lambda request: server.listing(3)
+    server.answer = lambda _: server.listing(3)
     server.watches = [[DOWN] for _ in range(8)] + [[11.0, DOWN], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(300)
