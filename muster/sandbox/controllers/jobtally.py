@@ -33,7 +33,7 @@ class Tally:
         completed: indexes that succeeded, of an Indexed Job.
         active: pods that are neither ended nor leaving.
         terminating: how many are leaving and haven't ended.
-        fresh_succeeded, fresh_failed: pods that are counted for the first time.
+        fresh_succeeded, fresh_failed: pods whose counting begins now.
         release: pods that may lose the finalizer once the counters are stored.
         counters: the fields of the status that hold the counts.
         settled: nothing is half counted.
@@ -80,25 +80,27 @@ def count(job: Object, pods: Sequence[Object]) -> Tally:
     succeeded, old_succeeded = _flush(status.get("succeeded", 0), noted.get("succeeded", ()), waiting)
     failed, old_failed = _flush(status.get("failed", 0), noted.get("failed", ()), waiting)
     known = {*old_succeeded, *old_failed}
-    fresh = [pod for uid, pod in waiting.items() if uid not in known and _over(job, pod)][:AT_ONCE]
+    fresh = [pod for uid, pod in waiting.items() if uid not in known and _over(job, pod)]
     fresh_succeeded = [pod for pod in fresh if p.phase(pod) == "Succeeded"]
     fresh_failed = [pod for pod in fresh if p.phase(pod) != "Succeeded"]
+    now_succeeded, now_failed = fresh_succeeded[:AT_ONCE], fresh_failed[:AT_ONCE]
     completed = frozenset(parse_indexes(status.get("completedIndexes", "")))
+    all_succeeded = succeeded + len(old_succeeded) + len(fresh_succeeded)
+    new_uids = _uids(now_succeeded)
     if indexed(job):
         completed |= _indexes_of(fresh_succeeded, job["spec"]["completions"])
-        succeeded, fresh_uids = len(completed), []
-    else:
-        fresh_uids = _uids(fresh_succeeded)
-    uncounted = {"succeeded": [*old_succeeded, *fresh_uids], "failed": [*old_failed, *_uids(fresh_failed)]}
+        all_succeeded = succeeded = len(completed)
+        new_uids = []
+    uncounted = {"succeeded": [*old_succeeded, *new_uids], "failed": [*old_failed, *_uids(now_failed)]}
     return Tally(
-        succeeded=succeeded + len(uncounted["succeeded"]),
-        failed=failed + len(uncounted["failed"]),
+        succeeded=all_succeeded,
+        failed=failed + len(old_failed) + len(fresh_failed),
         completed=completed,
         active=[pod for pod in pods if p.active(pod)],
         terminating=sum(p.leaving(pod) and not p.ended(pod) for pod in pods),
-        fresh_succeeded=fresh_succeeded,
-        fresh_failed=fresh_failed,
-        release=[*(waiting[uid] for uid in known), *fresh],
+        fresh_succeeded=now_succeeded,
+        fresh_failed=now_failed,
+        release=[*(waiting[uid] for uid in known), *now_succeeded, *now_failed],
         counters=_counters(job, succeeded, failed, uncounted, completed),
         settled=not known and not fresh,
     )

@@ -9,7 +9,7 @@ from muster.sandbox import users
 from muster.sandbox.controllers import podlife
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, Index, node_name
-from muster.sandbox.controllers.nodes import NODES, address, simulated
+from muster.sandbox.controllers.nodes import NODES, address
 from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
@@ -28,6 +28,7 @@ class Kubelet(Controller[tuple[str, str]]):
         self._on_node = Index(self.store, PODS, node_name)
         self._held = Held()
         self._numbers = count(1)
+        self._writers: dict[str, Writer] = {}
 
     def observe(self, event: StoreEvent) -> None:
         """A pod that a node has to do with; all pods of a node that appears."""
@@ -55,7 +56,7 @@ class Kubelet(Controller[tuple[str, str]]):
         """Bring a pod one step forward."""
         pod = self.store.get(PODS, *name)
         node = self.store.get(NODES, "", node_name(pod)) if pod is not None else None
-        if pod is None or node is None or not simulated(node):
+        if pod is None or node is None:
             return
         now = self.server.clock.now()
         if not (_admitted(pod) or p.leaving(pod) or p.ended(pod)):
@@ -70,7 +71,7 @@ class Kubelet(Controller[tuple[str, str]]):
         await self._perform(pod, step)
 
     async def _perform(self, pod: Object, step: podlife.Step) -> None:
-        write = Writer(self.server, users.kubelet(node_name(pod)))
+        write = self._writer(pod)
         try:
             if step.status is not None:
                 await write.update_status(PODS, pod, step.status)
@@ -82,6 +83,13 @@ class Kubelet(Controller[tuple[str, str]]):
             await write.delete(PODS, pod, grace=0)
         if step.wake is not None:
             self.queue.add_after(identity(pod), step.wake)
+
+    def _writer(self, pod: Object) -> Writer:
+        """Give the writer that is the kubelet of the pod's node."""
+        node = node_name(pod)
+        if node not in self._writers:
+            self._writers[node] = Writer(self.server, users.kubelet(node))
+        return self._writers[node]
 
     def _refusal(self, pod: Object, node: Object) -> tuple[str, str] | None:
         """Why the node has no room for a pod: reason and message. A scheduler that overbooks finds out here."""
@@ -96,7 +104,7 @@ class Kubelet(Controller[tuple[str, str]]):
 
     async def _reject(self, pod: Object, reason: str, message: str) -> None:
         status = podlife.rejected(pod, self.server.clock.now(), reason, f"Pod was rejected: {message}")
-        await Writer(self.server, users.kubelet(node_name(pod))).update_status(PODS, pod, status)
+        await self._writer(pod).update_status(PODS, pod, status)
         await self.events.warning(pod, reason, message)
 
     async def _warn(self, pod: Object) -> None:

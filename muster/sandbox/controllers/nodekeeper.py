@@ -66,7 +66,7 @@ class NodeKeeper(Controller[tuple[Key, str, str]]):
             await self._end(current, self._lost(current))
 
     async def _sync_node(self, node: Object) -> None:
-        if nodes.simulated(node) and p.condition(node, "Ready") is None:
+        if p.condition(node, "Ready") is None:
             given = node.get("status") or {}
             ip = next((each["address"] for each in given.get("addresses") or ()), "127.0.0.1")
             capacity = given.get("capacity") or DEFAULT_CAPACITY

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from muster.model import names
 from muster.sandbox.controllers.pods import holds
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.store import Key, Object
@@ -29,14 +28,9 @@ def node(name: str, labels: Mapping[str, str]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": {**own, **labels}, "annotations": {names.SIMULATED: "true"}},
+        "metadata": {"name": name, "labels": {**own, **labels}},
         "spec": {},
     }
-
-
-def simulated(obj: Object | None) -> bool:
-    """Whether a node's pods are this process' to run."""
-    return obj is not None and (obj["metadata"].get("annotations") or {}).get(names.SIMULATED) == "true"
 
 
 def status(name: str, capacity: Mapping[str, str], address: str, now: datetime) -> dict[str, Any]:

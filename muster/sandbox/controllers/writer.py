@@ -25,6 +25,8 @@ class Writer:
     def __init__(self, server: ApiServer, user: User) -> None:
         self.server = server
         self.user = user
+        self._resources: dict[Key, Resource] = {}
+        self._known_at = -1
 
     async def create(self, key: Key, namespace: str, obj: Object) -> Object:
         """Create an object; give it as stored."""
@@ -89,10 +91,14 @@ class Writer:
         return current is not None and bool(current["metadata"]["uid"] == obj["metadata"]["uid"])
 
     def _resource(self, key: Key) -> Resource:
-        resource = self.server.registry.by_key(key)
-        if resource is None:
-            raise StatusError(404, "NotFound", f"{'.'.join(reversed(key))} is no longer served")
-        return resource
+        registry = self.server.registry
+        if self._known_at != registry.changes:
+            self._resources, self._known_at = {}, registry.changes
+        resource = self._resources.get(key) or registry.by_key(key)
+        if resource is not None:
+            self._resources[key] = resource
+            return resource
+        raise StatusError(404, "NotFound", f"{'.'.join(reversed(key))} is no longer served")
 
 
 async def _patient(call: Callable[[], Awaitable[Object]]) -> Object:

@@ -168,6 +168,20 @@ def test_a_pod_whose_finalizer_could_not_be_removed_is_not_counted_twice() -> No
     assert (world.status["succeeded"], world.status["failed"]) == (1, 1)
 
 
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+def test_pods_that_ended_are_not_replaced_while_they_wait_to_be_counted(mode: str) -> None:
+    world = World(job(parallelism=1200, completions=1200, completionMode=mode))
+    world.settle()
+    for uid in list(world.pods):
+        world.end(uid, "Succeeded")
+
+    world.settle()
+
+    assert len(world.pods) == 1200
+    assert world.status["succeeded"] == 1200
+    assert world.conditions()["Complete"] == "True"
+
+
 def test_a_work_queue_job_makes_no_pod_after_the_first_success_and_completes_when_the_others_end() -> None:
     world = World(job(parallelism=3))
     world.settle()

@@ -17,7 +17,9 @@ START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 def pod(*, policy: str = "Never", owner: str = "", spec: dict[str, Any] | None = None, **annotations: str) -> Any:
     metadata: dict[str, Any] = {"name": "a", "namespace": "default", "uid": "1", "creationTimestamp": stamp(START)}
-    metadata["annotations"] = {f"sandbox.muster.sh/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    metadata["annotations"] = {
+        f"sandbox.muster.sh/{key.replace('_', '-')}": value for key, value in annotations.items()
+    }
     if owner:
         metadata["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "2", "controller": True}]
     whole = {"nodeName": "n1", "restartPolicy": policy, "containers": [{"name": "c", "image": "x"}], **(spec or {})}
@@ -190,7 +192,11 @@ def test_a_pod_that_is_deleted_before_it_ran_fails_and_goes() -> None:
 
 def test_a_pod_without_room_fails_with_the_reason() -> None:
     status = podlife.rejected(pod(), START, "OutOfcpu", "Pod was rejected: too little")
-    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "OutOfcpu", "Pod was rejected: too little")
+    assert (status["phase"], status["reason"], status["message"]) == (
+        "Failed",
+        "OutOfcpu",
+        "Pod was rejected: too little",
+    )
 
 
 @pytest.mark.parametrize(

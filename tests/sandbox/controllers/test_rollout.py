@@ -117,7 +117,9 @@ def test_a_rolling_update_keeps_its_limits_and_comes_to_an_end(
         assert total <= max(replicas + most_extra, start), "never more than the surge allows"
         assert after >= min(before, replicas - most_missing), "never fewer available than allowed"
         if not resizes:
-            waiting = [each for each in everything.values() if each["status"]["availableReplicas"] < each["spec"]["replicas"]]
+            waiting = [
+                each for each in everything.values() if each["status"]["availableReplicas"] < each["spec"]["replicas"]
+            ]
             if not waiting:
                 break
             chosen = data.draw(st.sampled_from(waiting))
