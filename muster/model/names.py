@@ -42,4 +42,3 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 # Pods on simulated nodes.
 RUN_SECONDS: Final = "sandbox.muster.sh/run-seconds"
 EXIT_CODE: Final = "sandbox.muster.sh/exit-code"
-SIMULATED: Final = "sandbox.muster.sh/simulated"
