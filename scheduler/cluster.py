@@ -73,7 +73,7 @@ class Cluster:
         self._queues: dict[str, QueueInfo] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
         self._usage = Usage()
-        self._repellers: frozenset[Repeller] = frozenset()
+        self._repellers: list[Repeller] = []
         self._jobs: dict[GroupKey, Job] = {}
         self._dirty: set[Home] = set()
         self._changes = 0
@@ -258,12 +258,12 @@ class Cluster:
 
     def _renew_repellers(self) -> None:
         """Classify pending pods again when what running pods keep away has changed."""
-        found = frozenset(
+        found = [
             repeller
-            for member in self._special.values()
+            for _, member in sorted(self._special.items())
             if member.task.node in self._nodes
             for repeller in constraints.repellers(member.pod, self._nodes[member.task.node])
-        )
+        ]
         if found != self._repellers:
             self._repellers = found
             for member in [each for each in self._pods.values() if not each.task.node]:

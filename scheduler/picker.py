@@ -45,6 +45,8 @@ class _View:
         self.wanted = wanted
         self.demand = demand
         self.scores: Floats = np.full(nodes, _NEVER)
+        # Amounts that many times over must not leave int64.
+        self.countable = bool((wanted < 2**62 // _AHEAD).all())
         self.ahead: dict[int, _Ahead] = {}
         self.seen = -1
 
@@ -63,12 +65,15 @@ class Picker:
         self._feasible, self._score = feasible, score
         self._local = all(_is_local(ask) for ask in (*feasible, *score))
         self._views: dict[TaskClass, _View] = {}
-        self._log: list[tuple[int, TaskClass, int]] = []
+        # The log: which node, by a task of which class, placed (1) or taken back (-1). As columns, to be sliced.
+        self._rows: list[int] = []
+        self._by: list[tuple[TaskClass, int]] = []
         self._all: Rows = np.arange(len(self._table.nodes))
 
     def touched(self, row: int, kind: TaskClass, sign: int) -> None:
         """Note that a task of a class was placed on a node (1), or taken back (-1)."""
-        self._log.append((row, kind, sign))
+        self._rows.append(row)
+        self._by.append((kind, sign))
 
     def row_of(self, kind: TaskClass) -> Matrix:
         """What a task of this class takes, as a row."""
@@ -110,18 +115,26 @@ class Picker:
         return view
 
     def _refresh(self, kind: TaskClass, view: _View) -> None:
-        if view.seen == len(self._log):
+        if view.seen == len(self._rows):
             return
         if view.seen < 0 or not self._local:
             view.scores[:] = self._scores(kind, view, self._all, self._session.idle)
         else:
             self._catch_up(kind, view)
-        view.seen = len(self._log)
+        view.seen = len(self._rows)
 
     def _catch_up(self, kind: TaskClass, view: _View) -> None:
         """Bring the rows up to date that were touched since the last question."""
+        rows = sorted(self._followed(kind, view) if view.ahead else set(self._rows[view.seen :]))
+        if 0 < len(rows) <= _MANY and view.countable and not kind.constraints.ports:
+            self._look_ahead(kind, view, rows)
+        elif rows:
+            view.scores[rows] = self._scores(kind, view, np.array(rows), self._session.idle)
+
+    def _followed(self, kind: TaskClass, view: _View) -> set[int]:
+        """Follow what was rated ahead, and give the rows for which that doesn't reach or others came between."""
         stale: set[int] = set()
-        for row, by, sign in self._log[view.seen :]:
+        for row, (by, sign) in zip(self._rows[view.seen :], self._by[view.seen :], strict=True):
             ahead = view.ahead.get(row) if by is kind else None
             if ahead is not None and 0 <= ahead.at + sign < len(ahead.scores):
                 ahead.at += sign
@@ -129,12 +142,7 @@ class Picker:
             else:
                 view.ahead.pop(row, None)
                 stale.add(row)
-        # A row that was touched by others after its own ahead was followed is stale all the same.
-        rows = sorted(stale)
-        if 0 < len(rows) <= _MANY and not kind.constraints.ports:
-            self._look_ahead(kind, view, rows)
-        elif rows:
-            view.scores[rows] = self._scores(kind, view, np.array(rows), self._session.idle)
+        return stale
 
     def _look_ahead(self, kind: TaskClass, view: _View, rows: list[int]) -> None:
         steps = np.arange(_AHEAD).reshape(1, _AHEAD, 1)

@@ -136,6 +136,7 @@ class Session:
         self.releasing = bool(snapshot.releasing.any())
         self.placed: list[Mark] = []
         self._tiers = self._open_plugins()
+        self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
         for job in self.jobs:
             if len(job.waiting) > 1:
                 job.waiting = deque(sorted(job.waiting, key=self.task_key))
@@ -156,7 +157,7 @@ class Session:
         return tiers
 
     def _flat(self, point: str) -> list[Callable[..., Any]]:
-        return [ask for tier in self._tiers[point] for ask in tier]
+        return self._points[point]
 
     # ── extension points ─────────────────────────────────────────────────────────────────────────────────────────
 

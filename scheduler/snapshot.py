@@ -71,16 +71,17 @@ class TaskClass:
 
     request: Resources
     constraints: Constraints
-    _vectors: dict[Axes, Vector] = field(default_factory=dict)
+    _known: list[tuple[Axes, Vector]] = field(default_factory=list)
 
     def vector(self, axes: Axes) -> Vector:
         """What a task of this class takes of a node: its request, and one pod."""
-        known = self._vectors.get(axes)
-        if known is None:
-            steps = list(axes.vector(self.request))
-            steps[axes.place[PODS]] = 1
-            known = self._vectors[axes] = tuple(steps)
-        return known
+        # Axes hardly ever change, so the last answer is all that is kept; by identity, since this is asked all the time.
+        if self._known and self._known[0][0] is axes:
+            return self._known[0][1]
+        steps = list(axes.vector(self.request))
+        steps[axes.place[PODS]] = 1
+        self._known[:] = [(axes, tuple(steps))]
+        return self._known[0][1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from scheduler.cluster import Cluster
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.cycle import decide
+from scheduler.metrics import Metrics
 from scheduler.plan import GroupStatus, Plan
 from scheduler.policy import Policy
-from scheduler.snapshot import GroupKey
+from scheduler.snapshot import GroupKey, Status
 from scheduler.statuses import StatusWriter
 from scheduler.views import Views
 
@@ -57,6 +58,12 @@ class Worker:
         self._names = tuple(scheduler_names)
         self._legacy = legacy_apis
         self.synced = asyncio.Event()
+        self.metrics = Metrics()
+        self._leads = False
+
+    def not_ready(self) -> list[str]:
+        """Say what a process that leads still waits for; one that stands by is ready to take over."""
+        return ["the first lists of what is scheduled"] if self._leads and not self.synced.is_set() else []
 
     async def run(self, fence: Fence) -> None:
         """Work until cancelled.
@@ -65,10 +72,12 @@ class Worker:
             ExceptionGroup: a part of it failed in a way that nobody foresaw.
         """
         client = Client(FencedTransport(self._client.transport, fence))
-        term = Term(client, self._clock, self._policy, self._names, legacy_apis=self._legacy)
+        term = Term(client, self._clock, self._policy, self._names, self.metrics, legacy_apis=self._legacy)
+        self._leads = True
         try:
             await term.run(self.synced)
         finally:
+            self._leads = False
             self.synced.clear()
             await term.close()
 
@@ -77,9 +86,17 @@ class Term:
     """The worker's state during one leadership."""
 
     def __init__(
-        self, client: Client, clock: Clock, policy: Policy, scheduler_names: Sequence[str], *, legacy_apis: bool
+        self,
+        client: Client,
+        clock: Clock,
+        policy: Policy,
+        scheduler_names: Sequence[str],
+        metrics: Metrics,
+        *,
+        legacy_apis: bool,
     ) -> None:
         self._client = client
+        self._metrics = metrics
         self._clock = clock
         self._policy = policy
         self._changed = asyncio.Event()
@@ -116,7 +133,9 @@ class Term:
         """Run a cycle when something changed, and each second while something waits."""
         while True:
             self._changed.clear()
-            patience = self._perform(decide(self._cluster.snapshot(), self._policy, self._clock.now()))
+            with self._metrics.cycle_seconds.time():
+                plan = decide(self._cluster.snapshot(), self._policy, self._clock.now())
+            patience = self._perform(plan)
             await asyncio.sleep(PACE)
             await self._change_within(patience)
 
@@ -132,6 +151,8 @@ class Term:
         for bind in plan.binds:
             self._cluster.assume(bind.task.uid, bind.node)
         self._binder.start(plan.binds)
+        self._metrics.binds.inc(len(plan.binds))
+        self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
         taken, postponed = self._statuses.offer(plan.statuses)
         for status in taken:
             self._assume(status)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -20,6 +21,9 @@ from muster.model.objects import Job, PodGroup
 from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from scheduler import config
+from scheduler.cluster import Cluster
+from scheduler.cycle import decide
+from scheduler.plan import Plan
 from scheduler.worker import Worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,7 +70,7 @@ class World:
     async def until(self, holds: Callable[[], Any], within: float = 60) -> Any:
         """Wait until an awaited question has an answer that isn't false; give it."""
         async with asyncio.timeout(within):
-            while not (answer := await holds()):
+            while not (answer := await holds()):  # noqa: ASYNC110 - virtual time; the question goes to the server
                 await asyncio.sleep(0.1)
         return answer
 
@@ -105,3 +109,99 @@ async def world() -> AsyncIterator[World]:
     finally:
         await world.stop()
         await sandbox.stop()
+
+
+class Build:
+    """A cluster of values, for tests of decisions."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster({names.SCHEDULER_NAME})
+        self._uid = 0
+
+    def queue(self, name: str, **spec: Any) -> Build:
+        state = spec.pop("state", "Open")
+        self.cluster.queue(_as(kinds.QUEUES, {"metadata": {"name": name}, "spec": spec, "status": {"state": state}}))
+        return self
+
+    def node(self, name: str, cpu: str = "4", *, memory: str = "16Gi", pods: str = "110", **more: Any) -> Build:
+        """A node; ``labels``, ``taints``, ``unschedulable``, and other resources by name."""
+        labels, taints = more.pop("labels", {}), more.pop("taints", None)
+        spec = {"taints": taints, "unschedulable": more.pop("unschedulable", False)}
+        amounts = {"cpu": cpu, "memory": memory, "pods": pods, **more}
+        self.cluster.node(
+            _as(
+                kinds.NODES,
+                {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": amounts}},
+            )
+        )
+        return self
+
+    def group(self, name: str, minimum: int = 1, *, phase: str = "Inqueue", **spec: Any) -> Build:
+        self._uid += 1
+        meta = {"name": name, "namespace": "ns", "uid": f"group-{self._uid:06}"}
+        body = {"metadata": meta, "spec": {"minMember": minimum, **spec}, "status": {"phase": phase}}
+        self.cluster.group(kinds.PODGROUPS.group, _as(kinds.PODGROUPS, body))
+        return self
+
+    def pod(self, name: str, group: str = "", cpu: str = "1", **more: Any) -> Build:
+        """A pod; ``node`` and ``phase`` for one that is placed, ``requests`` and any other field of its spec."""
+        phase = more.pop("phase", "Running" if "node" in more else "Pending")
+        requests = {"cpu": cpu, **more.pop("requests", {})}
+        annotations = {names.GROUP_NAME: group} if group else {}
+        meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations}
+        meta |= {"labels": more.pop("labels", {})}
+        if more.pop("leaving", False):
+            meta["deletionTimestamp"] = START.isoformat()
+        spec = {
+            "schedulerName": names.SCHEDULER_NAME,
+            "nodeName": more.pop("node", ""),
+            "containers": [{"resources": {"requests": requests}, "ports": more.pop("ports", None)}],
+            **more,
+        }
+        self.cluster.pod(_as(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
+        return self
+
+    def gang(self, name: str, minimum: int, count: int, cpu: str = "1", **spec: Any) -> Build:
+        """A group and its pending pods."""
+        self.group(name, minimum, **spec)
+        for number in range(count):
+            self.pod(f"{name}-{number}", name, cpu)
+        return self
+
+    def decide(self, policy: str = config.DEFAULT) -> Plan:
+        return decide(self.cluster.snapshot(), config.parse(policy), START)
+
+
+def _as(kind: Any, body: dict[str, Any]) -> Any:
+    return msgspec.convert(body, kind.struct)
+
+
+@pytest.fixture(scope="session")
+def make_build() -> type[Build]:
+    """A maker of clusters, for tests that need many."""
+    return Build
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    """A cluster with the queue ``default``; recounted at the end."""
+    build = Build().queue("default")
+    yield build
+    build.cluster.validate()
+
+
+@pytest.fixture
+def binds() -> Callable[[Plan], dict[str, str]]:
+    """What a plan binds, by pod name."""
+    return lambda plan: {bind.task.name: bind.node for bind in plan.binds}
+
+
+@pytest.fixture
+def message() -> Callable[[Plan, str], str]:
+    """What a plan tells a waiting group."""
+
+    def of(plan: Plan, name: str) -> str:
+        group = next(status for key, status in plan.groups.items() if key.name == name)
+        return next((each.message for each in group.conditions if each.status == "True"), "")
+
+    return of

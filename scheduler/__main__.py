@@ -1,0 +1,97 @@
+"""``muster scheduler``, and ``python -m scheduler``: the worker as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from muster.model import names
+from muster.telemetry import logs
+
+_PROBES: Final = 8081
+
+
+@click.command()
+@click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
+@click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+@click.option(
+    "--config",
+    "configuration",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Actions and plugins (YAML). Default: enqueue, allocate, backfill.",
+)
+@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
+@click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
+@click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
+@click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
+@click.option(
+    "--probe-port", default=_PROBES, show_default=True, help="Port of /healthz, /readyz and /metrics (plain)."
+)
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
+)
+@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+def scheduler(**options: Any) -> None:
+    """Run the scheduler and the controllers; one process of several leads."""
+    logs.configure(options["log_level"], options["log_format"])
+    # They take a second to import, which --help doesn't spend.
+    import uvloop
+
+    from muster.kube.errors import KubeError
+    from scheduler.config import DEFAULT, ConfigurationError, parse
+
+    file: Path | None = options["configuration"]
+    try:
+        policy = parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(options, policy))
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+    except (KubeError, OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+async def _run(options: dict[str, Any], policy: Any) -> None:
+    """Stand for election and work, until SIGINT or SIGTERM."""
+    from muster.kube import auth
+    from muster.kube.client import Client
+    from muster.kube.clock import SystemClock
+    from muster.kube.http import HttpTransport
+    from muster.kube.lease import Elector
+    from muster.telemetry.probes import Probes
+    from scheduler.worker import Worker
+
+    me = asyncio.current_task()
+    assert me is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, me.cancel)
+    endpoint = await auth.load(options["kubeconfig"], options["context"])
+    async with HttpTransport(endpoint) as transport:
+        client, clock = Client(transport), SystemClock()
+        worker = Worker(
+            client,
+            clock,
+            policy,
+            options["schedulers"] or (names.SCHEDULER_NAME,),
+            legacy_apis=options["legacy_apis"],
+        )
+        elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
+        probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])
+        await probes.start()
+        try:
+            await elector.run(worker.run)
+        except asyncio.CancelledError:
+            # The signal; the lease has been given back.
+            return
+        finally:
+            await probes.stop()
+
+
+if __name__ == "__main__":
+    scheduler()

@@ -1,0 +1,207 @@
+"""Who gets which node, on values."""
+
+from __future__ import annotations
+
+import pytest
+
+MAX_INT64 = 2**63 - 1
+
+
+def test_a_gang_that_fits_is_bound_whole(build, binds):
+    plan = build.node("a").node("b").gang("g", 6, 6).decide()
+    assert len(binds(plan)) == 6
+
+
+def test_a_gang_that_does_not_fit_is_not_bound_in_part(build, binds, message):
+    plan = build.node("a").gang("g", 6, 6).decide()
+    assert binds(plan) == {}
+    assert message(plan, "g") == "6 pods need 6 cpu; 4 cpu are free in the cluster: short by 2 cpu"
+
+
+def test_a_gang_of_different_pods_is_undone_when_its_last_pod_finds_no_node(build, binds):
+    build.node("a").group("g", 3).pod("small-1", "g").pod("small-2", "g").pod("big", "g", cpu="3")
+    assert binds(build.decide()) == {}
+
+
+def test_a_gang_that_gave_up_leaves_its_room_to_others(build, binds):
+    plan = build.node("a").gang("big", 6, 6).gang("small", 4, 4).decide()
+    assert set(binds(plan)) == {"small-0", "small-1", "small-2", "small-3"}
+
+
+def test_beyond_its_minimum_a_gang_takes_turns_with_others(build, binds):
+    build.node("a", "6").gang("first", 2, 6).gang("second", 2, 6)
+    placed = list(binds(build.decide()))
+    assert sum(name.startswith("first") for name in placed) == 3
+    assert sum(name.startswith("second") for name in placed) == 3
+
+
+def test_room_in_the_cluster_that_no_single_node_has_is_told_apart_from_shortage(build, binds, message):
+    plan = build.node("a", "1500m").node("b", "1500m").group("g").pod("p", "g", cpu="2").decide()
+    assert binds(plan) == {}
+    assert message(plan, "g") == "1 pod of 2 cpu needs a node; the nodes have room for none"
+
+
+def test_pods_wait_for_the_ones_that_are_leaving(build):
+    build.node("a", "2").pod("old", cpu="2", node="a", leaving=True).group("g").pod("p", "g", cpu="2")
+    plan = build.decide()
+    assert plan.binds == ()
+    assert [(bind.task.name, bind.node) for bind in plan.pipelined] == [("p", "a")]
+
+
+def test_pods_of_other_schedulers_use_their_nodes(build, binds):
+    build.node("a", "2").pod("theirs", cpu="1500m", node="a", schedulerName="default-scheduler")
+    assert binds(build.group("g").pod("p", "g").decide()) == {}
+
+
+def test_ended_pods_use_nothing(build, binds):
+    build.node("a", "2").pod("done", cpu="2", node="a", phase="Succeeded").group("g").pod("p", "g")
+    assert binds(build.decide()) == {"p": "a"}
+
+
+def test_a_node_holds_no_more_pods_than_it_says(build, binds):
+    plan = build.node("a", "8", pods="2").gang("g", 1, 5).decide()
+    assert len(binds(plan)) == 2
+
+
+def test_a_debt_in_one_resource_is_no_hindrance_to_who_does_not_ask_for_it(build, binds):
+    build.node("a", "2", memory="1Gi").pod("fat", cpu="1", node="a", requests={"memory": "2Gi"})
+    assert binds(build.group("g").pod("p", "g").decide()) == {"p": "a"}
+
+
+@pytest.mark.parametrize(
+    ("more", "node"),
+    [
+        ({"nodeSelector": {"zone": "west"}}, "west"),
+        ({"tolerations": [{"key": "gpu", "operator": "Exists"}], "nodeSelector": {"zone": "north"}}, "north"),
+        ({"nodeSelector": {"zone": "north"}}, None),
+        ({"nodeSelector": {"zone": "south"}}, None),
+        (
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["east"]}]}
+                            ]
+                        }
+                    }
+                }
+            },
+            "west",
+        ),
+    ],
+    ids=["selector", "toleration", "taint", "cordon", "affinity"],
+)
+def test_a_pod_goes_only_where_it_may(build, binds, more, node):
+    build.node("east", labels={"zone": "east"}).node("west", labels={"zone": "west"})
+    build.node("north", labels={"zone": "north"}, taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    build.node("south", labels={"zone": "south"}, unschedulable=True)
+    plan = build.group("g").pod("p", "g", **more).decide()
+    assert binds(plan) == ({"p": node} if node else {})
+
+
+def test_host_ports_are_given_once_per_node(build, binds):
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    build.node("a").node("b").pod("there", node="a", ports=ports).group("g", 1)
+    for number in range(3):
+        build.pod(f"p{number}", "g", ports=ports)
+    assert binds(build.decide()) == {"p0": "b"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
+                    }
+                }
+            },
+            "required pod anti-affinity",
+        ),
+        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}]}, "volume 'data'"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+        (
+            {
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                ]
+            },
+            "topology spread with DoNotSchedule",
+        ),
+    ],
+)
+def test_what_is_not_evaluated_waits_and_says_why(build, binds, message, more, words):
+    plan = build.node("a").group("g").pod("p", "g", **more).decide()
+    assert binds(plan) == {}
+    assert words in message(plan, "g")
+
+
+def test_a_running_pods_anti_affinity_is_respected(build, binds):
+    anti = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+            ]
+        }
+    }
+    build.node("a", "8", labels={"zone": "1"}).node("b", "2", labels={"zone": "2"})
+    build.pod("there", node="a", affinity=anti).group("g").group("h")
+    plan = build.pod("web", "g", labels={"app": "web"}).pod("other", "h", labels={"app": "db"}).decide()
+    assert binds(plan)["web"] == "b"
+
+
+def test_gated_pods_are_left_alone(build, binds):
+    plan = build.node("a").group("g").pod("p", "g", schedulingGates=[{"name": "wait"}]).decide()
+    assert binds(plan) == {}
+
+
+def test_sums_beyond_int64_are_no_trouble(build, binds):
+    for number in range(4):
+        build.node(f"n{number}", "4", memory=str(MAX_INT64))
+    build.group("g").pod("p", "g", requests={"memory": "1Gi"})
+    build.group("h").pod("q", "h", requests={"memory": str(MAX_INT64)})
+    plan = build.decide()
+    assert "p" in binds(plan)
+    assert plan.queues["default"].share == pytest.approx(0.25, abs=0.3)
+
+
+def test_a_queue_gets_no_more_than_its_capability(build, binds):
+    build.queue("small", capability={"cpu": "2"}).node("a", "8").gang("g", 1, 6, queue="small")
+    assert len(binds(build.decide())) == 2
+
+
+def test_queues_share_by_weight_when_both_want_everything(build, binds):
+    build.queue("one", weight=1).queue("three", weight=3).node("a", "4").node("b", "4")
+    for number in range(8):
+        build.gang(f"x{number}", 1, 1, queue="one").gang(f"y{number}", 1, 1, queue="three")
+    names = list(binds(build.decide()))
+    assert (sum(name.startswith("x") for name in names), sum(name.startswith("y") for name in names)) == (2, 6)
+
+
+BACKFILL = 'actions: "enqueue, allocate, backfill"\ntiers: [{plugins: [{name: gang}, {name: proportion}]}]'
+
+
+def test_backfill_fills_what_shares_leave_idle(build, binds):
+    build.queue("one", weight=1).queue("three", weight=3).node("a", "3")
+    build.gang("x", 1, 1, "2", queue="one").gang("y", 1, 1, "8", queue="three")
+    assert binds(build.decide(BACKFILL.replace(", backfill", ""))) == {}
+    assert binds(build.decide(BACKFILL)) == {"x-0": "a"}
+
+
+def test_backfill_leaves_alone_what_is_guaranteed_to_others(build, binds):
+    build.queue("one").queue("safe", guarantee={"resource": {"cpu": "2"}}).node("a", "3")
+    assert binds(build.gang("x", 1, 1, "2", queue="one").decide(BACKFILL)) == {}
+
+
+def test_backfill_stays_within_the_capability(build, binds):
+    build.queue("one", capability={"cpu": "1"}).node("a", "3").gang("x", 1, 1, "2", queue="one")
+    assert binds(build.decide(BACKFILL)) == {}
+
+
+def test_backfill_takes_nothing_while_a_job_that_is_due_waits_for_room(build, binds):
+    build.queue("one", weight=1).queue("three", weight=3).node("a", "3").node("b", "3")
+    build.gang("x", 1, 1, "3", queue="one").gang("y", 1, 1, "4", queue="three")
+    assert binds(build.decide(BACKFILL)) == {}
