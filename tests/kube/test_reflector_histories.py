@@ -119,7 +119,7 @@ class Server:
                 [errors.UnreachableError("down", maybe_applied=False), errors.ServerError(500, "", "oops")]
             )
 
-    async def request(self, request, *, within):
+    async def request(self, request, *, within):  # noqa: ARG002 - what a transport is called with
         await asyncio.sleep(self.random.uniform(0, 2))
         self.trouble()
         token = request.query.get("continue")
