@@ -31,8 +31,8 @@ from muster.model import kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import PodGroup, QuotaLedger, ResourceQuota
 from muster.sandbox import virtual_time
-from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.admission import Attributes
+from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.requests import ApiServer, NoWebhooks
 from muster.sandbox.status import forbidden
 
