@@ -126,6 +126,15 @@ class _File(BaseModel):
 
 Place = tuple[str | int, ...]
 
+_REMEDIES: Final = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "write a mapping"),
+    **dict.fromkeys(("tuple_type", "list_type"), "write a list"),
+    **dict.fromkeys(("float_type", "float_parsing", "int_type", "int_parsing", "finite_number"), "write a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "write true or false"),
+    "string_type": "write text",
+}
+_BOUNDS: Final = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
+
 
 class _Reader:
     """Gathers all mistakes of one text, with their lines."""
@@ -243,7 +252,7 @@ class _Reader:
                 self._wrong(where[:-1], f"{each['loc'][-1]} is missing")
             else:
                 path = ".".join(str(part) for part in each["loc"]) or "the file"
-                self._wrong(where, f"{path} is {_shown(each['input'])}: {each['msg'].removeprefix('Value error, ')}")
+                self._wrong(where, f"{path} is {_shown(each['input'])}: {_remedy(each)}")
 
     def _wrong(self, place: Place, what: str) -> None:
         while place not in self._lines and place:
@@ -275,6 +284,17 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     choice = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(sorted(known)) or 'none'}"
     return f"unknown {what} {_shown(name)}; {choice}"
+
+
+def _remedy(error: Mapping[str, Any]) -> str:
+    """Say what to write, in our words where pydantic's are about its own classes."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _REMEDIES:
+        return _REMEDIES[kind]
+    for bound in ("ge", "le", "gt", "lt"):
+        if bound in context:
+            return f"write {_BOUNDS[bound]} {context[bound]:g}"
+    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _shown(value: object) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from scheduler import constraints as rules
 from scheduler.plugin import Arguments, Nodes, Plugin
@@ -17,6 +17,16 @@ from scheduler.vectors import Floats
 _FULL = 100.0
 
 
+def _unrated(weight: float) -> float:
+    if weight:
+        raise ValueError("Muster doesn't rate by this yet; write 0, or leave it out")
+    return weight
+
+
+Unrated = Annotated[float, AfterValidator(_unrated)]
+"""The weight of a rating that the format knows and Muster doesn't have."""
+
+
 class NodeOrderArguments(Arguments):
     """Weights; 0 turns a rating off. Those of ratings that Muster doesn't have must be 0, or be left out."""
 
@@ -25,9 +35,9 @@ class NodeOrderArguments(Arguments):
     balanced: float = Field(default=1, ge=0, alias="balancedresource.weight")
     affinity: float = Field(default=2, ge=0, alias="nodeaffinity.weight")
     taints: float = Field(default=3, ge=0, alias="tainttoleration.weight")
-    images: float = Field(default=0, ge=0, le=0, alias="imagelocality.weight")
-    pod_affinity: float = Field(default=0, ge=0, le=0, alias="podaffinity.weight")
-    spread: float = Field(default=0, ge=0, le=0, alias="podtopologyspread.weight")
+    images: Unrated = Field(default=0, alias="imagelocality.weight")
+    pod_affinity: Unrated = Field(default=0, alias="podaffinity.weight")
+    spread: Unrated = Field(default=0, alias="podtopologyspread.weight")
 
 
 class NodeOrder(Plugin):

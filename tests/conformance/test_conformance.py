@@ -1,0 +1,73 @@
+"""Decisions of an established scheduler, held against ours. The cases are in the folder that MUSTER_CONFORMANCE names."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from muster.model import names
+from scheduler import config
+from scheduler.simulator import state
+
+HERE = Path(__file__).parent
+FOLDER = os.environ.get("MUSTER_CONFORMANCE", "")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _listed(name: str) -> dict[str, str]:
+    return yaml.safe_load((HERE / name).read_text()) or {}
+
+
+PENDING, DEVIATIONS = _listed("pending.yaml"), _listed("deviations.yaml")
+CASES = sorted((Path(FOLDER) / "scheduler").glob("*.yaml")) if FOLDER else []
+
+
+def disagreements(case: dict[str, Any]) -> list[str]:
+    """Decide a case, and list where we differ."""
+    policy = config.parse(yaml.safe_dump(case["config"]), "the case's config")
+    cluster = state.load(case["objects"], [names.SCHEDULER_NAME])
+    found, expect = state.run(cluster, policy, NOW, 1).json(), case["expect"]
+    wrong = []
+    if "bindsNum" in expect:
+        wrong += _differs("number of binds", expect["bindsNum"], len(found["binds"]))
+    elif "binds" in expect:
+        wrong += _differs("binds", expect["binds"], found["binds"])
+    wrong += _differs("evicted", sorted(expect.get("evicted", [])), sorted(found["evicted"]))
+    for group, nodes in expect.get("pipelined", {}).items():
+        wrong += _differs(f"pipelined {group}", sorted(nodes), sorted(found["pipelined"].get(group, {}).values()))
+    for group, phase in expect.get("phases", {}).items():
+        wrong += _differs(f"phase {group}", phase, found["podgroups"][group]["phase"])
+    for group, counts in expect.get("taskNums", {}).items():
+        ours = {status: found["tasks"][group].get(status, 0) for status in counts}
+        wrong += _differs(f"tasks {group}", counts, ours)
+    return wrong
+
+
+def _differs(what: str, theirs: Any, ours: Any) -> list[str]:
+    return [] if theirs == ours else [f"{what}: expected {theirs}, got {ours}"]
+
+
+@pytest.mark.skipif(not FOLDER, reason="MUSTER_CONFORMANCE names no folder of cases: nothing was compared")
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_decides_like_the_established_scheduler(path):
+    case = yaml.safe_load(path.read_text())
+    listed = PENDING | DEVIATIONS
+    try:
+        wrong = disagreements(case)
+    except config.ConfigurationError as error:
+        wrong = [str(error)]
+    if path.stem in listed:
+        assert wrong, f"{path.stem} passes now: take it off the list ({listed[path.stem]})"
+        pytest.xfail(listed[path.stem])
+    assert wrong == []
+
+
+@pytest.mark.skipif(not FOLDER, reason="MUSTER_CONFORMANCE names no folder of cases: nothing was compared")
+def test_the_lists_name_only_cases_that_exist():
+    assert CASES
+    assert sorted((PENDING | DEVIATIONS).keys() - {path.stem for path in CASES}) == []

@@ -1,0 +1,116 @@
+"""The configuration file: what is understood, and what is said of what isn't."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler import config
+from scheduler.config import ConfigurationError
+
+
+def points(policy, name):
+    return next(each.points for tier in policy.tiers for each in tier if each.plugin.name == name)
+
+
+def test_the_file_that_users_have_is_understood():
+    policy = config.parse(
+        """
+        actions: "enqueue, allocate, backfill"
+        tiers:
+        - plugins:
+          - name: priority
+          - name: gang
+            enablePreemptable: false
+          - name: conformance
+        - plugins:
+          - name: overcommit
+          - name: drf
+            enablePreemptable: false
+          - name: predicates
+          - name: proportion
+          - name: nodeorder
+            arguments: {leastrequested.weight: 2}
+          - name: binpack
+            arguments: {binpack.weight: 10, binpack.cpu: 5, binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 2}
+        """
+    )
+    assert [action.name for action in policy.actions] == ["enqueue", "allocate", "backfill"]
+    assert "ready" in points(policy, "gang")
+    assert "preemptable" not in points(policy, "gang")
+    assert policy.tiers[1][-1].arguments.others == {"nvidia.com/gpu": 2}
+
+
+def test_a_plugin_that_lists_a_point_as_true_has_only_what_it_lists():
+    policy = config.parse("actions: allocate\ntiers: [{plugins: [{name: gang, enableJobOrder: true}]}]")
+    assert points(policy, "gang") >= {"job_key", "valid"}
+    assert "ready" not in points(policy, "gang")
+
+
+def test_hierarchy_is_a_feature_and_no_point():
+    policy = config.parse("actions: allocate\ntiers: [{plugins: [{name: drf, enableHierarchy: true}]}]")
+    assert "job_key" in points(policy, "drf")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("actions: alocate", "file, line 1: unknown action 'alocate'; did you mean allocate?"),
+        ('actions: ""', 'file, line 1: no action is named; write for example actions: "enqueue, allocate"'),
+        ("tiers: []", "file, line 1: actions is missing"),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: gnag",
+            "file, line 4: unknown plugin 'gnag'; did you mean gang?",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableJobRedy: true",
+            "file, line 5: unknown field 'enableJobRedy'; did you mean enableJobReady?",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableJobReady: maybe",
+            "file, line 5: enableJobReady is 'maybe'; write true or false",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: overcommit\n    arguments:\n      overcommit-facto: 2",
+            "file, line 6: unknown argument 'overcommit-facto'; did you mean overcommit-factor?",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: overcommit\n    arguments: {overcommit-factor: 0.5}",
+            "file, line 5: overcommit-factor is 0.5: write at least 1",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: sla\n    arguments: {sla-waiting-time: soon}",
+            "file, line 5: sla-waiting-time is 'soon': 'soon' is not a duration; write it like 3m or 1h30m",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - {name: nodeorder, arguments: {podaffinity.weight: 2}}",
+            "file, line 4: podaffinity.weight is 2: Muster doesn't rate by this yet; write 0, or leave it out",
+        ),
+        ("actions: [unclosed", "file, line 1: expected ',' or ']', but got '<stream end>'"),
+        ("actions: allocate\nactons: x", "file, line 2: unknown field 'actons'; did you mean actions?"),
+        ("- a list", "file, line 1: the file is ['a list']: write a mapping"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_the_nearest_name(text, message):
+    with pytest.raises(ConfigurationError) as raised:
+        config.parse(text, "file")
+    assert str(raised.value) == message
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(ConfigurationError) as raised:
+        config.parse("actions: alocate\ntiers:\n- plugins:\n  - name: gnag\n  - name: dfr", "file")
+    assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == [
+        "file, line 1",
+        "file, line 4",
+        "file, line 5",
+    ]
+
+
+@given(st.text())
+def test_no_text_breaks_the_parser(text):
+    try:
+        config.parse(text)
+    except ConfigurationError as error:
+        assert str(error)

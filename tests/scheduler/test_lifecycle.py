@@ -1,0 +1,117 @@
+"""Phases and conditions of PodGroups, on values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.model.objects import Condition
+from scheduler import lifecycle
+from scheduler.lifecycle import Facts
+from scheduler.plugin import Obstacle, Reason
+from scheduler.snapshot import Phase
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SHORT = Obstacle(Reason.NOT_ENOUGH_RESOURCES, "short by 2 cpu")
+
+
+def test_the_diagram_in_the_docs_is_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "podgroup-lifecycle.md").read_text()
+    assert f"```mermaid\n{lifecycle.diagram()}\n```" in page, "docs/podgroup-lifecycle.md isn't what diagram() draws"
+
+
+@pytest.mark.parametrize(
+    ("phase", "facts", "then"),
+    [
+        (Phase.PENDING, Facts(minimum=2), Phase.PENDING),
+        (Phase.PENDING, Facts(minimum=2, let_in=True), Phase.INQUEUE),
+        (Phase.INQUEUE, Facts(minimum=2, let_in=True, running=1, placed=2, pods=2), Phase.INQUEUE),
+        (Phase.INQUEUE, Facts(minimum=2, let_in=True, running=2, placed=2, pods=2), Phase.RUNNING),
+        (Phase.INQUEUE, Facts(minimum=0, let_in=True), Phase.INQUEUE),
+        (Phase.INQUEUE, Facts(minimum=2, succeeded=2, placed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.INQUEUE, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.RUNNING, Facts(minimum=2, running=1, succeeded=1, placed=2, pods=2), Phase.RUNNING),
+        (Phase.RUNNING, Facts(minimum=2, running=1, placed=2, pods=2), Phase.RUNNING),
+        (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, pods=1), Phase.UNKNOWN),
+        (Phase.RUNNING, Facts(minimum=2), Phase.PENDING),
+        (Phase.UNKNOWN, Facts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
+        (Phase.UNKNOWN, Facts(minimum=2), Phase.PENDING),
+        (Phase.RUNNING, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.COMPLETED, Facts(minimum=2, running=2, placed=2, pods=2, let_in=True), Phase.COMPLETED),
+    ],
+)
+def test_a_group_moves_as_the_table_says(phase, facts, then):
+    assert lifecycle.settle(phase, facts) is then
+
+
+counts = st.integers(0, 4)
+facts = st.builds(
+    Facts,
+    minimum=counts,
+    let_in=st.booleans(),
+    running=counts,
+    succeeded=counts,
+    failed=counts,
+    placed=counts,
+    waiting=counts,
+    pods=counts,
+    over=st.booleans(),
+    ready=st.booleans(),
+    obstacle=st.sampled_from([None, SHORT]),
+)
+
+
+@given(st.sampled_from(Phase), facts)
+def test_completed_is_the_end_and_every_move_is_a_row(phase, facts):
+    then = lifecycle.settle(phase, facts)
+    assert phase is not Phase.COMPLETED or then is Phase.COMPLETED
+    reachable, grown = {phase}, True
+    while grown:
+        more = {row.target for row in lifecycle.TABLE if row.source in reachable} - reachable
+        reachable, grown = reachable | more, bool(more)
+    assert then in reachable
+
+
+@given(st.sampled_from(Phase), facts)
+def test_the_same_facts_change_no_condition_twice(phase, facts):
+    once = lifecycle.conditions((), phase, facts, transition="a", now=NOW)
+    again = lifecycle.conditions(once, phase, facts, transition="b", now=NOW + timedelta(1))
+    assert again == once
+
+
+@given(st.sampled_from(Phase), facts, st.sampled_from(Phase), facts)
+def test_a_group_is_never_scheduled_and_unschedulable_at_once(phase, facts, next_phase, next_facts):
+    first = lifecycle.conditions((), phase, facts, transition="a", now=NOW)
+    second = lifecycle.conditions(first, next_phase, next_facts, transition="b", now=NOW)
+    true = {each.type for each in second if each.status == "True"}
+    assert true != {lifecycle.SCHEDULED, lifecycle.UNSCHEDULABLE}
+
+
+def test_the_time_of_a_condition_is_that_of_its_status_and_its_id_that_of_the_change():
+    old = Condition(
+        type="Unschedulable",
+        status="True",
+        reason="NotEnoughResources",
+        message="short by 3 cpu",
+        last_transition_time=NOW,
+        transition_id="old",
+    )
+    later = NOW + timedelta(hours=1)
+    (new,) = lifecycle.conditions((old,), Phase.PENDING, Facts(minimum=1, obstacle=SHORT), transition="new", now=later)
+    assert (new.last_transition_time, new.transition_id, new.message) == (NOW, "new", "short by 2 cpu")
+
+
+def test_a_broken_gang_says_what_broke_it():
+    failed = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, failed=1, pods=3))
+    deleted = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, pods=2))
+    short = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, pods=3, waiting=1, obstacle=SHORT))
+    assert [each.reason for each in (failed, deleted, short)] == [
+        Reason.POD_FAILED,
+        Reason.POD_DELETED,
+        Reason.NOT_ENOUGH_RESOURCES,
+    ]
+    assert short.message == "2 of 3 pods of the minimum left; short by 2 cpu"
