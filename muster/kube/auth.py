@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from muster.kube.errors import ConfigError
+from muster.kube.settings import Settings
 
 SYSTEM_DEFAULT: Final = "~/.kube/config"
 
@@ -57,28 +58,6 @@ class Endpoint:
             return headers
 
         return cls(server, ssl.create_default_context(cadata=authority), same)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a kubeconfig says, once it has been read and its plugin was run. PEM texts are empty where there are none.
-
-    Attributes:
-        source: the file, for messages.
-        authorization: value of the header; empty when certificates alone identify us.
-        fresh_for: seconds after which to read it all again; None: when the server says 401.
-    """
-
-    source: str
-    server: str
-    authority: str = ""
-    certificate: str = ""
-    key: str = ""
-    authorization: str = ""
-    server_name: str = ""
-    proxy: str = ""
-    verify: bool = True
-    fresh_for: float | None = None
 
 
 async def load(kubeconfig: str | None = None, context: str | None = None) -> Endpoint:

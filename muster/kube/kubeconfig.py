@@ -22,9 +22,9 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import ConfigException, kube_config
 
 from muster.kube import execplugin
-from muster.kube.auth import Settings
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConfigError, bounded
+from muster.kube.settings import Settings
 
 # Not annotated in the package.
 _load_incluster_config: Any = package.load_incluster_config

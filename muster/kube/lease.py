@@ -183,11 +183,14 @@ class Elector:
 
     async def _reign(self, fence: Fence, lead: Callable[[Fence], Awaitable[None]]) -> bool:
         """Lead until the worker ends (True) or leadership does (False)."""
-        worker = asyncio.ensure_future(lead(fence))
+        worker = asyncio.create_task(_work(lead, fence))
         renewal = asyncio.create_task(self._keep(fence))
         try:
             await asyncio.wait({worker, renewal}, return_when=asyncio.FIRST_COMPLETED)
             finished = worker.done()
+        except asyncio.CancelledError:
+            worker.add_done_callback(_log_failure)
+            raise
         finally:
             try:
                 await self._end(renewal, self._timing.grace)
@@ -200,7 +203,7 @@ class Elector:
             renewal.result()
         return _result(worker) and finished
 
-    async def _end(self, task: asyncio.Future[None], grace: float) -> None:
+    async def _end(self, task: asyncio.Task[None], grace: float) -> None:
         task.cancel()
         await asyncio.wait({task}, timeout=grace)
         if not task.done():
@@ -273,12 +276,22 @@ class Elector:
         return steady(asyncio.get_running_loop())
 
 
-def _result(worker: asyncio.Future[None]) -> bool:
+async def _work(lead: Callable[[Fence], Awaitable[None]], fence: Fence) -> None:
+    await lead(fence)
+
+
+def _result(worker: asyncio.Task[None]) -> bool:
     """Raise what the worker raised; True when it returned. That it ran into the dead fence is no failure."""
     if worker.cancelled() or isinstance(worker.exception(), FenceLostError):
         return False
     worker.result()
     return True
+
+
+def _log_failure(worker: asyncio.Task[None]) -> None:
+    """Log what a worker raises while it is being shut down: the shutdown itself is what comes out of `Elector.run`."""
+    if not worker.cancelled() and (error := worker.exception()) and not isinstance(error, FenceLostError):
+        log.error("the worker failed while it was being stopped", exc_info=error)
 
 
 def _asked(error: KubeError) -> float | None:

@@ -1,7 +1,7 @@
-"""Requests to an API server as values: the protocol, and its implementation over aiohttp.
+"""Requests to an API server as values, and what sends them.
 
-Two methods are all there is. The sandbox implements the same two in process, which is what lets tests and the
-simulator run the real programs in virtual time.
+Two methods are all there is. `muster.kube.http` implements them over aiohttp, the sandbox in process, which is what lets
+tests and the simulator run the real programs in virtual time.
 """
 
 from __future__ import annotations

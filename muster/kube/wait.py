@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
-from muster.kube.client import Client, decoder
+from muster.kube import decoding
+from muster.kube.backoff import Backoff
+from muster.kube.client import Client
+from muster.kube.reflector import WatchEvent
 from muster.kube.transport import Request
 from muster.model import objects
 from muster.model.kinds import Kind
 
 T = TypeVar("T", bound=objects.Object)
-
-
-class _Event(msgspec.Struct, frozen=True):
-    type: str
-    object: msgspec.Raw
 
 
 async def until(
@@ -30,6 +26,7 @@ async def until(
         TimeoutError: it was not so within that many seconds.
         KubeError: the API server can't be read.
     """
+    backoff = Backoff(0.1, 5.0)
     async with asyncio.timeout(within):
         while True:
             query = {"fieldSelector": f"metadata.name={name}"}
@@ -41,9 +38,10 @@ async def until(
             request = Request("GET", kind.path(namespace), query)
             async with client.transport.watch(request, idle=within) as lines:
                 async for line in lines:
-                    event = decoder(_Event).decode(line)
+                    event = decoding.strictly(WatchEvent, line)
                     if event.type == "ERROR":
                         break
-                    current = None if event.type == "DELETED" else decoder(kind.struct).decode(event.object)
+                    current = None if event.type == "DELETED" else decoding.strictly(kind.struct, event.object)
                     if holds(current):
                         return current
+            await asyncio.sleep(backoff.pause())

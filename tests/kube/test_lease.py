@@ -372,3 +372,28 @@ async def test_time_that_the_machine_slept_counts_against_a_fence(monkeypatch):
     monkeypatch.setattr(clock.time, "clock_gettime", lambda which: real(which) + (3600 if which == boot else 0))
     with pytest.raises(errors.FenceLostError):
         fence.check()
+
+
+async def test_what_a_worker_raises_while_it_is_stopped_is_logged_and_the_stop_goes_on(leases, elect, caplog):
+    async def lead(fence):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError("broken on the way out")
+
+    task = asyncio.create_task(elect().run(lead))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert "broken on the way out" in caplog.text
+    assert leases.holder == ""
+
+
+async def test_a_worker_that_fails_before_its_first_step_releases_the_lease_too(leases, elect):
+    def lead(fence):
+        raise LookupError("no coroutine")
+
+    with pytest.raises(LookupError):
+        await elect().run(lead)
+    assert leases.holder == ""
