@@ -17,7 +17,6 @@ from muster.sandbox.ownership import BEFORE_FIRST_APPLY, Manager, Owned, Owners,
 from muster.sandbox.reads import bad_options
 from muster.sandbox.status import StatusError, bad_request, conflict, not_found, quote, required
 from muster.sandbox.store import Object
-from muster.sandbox.strategic import interleaved
 from muster.sandbox.strategies.table import strategy_of
 from muster.sandbox.writes import check_name, check_uid
 
@@ -182,8 +181,16 @@ def _merged_list(shape: Shape, live: list[Any], wanted: list[Any]) -> list[Any]:
     merged = dict(before)
     for key, value in after.items():
         merged[key] = _merged(element, before[key], value) if key in before else value
-    order = interleaved(merged.items(), list(before), list(after), lambda item: item[0])
-    return [value for _, value in order]
+    order: dict[str, Any] = {}
+    coming = iter(after)
+    for key in before:
+        if key not in after:
+            order[key] = merged[key]
+        while key in after and key not in order:
+            # What is applied keeps its order; what isn't stays behind what it stood behind.
+            following = next(coming)
+            order[following] = merged[following]
+    return list((order | {key: merged[key] for key in coming}).values())
 
 
 def _pruned(shape: Shape, value: Any, doomed: Fields | None, kept: Fields | None) -> Any:

@@ -82,6 +82,7 @@ class Completer:
         if attributes.subresource:
             strategy.prepare_status(obj, old)
         else:
+            plugins.on_update(resource, obj)
             strategy.prepare_update(obj, old)
         carry(obj["metadata"], before, "generation")
         if strategy.counts_generations and not attributes.subresource and _spec_changed(obj, old):

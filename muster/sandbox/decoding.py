@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ import yaml
 from muster.model.amounts import Quantity, QuantityError
 from muster.sandbox.fields import Shape
 from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, bad_request, quote, too_large, unsupported_media_type
+from muster.sandbox.status import StatusError, bad_request, invalid, quote, too_large, unsupported_media_type, wrong
 
 LIMIT: Final = 3 * 1024 * 1024
 """Bytes of a request's body."""
@@ -113,7 +114,7 @@ def check_kind(obj: dict[str, Any], resource: Resource) -> dict[str, Any]:
 
 def _wrong_custom_kind(api_version: Any, kind: Any, resource: Resource) -> StatusError:
     if kind != resource.kind:
-        return bad_request(f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
+        return invalid(replace(resource, kind=str(kind)), "", [wrong("kind", kind, f"must be {resource.kind}")])
     return bad_request(
         f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
     )

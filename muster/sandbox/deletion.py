@@ -129,7 +129,8 @@ def _marked(obj: Object, now: datetime, grace: int | None) -> Object:
     metadata = dict(obj["metadata"])
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace or 0))
-        if "generation" in metadata:
+        # No grace period: a kind that has its own way to go, and doesn't count this as a change.
+        if grace is not None and "generation" in metadata:
             metadata["generation"] += 1
     if grace is not None:
         metadata["deletionGracePeriodSeconds"] = grace
@@ -142,7 +143,8 @@ def _terminate_namespace(resource: Resource, obj: Object, now: datetime) -> Outc
     marked = _marked(obj, now, None)
     status = {**marked.get("status", {}), "phase": "Terminating"}
     marked = {**marked, "status": status}
-    return Outcome(marked, gone=finished(resource, marked))
+    # Even an empty one: whoever empties namespaces has to see it go.
+    return Outcome(marked, gone=False)
 
 
 def _terminating_definition(obj: Object, now: datetime) -> Object:

@@ -64,6 +64,12 @@ def on_create(store: Store, resource: Resource, obj: Json) -> None:
         _taint(obj)
 
 
+def on_update(resource: Resource, obj: Json) -> None:
+    """Add to a changed object, in place, what its kind must never lack."""
+    if resource.key == ("", "pods"):
+        _tolerate(obj["spec"])
+
+
 def _set_priority(store: Store, resource: Resource, pod: Json) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")

@@ -14,6 +14,7 @@ from muster.sandbox.strategies.base import Strategy
 Json = dict[str, Any]
 
 _BUILTIN: Final[dict[Resource, Shape]] = {}
+_OMITTED_WHEN_EMPTY: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 _META_SHAPE: Final = Shape("object", {"metadata": fields.metadata()})
 
 
@@ -44,7 +45,10 @@ def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str
         taken = schema.default(resource.schema or {}, taken)
     elif resource.stored_as is not None:
         taken = events.to_old(taken)
-    taken.setdefault("metadata", {})
+    metadata = taken.setdefault("metadata", {})
+    for key in _OMITTED_WHEN_EMPTY:
+        if not metadata.get(key, True):
+            del metadata[key]
     strategy.default(taken)
     return taken
 

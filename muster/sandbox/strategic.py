@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from muster.sandbox.fields import Shape
-from muster.sandbox.status import bad_request
+from muster.sandbox.status import StatusError, bad_request
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ def strategic_merge(shape: Shape, obj: Json, patch: Json) -> Json:
     """Give ``obj`` with a strategic merge patch applied; both are left as they are.
 
     Raises:
-        StatusError: 400 when a directive or an entry of a list is malformed.
+        StatusError: 400 or, as the real server has it, 500 when a directive or an entry of a list is malformed.
     """
     directive = patch.get(_PATCH)
     if directive == "replace":
@@ -31,7 +31,7 @@ def strategic_merge(shape: Shape, obj: Json, patch: Json) -> Json:
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:
-        raise bad_request(f"unknown patch type found: {directive}")
+        raise StatusError(500, "", f"unknown patch type: {directive} in map: {_go(patch)}")
     result = _retained(obj, patch)
     for key, value in patch.items():
         if key.startswith("$"):
@@ -85,6 +85,8 @@ def _merged(shape: Shape, old: Any, value: Any, order: Any) -> Any:
 
 
 def _merged_list(shape: Shape, old: list[Any], patch: list[Any], order: Any) -> list[Any]:
+    if not isinstance(order, list):
+        order = patch  # the order of what is patched is the patch's, as far as nobody says else
     if not shape.merge_key:
         added = [each for each in patch if each not in old]
         return _ordered(shape, [*old, *dict.fromkeys(added)], old, order)
@@ -106,13 +108,13 @@ def _merged_list(shape: Shape, old: list[Any], patch: list[Any], order: Any) -> 
 def _key(entry: Any, shape: Shape) -> Any:
     value = entry.get(shape.merge_key) if isinstance(entry, dict) else None
     if value is None or isinstance(value, dict | list):
-        raise bad_request(f"map: {entry} does not contain declared merge key: {shape.merge_key}")
+        raise StatusError(500, "", f"map: {_go(entry)} does not contain declared merge key: {shape.merge_key}")
     return value
 
 
 def _ordered(shape: Shape, merged: list[Any], old: list[Any], order: Any) -> list[Any]:
     if not isinstance(order, list):
-        return merged
+        raise bad_request(f"{_ORDER.rstrip('/')} has to be a list")
 
     def key(entry: Any) -> Any:
         return _key(entry, shape) if shape.merge_key else entry
@@ -137,6 +139,15 @@ def interleaved(
         first = others if mine is not None and theirs is not None and theirs < mine else named
         result.append(first.pop(0))
     return result + named + others
+
+
+def _go(value: Any) -> str:
+    """Write a value as Go does, for messages."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_go(each)}' for key, each in sorted(value.items()))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(_go(each) for each in value)}]"
+    return "<nil>" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _without_directives(shape: Shape, value: Any) -> Any:

@@ -260,9 +260,29 @@ async def _evict(server: ApiServer, call: Call, request: Request) -> Response:
     await server.writes.admit_subresource(call, "CREATE", eviction)
     _spend_budget(server, call, dry_run=dry_run)
     target = Target(call.resource, call.target.namespace, call.target.name)
+    if not dry_run:
+        _mark_evicted(server, call)
     deletes = replace(call, target=target, dry_run=dry_run, options=options)
     await server.writes.delete(deletes, options)
     return forms.respond(201, _CREATED, call.warnings)
+
+
+def _mark_evicted(server: ApiServer, call: Call) -> None:
+    """Say on the pod why it goes."""
+    pod = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    if pod is None or pod["metadata"].get("deletionTimestamp"):
+        return
+    status = pod.get("status", {})
+    evicted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": timestamp(server.clock.now()),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    others = [each for each in status.get("conditions") or () if each.get("type") != "DisruptionTarget"]
+    server.store.put(call.resource.key, {**pod, "status": {**status, "conditions": [*others, evicted]}})
 
 
 def _spend_budget(server: ApiServer, call: Call, *, dry_run: bool) -> None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _OPTIONS: Final = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_ORPHANED_PODS: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
+    "set propagationPolicy=Orphan to suppress this warning"
+)
 _PATCHES: Final = (transport.JSON_PATCH, transport.MERGE_PATCH, transport.STRATEGIC_PATCH, transport.APPLY_PATCH)
 
 
@@ -140,6 +144,8 @@ async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
 async def _delete(server: ApiServer, call: Call, request: Request) -> Response:
     options = _deletion(request)
     call = _dry(call, options)
+    if call.resource.key == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & options.keys():
+        call.warnings.append(_ORPHANED_PODS)
     deleted, gone = await server.writes.delete(call, options)
     if gone and not strategy_of(call.resource).returns_deleted:
         return forms.respond(200, _success(call, deleted), call.warnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from muster.sandbox import deletion, plugins
@@ -143,7 +144,7 @@ class Writes:
         if given in {"", "0"}:
             if not strategy_of(resource).unconditional:
                 cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
-                raise invalid(resource, call.target.name, [cause])
+                raise invalid(replace(resource, kind=resource.plural), call.target.name, [cause])
             return False
         if given != old["metadata"]["resourceVersion"]:
             raise conflict(resource, call.target.name)

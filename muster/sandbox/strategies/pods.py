@@ -63,7 +63,7 @@ class PodStrategy(Strategy):
         if new_spec == old_spec:
             return []
         causes = validate_spec(new_spec, "spec")
-        causes += _gate_causes(new_spec, old_spec)
+        causes += _gate_causes(new_spec, old_spec) + _deadline_causes(new_spec, old_spec)
         if not causes and _mutable_part_removed(new_spec, old_spec) != _comparable(old_spec):
             causes.append(not_allowed("spec", f"{_IMMUTABLE}\n{_difference(old_spec, new_spec)}"))
         return causes
@@ -227,9 +227,6 @@ def _container_causes(container: Json, path: str, seen: set[str], volumes: set[s
 def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
     """Give what is wrong with environment, ports and mounts."""
     causes: list[Cause] = []
-    for index, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            causes.append(required(f"{path}.env[{index}].name"))
     for index, port in enumerate(container.get("ports") or ()):
         if not 1 <= port.get("containerPort", 0) <= 65535:
             causes.append(
@@ -241,6 +238,9 @@ def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
                 if port.get("containerPort")
                 else required(f"{path}.ports[{index}].containerPort")
             )
+    for index, variable in enumerate(container.get("env") or ()):
+        if not variable.get("name"):
+            causes.append(required(f"{path}.env[{index}].name"))
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             causes.append(
@@ -363,6 +363,16 @@ def _gate_causes(spec: Json, old: Json) -> list[Cause]:
     added = [each["name"] for each in spec.get("schedulingGates") or () if each["name"] not in before]
     text = "only deletion is allowed, but found new scheduling gate '{}'"
     return [not_allowed("spec.schedulingGates", text.format(each)) for each in added]
+
+
+def _deadline_causes(spec: Json, old: Json) -> list[Cause]:
+    before, after = old.get("activeDeadlineSeconds"), spec.get("activeDeadlineSeconds")
+    if before is None or before == after:
+        return []
+    path = "spec.activeDeadlineSeconds"
+    if after is None:
+        return [wrong(path, None, "must not update from a positive integer to nil value")]
+    return [wrong(path, after, "must be less than or equal to previous value")] if after > before else []
 
 
 def _difference(old: Json, new: Json) -> str:
