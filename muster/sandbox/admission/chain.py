@@ -48,7 +48,10 @@ class AdmissionChain:
         # 2  names, defaults and validation by kind
         if obj is not None:
             obj = self._server.complete(attributes, obj)
-            attributes = replace(attributes, object=obj)
+            # A generated name is known from here on, to validating webhooks as `request.name` too.
+            attributes = replace(
+                attributes, object=obj, name=attributes.name or obj.get("metadata", {}).get("name", "")
+            )
             _check(attributes)
         # 3  policies, then validating webhooks
         self._policies.check(attributes, warnings)

@@ -1,4 +1,4 @@
-"""Checks of CustomResourceDefinitions beyond `muster.sandbox.strategies.definitions`: schemas, columns, paths."""
+"""Checks of CustomResourceDefinitions beyond `muster.sandbox.strategies.definitions`: names, columns, paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.sandbox import schema as schemas
 from muster.sandbox.status import Cause, not_allowed, required, wrong
 from muster.sandbox.store import Key, Object
 from muster.sandbox.strategies import syntax
@@ -50,11 +49,8 @@ def _versions(versions: Sequence[Json]) -> Iterator[Cause]:
         yield wrong("spec.versions", [version["name"] for version in versions], "must contain unique version names")
     for number, version in enumerate(versions):
         # Where there is one version, the real server speaks of the fields in which it stores it.
-        single = len(versions) == 1
-        path = "spec" if single else f"spec.versions[{number}]"
+        path = "spec" if len(versions) == 1 else f"spec.versions[{number}]"
         schema = version["schema"]["openAPIV3Schema"]
-        place = f"{path}.validation.openAPIV3Schema" if single else f"{path}.schema.openAPIV3Schema"
-        yield from schemas.check_schema(schema, place)
         yield from _columns(version.get("additionalPrinterColumns") or (), f"{path}.additionalPrinterColumns")
         yield from _subresources(version.get("subresources") or {}, f"{path}.subresources")
         yield from _selectable(version.get("selectableFields") or (), schema, f"{path}.selectableFields")

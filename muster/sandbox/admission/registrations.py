@@ -188,7 +188,7 @@ def _expression(text: str, known: Mapping[str, cel.Type], path: str, wanted: str
         yield wrong(path, text, f"compilation failed: {error}")
         return
     if wanted not in {given, "dyn"} and given != "dyn":
-        yield wrong(path, text, f"must evaluate to {wanted}")
+        yield wrong(path, text, f"must evaluate to {wanted} but got {given}")
 
 
 # ── policies ─────────────────────────────────────────────────────────────────────────────────────────────────────

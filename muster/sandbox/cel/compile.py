@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -19,6 +19,7 @@ from muster.sandbox.cel.types import (
     INT,
     NULL,
     STRING,
+    TYPE,
     UINT,
     Type,
     compatible,
@@ -29,12 +30,13 @@ from muster.sandbox.cel.types import (
     optional_of,
     substitute,
 )
-from muster.sandbox.cel.values import CelError, CompileError, Optional, kind_of
+from muster.sandbox.cel.values import CelError, CompileError, Optional, TypeValue, kind_of
 
 Run = folds.Run
 """Evaluates a part of an expression, given the variables."""
 
 DEPTH: Final = 100
+_TYPE_NAMES: Final = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"})
 _LITERALS: Final = {
     "null": NULL,
     "bool": BOOL,
@@ -125,6 +127,9 @@ class _Compiler:
 
     def _name(self, node: Name, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         name = node.name
+        if name not in scope and name in _TYPE_NAMES:
+            constant = TypeValue(name)
+            return TYPE, lambda _frame: constant
         if name not in scope:
             raise self._error(node, f"undeclared reference to '{name}' (in container '')")
         self.names.add(name)
@@ -141,9 +146,10 @@ class _Compiler:
         holder = operand.arguments[0] if through_optional else operand
         name, kind = self._field(node, holder)
         if node.test:
-            return BOOL, folds.present(run, name)
+            return BOOL, folds.present(run, name, typed=holder.fields is not None)
         if node.optional or through_optional:
-            return optional_of(kind), folds.maybe(run, name, converter(kind))
+            typed = holder.fields is not None
+            return optional_of(kind), folds.maybe(run, name, converter(kind), typed=typed)
         return kind, folds.field(run, name, converter(kind))
 
     def _field(self, node: Select, holder: Type) -> tuple[str, Type]:
@@ -179,7 +185,11 @@ class _Compiler:
         if node.function in {"[]", "[?]"}:
             return self._index(node, scope)
         parts = [] if node.target is None else [self.node(node.target, scope)]
-        parts += [self.node(each, scope) for each in node.arguments]
+        if node.function == "format":
+            # Its list is a row of arguments, each of a type of its own.
+            parts += [self._list(each, scope, mixed=True) for each in node.arguments if isinstance(each, ListNode)]
+        if len(parts) < len(node.arguments) + (node.target is not None):
+            parts += [self.node(each, scope) for each in node.arguments]
         kinds = tuple(kind for kind, _ in parts)
         runs = tuple(run for _, run in parts)
         if node.function in {"&&", "||"}:
@@ -204,7 +214,7 @@ class _Compiler:
             try:
                 check(constant.value)
             except CelError as error:
-                raise self._error(constant, f"invalid {node.function} argument: {error}") from error
+                raise self._error(constant, f"invalid {node.function} argument") from error
 
     def _logic(self, node: Call, kinds: tuple[Type, ...], runs: tuple[Run, ...]) -> tuple[Type, Run]:
         if any(kind.kind not in {"bool", "dyn"} for kind in kinds):
@@ -220,10 +230,11 @@ class _Compiler:
 
     # ── literals and macros ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _list(self, node: ListNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
+    def _list(self, node: ListNode, scope: Mapping[str, Type], *, mixed: bool = False) -> tuple[Type, Run]:
         parts = [self.node(each, scope) for each in node.elements]
         runs = [run for _, run in parts]
-        self._homogeneous(node, [kind for kind, _ in parts])
+        if not mixed:
+            self._homogeneous(node.elements, [kind for kind, _ in parts])
         return list_of(join([kind for kind, _ in parts])), lambda frame: [run(frame) for run in runs]
 
     def _map(self, node: MapNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
@@ -231,14 +242,14 @@ class _Compiler:
         values = [self.node(value, scope) for _, value in node.entries]
         if any(kind.kind not in {"string", "int"} for kind, _ in keys):
             raise self._error(node, "the keys of a map must be of type string or int in the Muster sandbox")
-        self._homogeneous(node, [kind for kind, _ in keys])
-        self._homogeneous(node, [kind for kind, _ in values])
+        self._homogeneous([key for key, _ in node.entries], [kind for kind, _ in keys])
+        self._homogeneous([value for _, value in node.entries], [kind for kind, _ in values])
         runs = [(key, value) for (_, key), (_, value) in zip(keys, values, strict=True)]
         kind = map_of(join([kind for kind, _ in keys]), join([kind for kind, _ in values]))
         return kind, lambda frame: {key(frame): value(frame) for key, value in runs}
 
-    def _homogeneous(self, node: Node, kinds: list[Type]) -> None:
-        for kind in kinds[1:]:
+    def _homogeneous(self, nodes: Sequence[Node], kinds: list[Type]) -> None:
+        for node, kind in zip(nodes, kinds, strict=True):
             if not compatible(kinds[0], kind):
                 raise self._error(node, f"expected type '{kinds[0]}' but found '{kind}'")
 

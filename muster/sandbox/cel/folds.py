@@ -14,12 +14,14 @@ Convert = Callable[[Any], Any] | None
 STEPS: Final = "@steps"
 """Where a frame keeps how many steps of macros are left: a list of one number, shared by inner frames."""
 
-LIMIT: Final = 1_000_000
+LIMIT: Final = 50_000
+"""About half a second. The real server counts cost, and allows an expression 0.1 to 1 s of it."""
+
 _NO_OVERLOAD: Final = "no such overload"
 
 
-def present(run: Run, name: str) -> Run:
-    """``has(operand.name)``."""
+def present(run: Run, name: str, *, typed: bool) -> Run:
+    """``has(operand.name)``. A field of a ``typed`` object that is null counts as absent."""
 
     def test(frame: Frame) -> bool:
         holder = run(frame)
@@ -27,7 +29,7 @@ def present(run: Run, name: str) -> Run:
             holder = holder.value if holder.present else {}
         if kind_of(holder) != "map":
             raise CelError(_NO_OVERLOAD)
-        return name in holder
+        return name in holder and not (typed and holder[name] is None)
 
     return test
 
@@ -54,19 +56,19 @@ def _key(holder: Any, name: Any) -> Any:
         raise CelError(f"no such key: {name}") from None
 
 
-def maybe(run: Run, name: str, convert: Convert) -> Run:
-    """``operand.?name``."""
-    return lambda frame: _field_of(run(frame), name, convert)
+def maybe(run: Run, name: str, convert: Convert, *, typed: bool) -> Run:
+    """``operand.?name``; see `present` for ``typed``."""
+    return lambda frame: _field_of(run(frame), name, convert, typed=typed)
 
 
-def _field_of(holder: Any, name: str, convert: Convert) -> Optional:
+def _field_of(holder: Any, name: str, convert: Convert, *, typed: bool = False) -> Optional:
     if isinstance(holder, Optional):
         if not holder.present:
             return holder
         holder = holder.value
     if kind_of(holder) != "map":
         raise CelError(_NO_OVERLOAD)
-    if name not in holder:
+    if name not in holder or (typed and holder[name] is None):
         return Optional()
     return Optional(True, convert(holder[name]) if convert else holder[name])
 

@@ -213,7 +213,7 @@ class _Parser:
         if len(arguments) != 1 or not isinstance(arguments[0], Select):
             raise self._error("invalid argument to has() macro", name.position)
         select = arguments[0]
-        return Select(select.position, select.operand, select.field, optional=select.optional, test=True)
+        return Select(position, select.operand, select.field, optional=select.optional, test=True)
 
     def _map(self, start: Token) -> Node:
         entries = []

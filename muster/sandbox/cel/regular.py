@@ -119,6 +119,8 @@ class _Translation:
         while self._at < len(self._pattern) and (first or self._pattern[self._at] != "]"):
             parts.append(self._member())
             first = False
+        if self._at >= len(self._pattern):
+            raise PatternError(f"error parsing regexp: missing closing ]: `{self._pattern}`")
         self._at += 1
         return "".join([*parts, "]"])
 

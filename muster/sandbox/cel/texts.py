@@ -10,6 +10,7 @@ from muster.sandbox.cel.numbers import Row, double_text
 from muster.sandbox.cel.regular import PatternError, compile_pattern
 from muster.sandbox.cel.times import duration_text, timestamp_text
 from muster.sandbox.cel.values import CelError, kind_of
+from muster.sandbox.status import quote
 
 _MOST: Final = 1 << 20
 
@@ -110,6 +111,17 @@ def _upper(text: str) -> str:
 _VERB: Final = re.compile(r"%(?:(%)|(?:\.([0-9]+))?([sdfebxXo]))|%")
 
 
+_CLAUSES: Final = {
+    "d": ("decimal", "integers"),
+    "f": ("fixed-point", "doubles"),
+    "e": ("scientific", "doubles"),
+    "b": ("binary", "integers and bools"),
+    "x": ("hex", "integers, byte buffers, and strings"),
+    "X": ("hex", "integers, byte buffers, and strings"),
+    "o": ("octal", "integers"),
+}
+
+
 def _formatted(text: str, values: list[Any]) -> str:
     remaining = iter(values)
 
@@ -141,7 +153,8 @@ def _clause(verb: str, value: Any, precision: int) -> str:
     if verb in "xX" and kind in {"string", "bytes"}:
         digits: str = (value.encode() if kind == "string" else value).hex()
         return digits.upper() if verb == "X" else digits
-    raise CelError(f"error during formatting: {verb} clause can't be used on a value of type {kind}")
+    clause, wanted = _CLAUSES[verb]
+    raise CelError(f"error during formatting: {clause} clause can only be used on {wanted}, was given {kind}")
 
 
 def shown(value: Any) -> str:
@@ -162,14 +175,20 @@ def shown(value: Any) -> str:
         case "duration":
             return duration_text(value)
         case "list":
-            return f"[{', '.join(map(shown, value))}]"
+            return f"[{', '.join(map(_inside, value))}]"
         case "map":
-            return f"{{{', '.join(f'{shown(key)}: {shown(value[key])}' for key in sorted(value, key=str))}}}"
+            return f"{{{', '.join(f'{_inside(key)}:{_inside(value[key])}' for key in sorted(value, key=str))}}}"
+        case "type":
+            return str(value.name)
         case _ if isinstance(value, Quantity):
             raise CelError(
                 "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given kubernetes.Quantity"
             )
     return str(value)
+
+
+def _inside(value: Any) -> str:
+    return quote(value) if isinstance(value, str) else shown(value)
 
 
 FUNCTIONS: Final[tuple[Row, ...]] = (

@@ -33,9 +33,7 @@ class Type:
         """Write it as the real compiler's messages do."""
         if self.fields is not None:
             return "object"
-        name = {"null": "null_type", "quantity": "kubernetes.Quantity", "optional": "optional_type"}.get(
-            self.kind, self.kind
-        )
+        name = {"quantity": "kubernetes.Quantity", "optional": "optional_type"}.get(self.kind, self.kind)
         return f"{name}({', '.join(map(str, self.arguments))})" if self.arguments else name
 
 

@@ -1,0 +1,172 @@
+"""Expressions: what each gives, or why it gives nothing, is what kube-apiserver 1.36.3 said of the same expression."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.sandbox.cel import DYN, INT, CelError, CompileError, compile_expression, from_schema, list_of
+from muster.sandbox.cel.regular import PatternError, compile_pattern
+from muster.sandbox.cel.texts import shown
+
+RECORDED = json.loads((Path(__file__).parent / "data" / "cel.json").read_text())
+SELF = {"self": from_schema(RECORDED["schema"])}
+NOT_SHOWN = "nomsg"  # what the recording has where a value can't be written as text
+
+
+def evaluated(source, known=None, **values):
+    """Give ("value", text), ("error", text) or ("refused", first line)."""
+    try:
+        program = compile_expression(source, known if known is not None else dict.fromkeys(values, DYN))
+    except CompileError as error:
+        return "refused", str(error).split("\n")[0]
+    try:
+        value = program.evaluate(values)
+    except CelError as error:
+        return "error", str(error)
+    try:
+        return "value", shown(value)
+    except CelError:
+        return "value", NOT_SHOWN
+
+
+@pytest.mark.parametrize(("source", "kind", "text"), RECORDED["results"], ids=[row[0] for row in RECORDED["results"]])
+def test_an_expression_means_what_it_means_to_the_real_server(source, kind, text):
+    given_kind, given_text = evaluated(source, SELF, self=RECORDED["value"])
+    assert given_kind == kind
+    assert NOT_SHOWN in {text, given_text} or given_text == text
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("ip('1.2.3.4')", "function 'ip' is not supported by the Muster sandbox"),
+        ("lists.range(3)", "function 'lists.range' is not supported by the Muster sandbox"),
+        ("authorizer.group('x')", "undeclared reference to 'authorizer'"),
+        ("{true: 1}", "the keys of a map must be of type string or int in the Muster sandbox"),
+        ("'a'.matches('(?=x)')", "invalid matches argument"),
+        ("(" * 100 + "1" + ")" * 100, "expression recursion limit exceeded"),
+        (" + ".join("1" * 200), "expression recursion limit exceeded"),
+        ("'\\q'", "Syntax error: invalid escape"),
+        ("a b", "Syntax error: mismatched input 'b'"),
+        ("[1, 2", "Syntax error: mismatched input '<EOF>' expecting ']'"),
+        ("x.map(1, 2)", "argument must be a simple name"),
+        ("has(x)", "invalid argument to has() macro"),
+        ("1 # 2", "token recognition error at: '#'"),
+    ],
+)
+def test_what_the_sandbox_can_not_do_is_refused_when_it_is_compiled(source, message):
+    with pytest.raises(CompileError, match="ERROR: <input>:1:") as refusal:
+        compile_expression(source, {"x": DYN})
+    assert message in str(refusal.value)
+
+
+def test_a_message_points_at_the_place_as_the_real_compiler_does():
+    with pytest.raises(CompileError) as refusal:
+        compile_expression("self.a > 1 &&\n  self.nope", {"self": SELF["self"]})
+    assert str(refusal.value) == "ERROR: <input>:2:7: undefined field 'nope'\n |   self.nope\n | ......^"
+
+
+def test_a_long_row_of_conditions_is_no_deep_expression():
+    assert evaluated(" && ".join(["x > 0"] * 500), x=1) == ("value", "true")
+
+
+def test_macros_over_macros_end_when_they_take_too_many_steps():
+    rows = list(range(40))
+    source = "rows.all(a, rows.all(b, rows.all(c, a + b + c >= 0)))"
+    assert evaluated(source, rows=rows) == ("error", "operation cancelled: actual cost limit exceeded")
+
+
+def test_the_depth_of_data_can_not_end_the_process():
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    assert evaluated("x == y", x=deep, y=[deep[0]])[0] == "error"
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1).filter(bool))
+def test_division_cuts_towards_zero_and_its_rest_fits(left, right):
+    known = {"a": INT, "b": INT}
+    if left == -(2**63) and right == -1:
+        with pytest.raises(CelError, match="integer overflow"):
+            compile_expression("a / b", known).evaluate({"a": left, "b": right})
+        return
+    quotient = compile_expression("a / b", known).evaluate({"a": left, "b": right})
+    rest = compile_expression("a % b", known).evaluate({"a": left, "b": right})
+    assert quotient * right + rest == left
+    assert abs(rest) < abs(right)
+    assert rest == 0 or (rest < 0) == (left < 0)
+
+
+@given(st.lists(st.integers(-9, 9)), st.integers(-9, 9))
+def test_macros_agree_with_their_definitions(values, limit):
+    known = {"v": list_of(INT), "n": INT}
+
+    def value(source):
+        return compile_expression(source, known).evaluate({"v": values, "n": limit})
+
+    assert value("v.all(x, x < n)") == all(x < limit for x in values)
+    assert value("v.exists(x, x < n)") == any(x < limit for x in values)
+    assert value("v.exists_one(x, x == n)") == (values.count(limit) == 1)
+    assert value("v.filter(x, x < n).map(x, x * 2)") == [x * 2 for x in values if x < limit]
+    assert value("v.all(i, x, v[i] == x)") is True
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(json_values, json_values)
+def test_equality_is_symmetric_and_tells_truth_from_numbers(left, right):
+    program = compile_expression("a == b", {"a": DYN, "b": DYN})
+    assert program.evaluate({"a": left, "b": right}) == program.evaluate({"a": right, "b": left})
+    assert program.evaluate({"a": left, "b": json.loads(json.dumps(left))})
+    assert not program.evaluate({"a": True, "b": 1})
+
+
+@given(st.text(max_size=40))
+def test_any_text_compiles_or_is_refused_with_its_place(source):
+    message = ""
+    try:
+        compile_expression(source, {"a": DYN})
+    except CompileError as error:
+        message = str(error)
+    assert not message or message.startswith("ERROR: <input>:")
+
+
+# ── regular expressions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        ("^a$", "a\n", False),
+        ("(?m)^a$", "a\nb", True),
+        (r"a\z", "a", True),
+        ("[[:alpha:]]+[[:digit:]]", "ab1", True),
+        (r"\d", "٣", False),
+        ("(?i)ABC", "abc", True),
+        (r"\x{e9}", "é", True),
+        ("(?<n>a)(?P<m>b)", "ab", True),
+        ("[a&&b]", "&", True),
+        ("[]a]", "]", True),
+        (r"^\+?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$", "1.5Gi", True),
+    ],
+)
+def test_a_pattern_of_go_finds_what_go_finds(pattern, text, found):
+    assert (compile_pattern(pattern).search(text) is not None) == found
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "(?=a)", "(?<!a)b", r"(a)\1", r"\pL", "a++", r"\Qa\E", "(?P=n)", "a(?i)b", "[a"]
+)
+def test_a_pattern_that_can_not_be_translated_is_refused(pattern):
+    with pytest.raises(PatternError, match="error parsing regexp: "):
+        compile_pattern(pattern)
