@@ -17,6 +17,7 @@ from muster.sandbox.controllers.accounts import SYSTEM_NAMESPACES, AccountContro
 from muster.sandbox.controllers.default_scheduler import DefaultScheduler
 from muster.sandbox.controllers.deployments import DeploymentController
 from muster.sandbox.controllers.disruption import DisruptionController
+from muster.sandbox.controllers.expiry import EventExpiry
 from muster.sandbox.controllers.garbage import GarbageCollector
 from muster.sandbox.controllers.jobs import JobController
 from muster.sandbox.controllers.kubelet import Kubelet
@@ -89,8 +90,8 @@ class Sandbox:
         self._nodes += 1
         capacity = {"cpu": cpu, "ephemeral-storage": _DISK, "memory": memory, "pods": str(pods)}
         status = nodes.status(name, capacity, nodes.address(0, self._nodes), self.server.clock.now())
-        made = await self._write.create(NODES, "", nodes.node(name, labels or {}))
-        made = await self._write.update_status(NODES, made, status)
+        made = await self._write.create(NODES, "", {**nodes.node(name, labels or {}), "status": status})
+        # The server taints every new node; its controller would take the taint away, a little later.
         return await self._write.patch(NODES, made, {"spec": {"taints": nodes.taints(made) or None}})
 
     def transport(self, user: User = ADMIN) -> InProcessTransport:
@@ -111,6 +112,7 @@ class Sandbox:
             DeploymentController(server),
             DisruptionController(server),
             QuotaController(server),
+            EventExpiry(server),
         ]
 
     async def _control(self) -> None:

@@ -19,7 +19,10 @@ from muster.sandbox.store import Object, StoreEvent, identity
 
 
 class Kubelet(Controller[tuple[str, str]]):
-    """Runs the pods that are bound to simulated nodes; those of other nodes are somebody else's."""
+    """Runs every pod that is bound to a node: all nodes of a sandbox are simulated.
+
+    On a node that isn't Ready nothing happens to pods, neither beginning nor end: patch its status to see that.
+    """
 
     WORKERS = 8
 
@@ -31,10 +34,11 @@ class Kubelet(Controller[tuple[str, str]]):
         self._writers: dict[str, Writer] = {}
 
     def observe(self, event: StoreEvent) -> None:
-        """A pod that a node has to do with; all pods of a node that appears."""
-        if event.key == NODES and event.type == "ADDED":
-            for pod in self._on_node.get(event.object["metadata"]["name"]):
-                self.queue.add(identity(pod))
+        """A pod that a node has to do with; all pods of a node that gets ready."""
+        if event.key == NODES:
+            if p.holds(event.object, "Ready") and not (event.old and p.holds(event.old, "Ready")):
+                for pod in self._on_node.get(event.object["metadata"]["name"]):
+                    self.queue.add(identity(pod))
         elif event.key == PODS and node_name(event.object):
             self._observe_pod(event)
 
@@ -56,7 +60,7 @@ class Kubelet(Controller[tuple[str, str]]):
         """Bring a pod one step forward."""
         pod = self.store.get(PODS, *name)
         node = self.store.get(NODES, "", node_name(pod)) if pod is not None else None
-        if pod is None or node is None:
+        if pod is None or node is None or not p.holds(node, "Ready"):
             return
         now = self.server.clock.now()
         if not (_admitted(pod) or p.leaving(pod) or p.ended(pod)):

@@ -155,8 +155,7 @@ def _conditions(replicaset: Object, refusal: StatusError | None, now: datetime) 
     old = (replicaset.get("status") or {}).get("conditions") or ()
     others = [each for each in old if each["type"] != kind]
     if refusal is not None:
-        before = p.condition(replicaset, kind)
-        since = before["lastTransitionTime"] if before else stamp(now)
+        # The first refusal stays: each names another pod, and a changed condition would bring the next try at once.
         failure = {"type": kind, "status": "True", "reason": "FailedCreate", "message": refusal.message}
-        others.append({**failure, "lastTransitionTime": since})
+        others.append(p.condition(replicaset, kind) or {**failure, "lastTransitionTime": stamp(now)})
     return {"conditions": others} if others else {}

@@ -20,6 +20,7 @@ Name = TypeVar("Name", bound=Hashable)
 logger = logging.getLogger(__name__)
 
 _NAME_SHOWN: Final = 200
+_DOUBLINGS: Final = 32
 
 
 class WorkQueue(Generic[Name]):
@@ -142,6 +143,6 @@ class Controller(ABC, Generic[Name]):
     def _later(self, name: Name, error: StatusError) -> None:
         refusals = self._refusals.get(name, 0)
         self._refusals[name] = refusals + 1
-        pause = min(self.PAUSE * 2**refusals, self.LONGEST_PAUSE)
+        pause = min(self.PAUSE * 2.0 ** min(refusals, _DOUBLINGS), self.LONGEST_PAUSE)
         logger.debug("%s %s: %s; again in %s s", type(self).__name__, str(name)[:_NAME_SHOWN], error, pause)
         self.queue.add_after(name, pause)
