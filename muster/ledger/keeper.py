@@ -123,12 +123,13 @@ class Keeper:
                 self._forget(namespace)
                 return
             entry = await self._store.read(namespace) or await self._store.create(namespace)
-        if not entry.table.seeded_at:
+        if not entry.table.seeded_at or self._observer.lacks(entry.table.observed):
             view = await self._observer.quorum(self._client, namespace)
             entry = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
         else:
             entry = await self._fold(namespace, entry)
         self._note(namespace, entry.table)
+        self._look_again(namespace)
 
     async def _fold(self, namespace: str, entry: Entry) -> Entry:
         self._note(namespace, entry.table)
@@ -160,16 +161,19 @@ class Keeper:
         return frozenset(dead)
 
     def _note(self, namespace: str, table: Table) -> None:
-        """Start the clocks of new rows, see to it that they are heard, and count what is overcommitted."""
+        """Start the clocks of new rows, and count what is overcommitted."""
         now = asyncio.get_running_loop().time()
         known = self._first_seen.get(namespace, {})
-        seen = {row: known.get(row, now) for row in table.rows if row.pending}
-        self._first_seen[namespace] = seen
-        if seen:
-            earliest = min(seen.values()) + DEADLINE
-            self._due[namespace] = min(self._due.get(namespace, earliest), earliest)
+        self._first_seen[namespace] = {row: known.get(row, now) for row in table.rows if row.pending}
         (self._overcommitted.add if table.overcommitted() else self._overcommitted.discard)(namespace)
         self._metrics.overcommitted.set(len(self._overcommitted))
+
+    def _look_again(self, namespace: str) -> None:
+        """See to it that the next row's deadline is noticed, should nothing happen before."""
+        first = min(self._first_seen[namespace].values(), default=None)
+        if first is not None:
+            when = max(first + DEADLINE, asyncio.get_running_loop().time() + QUIET)
+            self._due[namespace] = min(self._due.get(namespace, when), when)
 
     def _forget(self, namespace: str) -> None:
         self._first_seen.pop(namespace, None)

@@ -69,6 +69,10 @@ class Observer:
         """How many kinds of PodGroup are served."""
         return len(self._groups)
 
+    def lacks(self, observed: Iterable[str]) -> bool:
+        """Whether a source of ``observed`` isn't served here any more, so that no view can be as new."""
+        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTAS}
+
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Have ``changed`` called with the namespace of each group or quota that came, changed or went.
 

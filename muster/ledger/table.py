@@ -119,7 +119,8 @@ class Table:
     def seed(self, view: View, now: datetime) -> Self:
         """Take the first totals from ``view``, a quorum read that began after this table was stored.
 
-        What exists counts, even beyond the limits, as with any quota that is made over what runs.
+        What exists counts, even beyond the limits, as with any quota that is made over what runs. A table that was
+        seeded before may be seeded again, where a source that it observed is gone for good.
         """
         return replace(self._fold(view, (), ()), seeded_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 

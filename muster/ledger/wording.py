@@ -20,7 +20,7 @@ def refusal(promise: Promise, refused: Refused) -> str:
     asked = _listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
     by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
     reasons = "; ".join(
-        f"quota {_quoted(quota)} has " + _listed(_reason(each, refused.holders) for each in shortages)
+        f"quota {_quoted(quota)} has " + "; ".join(_reason(each, refused.holders) for each in shortages)
         for quota, shortages in by_quota
     )
     more = " more" if promise.revision else ""

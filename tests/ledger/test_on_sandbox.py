@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.kube.transport import Request
 from muster.ledger import wording
-from muster.ledger.promises import PODGROUP, Busy, Granted, Promise, Refused
+from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused
 from muster.model import kinds, names
 from muster.model.amounts import Resources
 
@@ -375,5 +375,108 @@ def test_the_leader_folds_when_nobody_else_writes(play: Any, asking: Any) -> Non
         await lab.client.delete(kinds.PODGROUPS, "train", NAMESPACE)
         await asyncio.sleep(2)
         assert (await lab.ledger()).data.summary == "quota cpu 0/10"
+
+    play(story)
+
+
+def test_a_living_job_keeps_its_promise_until_its_group_is_there_and_a_deleted_one_does_not(
+    play: Any, asking: Any
+) -> None:
+    async def story(lab: Any) -> None:
+        one, leader = await lab.process(), await lab.process()
+        lab.run(leader.keeper.run())
+        await lab.quota(one, cpu="10")
+        pod = {"containers": [{"name": "main", "image": "example"}], "restartPolicy": "Never"}
+        body = {"metadata": {"name": "job"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+        job = await lab.client.create(kinds.JOBS, body, NAMESPACE)
+        assert await asking(one, f"podgroup-{job.metadata.uid}", "6", uid=job.metadata.uid, kind=JOB) == Granted()
+        await asyncio.sleep(200)
+        assert (await lab.ledger()).data.summary == "quota cpu 6/10"
+        await lab.client.delete(kinds.JOBS, "job", NAMESPACE)
+        await asyncio.sleep(100)
+        assert (await lab.ledger()).data.summary == "quota cpu 0/10"
+
+    play(story)
+
+
+def test_case_12_and_34_200_at_once_are_answered_by_a_handful_of_writes(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="1k")
+        one.network.sent.clear()
+        answers = await asyncio.gather(*(asking(one, f"g{n}", "1") for n in range(300)))
+        assert set(answers) == {Granted()}
+        assert one.network.count("PUT", "quotaledgers") == 2
+
+    play(story)
+
+
+def test_case_13_a_group_stored_after_its_promise_expired_is_unreserved_where_it_does_not_fit(
+    play: Any, asking: Any
+) -> None:
+    async def story(lab: Any) -> None:
+        one, leader = await lab.process(), await lab.process()
+        lab.run(leader.keeper.run())
+        await lab.quota(one, cpu="10")
+        assert await asking(one, "slow", "6") == Granted()
+        await asyncio.sleep(60)
+        assert await lab.create(one, "quick", "6") == Granted()
+        slow = await lab.store("slow", "6")
+        await asyncio.sleep(5)
+        assert f"{slow.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
+
+    play(story)
+
+
+def test_case_23_a_second_leader_and_a_replica_can_not_undo_each_other(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one, *leaders = [await lab.process() for _ in range(3)]
+        for leader in leaders:
+            lab.run(leader.keeper.run())
+        await lab.quota(one, cpu="10")
+        answers = [await lab.create(one, f"g{n}", "3") for n in range(5)]
+        await asyncio.sleep(100)
+        assert [type(answer) for answer in answers].count(Granted) == 3
+        assert (await lab.ledger()).data.summary == "quota cpu 9/10"
+
+    play(story)
+
+
+def test_case_25_a_partitioned_replica_says_busy_and_recovers(play: Any, asking: Any, fault: Any) -> None:
+    async def story(lab: Any) -> None:
+        one, two = await lab.process(), await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.faults.append(fault(lambda _: True, times=50, applied=False))
+        cut_off, served = await asyncio.gather(asking(one, "a", "6", within=2.0), lab.create(two, "b", "6"))
+        assert isinstance(cut_off, Busy)
+        assert served == Granted()
+        one.network.faults.clear()
+        assert isinstance(await asking(one, "a", "6"), Refused)
+
+    play(story)
+
+
+def test_whoever_waits_when_a_replica_stops_is_told(play: Any, asking: Any, fault: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        await lab.quota(one, cpu="10")
+        one.network.faults.append(fault(puts_ledger, times=1000, applied=False))
+        waiting = asyncio.create_task(asking(one, "a", "6"))
+        await asyncio.sleep(0.1)
+        await one.committer.close()
+        answer = await waiting
+        assert isinstance(answer, Busy)
+        assert "this replica is shutting down" in answer.reason
+
+    play(story)
+
+
+def test_a_scoped_quota_limits_no_group(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        one = await lab.process()
+        spec = {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}
+        await lab.client.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "scoped"}, "spec": spec}, NAMESPACE)
+        amounts = Resources.parse({"pods": "5"})
+        assert await asking(one, "train", "6", amounts=amounts) == Granted(promised=False)
 
     play(story)

@@ -1,0 +1,238 @@
+"""Single steps of the table, on values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from muster.ledger import wording
+from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused, held
+from muster.ledger.rows import MalformedLedgerError, Row, State
+from muster.ledger.table import MOST_ROWS, Table
+from muster.ledger.tally import Totals
+from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, source
+from muster.model.amounts import QuantityError, Resources
+from muster.model.names import SIGS_GROUP, VOLCANO_GROUP
+from muster.model.objects import LedgerData, QuotaTotals
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def amounts(**quantities: str) -> Resources:
+    return Resources.parse({name.replace("__", "/").replace("_", "."): each for name, each in quantities.items()})
+
+
+def promise(name: str, asks: Resources, uid: str = "", kind: str = PODGROUP, group: str = VOLCANO_GROUP) -> Promise:
+    return Promise("ns", kind, group, name, uid or f"u-{name}", asks)
+
+
+def view_of(*groups: Shown, at: int = 100, **hard: Resources) -> NamespaceView:
+    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at}, Graveyard())
+    for group in groups:
+        view.put(group)
+    for name, limits in hard.items():
+        view.put_quota(Limits(name, f"u-{name}", 50, limits))
+    return view
+
+
+def shown(name: str, asks: Resources, revision: int = 60, group: str = VOLCANO_GROUP) -> Shown:
+    return Shown(group, name, f"u-{name}", revision, asks)
+
+
+def seeded(*groups: Shown, **hard: Resources) -> Table:
+    return Table().seed(view_of(*groups, **hard), NOW)
+
+
+def answers(table: Table, *promises: Promise) -> list[type]:
+    return [type(answer) for answer in table.reserve(promises)[1]]
+
+
+def test_a_batch_is_served_in_order_each_against_what_those_before_it_got() -> None:
+    table = seeded(team=amounts(cpu="10"))
+    asks = [promise(f"g{n}", amounts(cpu=cpu)) for n, cpu in enumerate(["6", "6", "4", "1"])]
+    assert answers(table, *asks) == [Granted, Refused, Granted, Refused]
+
+
+@pytest.mark.parametrize("spelled", ["cpu", "requests_cpu"])
+def test_cpu_is_held_against_cpu_and_requests_cpu(spelled: str) -> None:
+    for hard in (amounts(cpu="4"), amounts(requests_cpu="4")):
+        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "5"}))) == [Refused]
+        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "4"}))) == [Granted]
+
+
+def test_extended_resources_and_hugepages_are_held_against_requests_of_them() -> None:
+    table = seeded(team=Resources.parse({"requests.nvidia.com/gpu": "2", "requests.hugepages-2Mi": "4Mi"}))
+    for asks in ({"nvidia.com/gpu": "3"}, {"hugepages-2Mi": "6Mi"}):
+        assert answers(table, promise("a", Resources.parse(asks))) == [Refused]
+    assert answers(table, promise("a", Resources.parse({"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}))) == [Granted]
+
+
+def test_limits_and_pods_count_only_where_the_group_lists_them() -> None:
+    table = seeded(team=Resources.parse({"limits.cpu": "4", "pods": "2", "count/pods": "2"}))
+    assert table.reserve([promise("a", amounts(cpu="100"))])[1] == (Granted(promised=False),)
+    assert answers(table, promise("a", amounts(limits_cpu="5"))) == [Refused]
+    refused = table.reserve([promise("a", Resources.parse({"pods": "3"}))])[1][0]
+    assert isinstance(refused, Refused)
+    assert {shortage.resource for shortage in refused.shortages} == {"pods", "count/pods"}
+
+
+def test_both_spellings_in_one_group_count_once() -> None:
+    assert held(Resources.parse({"cpu": "2", "requests.cpu": "3"})) == Resources.parse({"cpu": "3"})
+
+
+def test_a_limit_of_zero_limits() -> None:
+    assert answers(seeded(team=amounts(cpu="0")), promise("a", amounts(cpu="1m"))) == [Refused]
+
+
+def test_case_27_every_quota_of_a_namespace_must_hold_it() -> None:
+    table = seeded(team=amounts(cpu="10"), memory=amounts(memory="1Gi"))
+    answer = table.reserve([promise("a", amounts(cpu="12", memory="2Gi"))])[1][0]
+    assert isinstance(answer, Refused)
+    assert [(each.quota, each.resource) for each in answer.shortages] == [("team", "cpu"), ("memory", "memory")]
+
+
+def test_case_30_amounts_are_exact_and_absurd_ones_are_refused_by_name() -> None:
+    table, _ = seeded(team=amounts(cpu="1")).reserve([promise(f"g{n}", amounts(cpu="100m")) for n in range(9)])
+    assert answers(table, promise("a", amounts(cpu="0.1"))) == [Granted]
+    assert answers(table, promise("a", amounts(cpu="100000001n"))) == [Refused]
+    for absurd in ("1e19", "-1", "NaN", "9" * 70):
+        with pytest.raises(QuantityError, match="cpu: "):
+            amounts(cpu=absurd)
+    with pytest.raises(ValueError, match="negative amount"):
+        promise("a", Resources({"cpu": -1}))
+
+
+def test_case_30_groups_of_the_largest_amount_do_not_make_the_ledger_unreadable() -> None:
+    most = Resources.parse({"memory": str(2**63 - 1)})
+    table = seeded(shown("a", most), shown("b", most), team=amounts(memory="1Gi"))
+    again = Table.parse(table.render())
+    assert answers(again, promise("c", amounts(memory="1"))) == [Refused]
+
+
+def test_case_31_a_full_ledger_is_busy_and_loses_nothing() -> None:
+    table = seeded(team=amounts(cpu="100000"))
+    table, _ = table.reserve(promise(f"g{n}", amounts(cpu="1")) for n in range(MOST_ROWS))
+    after, (answer,) = table.reserve([promise("one-more", amounts(cpu="1"))])
+    assert isinstance(answer, Busy)
+    assert after == table
+
+
+def test_case_31_the_size_of_a_ledger_is_that_of_what_is_under_way() -> None:
+    table, _ = seeded(team=amounts(cpu="100000")).reserve(promise(f"g{n}", amounts(cpu="1")) for n in range(100))
+    full = view_of(*(shown(f"g{n}", amounts(cpu="1")) for n in range(100)), at=200, team=amounts(cpu="100000"))
+    folded = table.fold(full)
+    assert folded.rows == ()
+    assert folded.render().summary == "team cpu 100/100k"
+
+
+def test_a_name_is_refused_in_a_second_api_group_in_view_and_in_rows() -> None:
+    table = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10"))
+    table = table.fold(view_of(shown("a", amounts(cpu="1")), team=amounts(cpu="10")), coming={"a"})
+    _, (answer,) = table.reserve([promise("a", amounts(cpu="1"), uid="x", group=SIGS_GROUP)])
+    assert answer == Refused("", taken_in=VOLCANO_GROUP)
+
+
+def test_a_jobs_row_goes_when_its_group_is_shown_and_until_then_both_are_one_charge() -> None:
+    table = seeded(team=amounts(cpu="10"))
+    job = promise("podgroup-j", amounts(cpu="6"), uid="j", kind=JOB)
+    group = promise("podgroup-j", amounts(cpu="6"))
+    table, given = table.reserve([job, group])
+    assert given == (Granted(), Granted())
+    assert table.render().summary == "team cpu 6/10"
+    folded = table.fold(view_of(shown("podgroup-j", amounts(cpu="6")), at=200, team=amounts(cpu="10")))
+    assert folded.rows == ()
+    assert folded.render().summary == "team cpu 6/10"
+
+
+def test_case_28_an_older_view_changes_nothing() -> None:
+    table, _ = seeded(team=amounts(cpu="10")).reserve([promise("a", amounts(cpu="6"))])
+    assert table.fold(view_of(at=99, team=amounts(cpu="10"))) is table
+
+
+def test_case_26_until_a_view_shows_which_quota_holds_the_smallest_counts() -> None:
+    table = seeded(team=amounts(cpu="10")).learn_quota("team", "u-team", amounts(cpu="20"), 50)
+    raised = table.fold(view_of(team=amounts(cpu="10")))
+    assert answers(raised, promise("a", amounts(cpu="11"))) == [Refused]
+    lowered = raised.learn_quota("team", "u-team", amounts(cpu="4"), 50).fold(view_of(team=amounts(cpu="10")))
+    assert answers(lowered, promise("a", amounts(cpu="5"))) == [Refused]
+
+
+def test_an_overcommitted_namespace_admits_what_does_not_grow_the_sum() -> None:
+    table = seeded(shown("a", amounts(cpu="12")), team=amounts(cpu="10", memory="10Gi"))
+    assert [each.short for each in table.overcommitted()] == [2 * 10**9]
+    assert answers(table, promise("b", amounts(cpu="1m")), promise("c", amounts(memory="1Gi"))) == [Refused, Granted]
+
+
+def test_an_unseeded_ledger_is_not_folded_into_use() -> None:
+    assert Table().fold(view_of(team=amounts(cpu="10"))) == Table()
+
+
+def test_a_table_reads_back_as_it_was_written() -> None:
+    table, _ = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10")).reserve([promise("b", amounts(cpu="2"))])
+    assert Table.parse(table.render()) == table
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (LedgerData(rows=("nonsense",)), r"data.rows\[0\] 'nonsense': it isn't of the form"),
+        (LedgerData(rows=("PodGroup g/a u cpu=1 new",) * 2), r"data.rows\[1\]: the promise to a is there twice"),
+        (LedgerData(seeded_at="x", observed={"podgroups": "abc"}), "data.observed: resourceVersion 'abc'"),
+        (LedgerData(seeded_at="x"), "seededAt and observed belong together"),
+        (LedgerData(quotas={"q": QuotaTotals(uid="u", hard={"cpu": "-1"})}), "data.quotas.q: cpu: '-1' is negative"),
+    ],
+)
+def test_a_ledger_that_someone_else_wrote_is_refused_whole(data: LedgerData, why: str) -> None:
+    with pytest.raises(MalformedLedgerError, match=why):
+        Table.parse(data)
+
+
+def refusal(table: Table, ask: Promise) -> str:
+    _, (answer,) = table.reserve([ask])
+    assert isinstance(answer, Refused)
+    return wording.refusal(ask, answer)
+
+
+def test_a_refusal_names_each_short_resource_and_the_remedy() -> None:
+    hard = amounts(requests_cpu="10", memory="8Gi")
+    table = seeded(shown("old", amounts(cpu="9", memory="8Gi")), team=hard)
+    assert refusal(table, promise("new", amounts(cpu="2", memory="1Gi"))) == (
+        'PodGroup "new" asks for 2 requests.cpu and 1Gi memory, but quota "team" has 10 requests.cpu hard, 9 reserved,'
+        " so 1 is free: short by 1 requests.cpu; 8Gi memory hard, 8Gi reserved, so none is free: short by 1Gi memory;"
+        " lower spec.minResources, wait until some of it is free, or raise the quota"
+    )
+
+
+def test_what_no_wait_can_cure_is_not_told_to_wait() -> None:
+    assert refusal(seeded(team=amounts(cpu="10")), promise("big", amounts(cpu="12"))).endswith(
+        "short by 2 cpu; lower spec.minResources or raise the quota"
+    )
+
+
+def test_growth_is_told_as_growth() -> None:
+    ask = Promise("ns", PODGROUP, VOLCANO_GROUP, "a", "u-a", amounts(cpu="11"), "60", amounts(cpu="6"))
+    assert refusal(seeded(shown("a", amounts(cpu="6")), team=amounts(cpu="10")), ask).startswith(
+        'PodGroup "a" asks for 5 cpu more, but quota "team" has 10 cpu hard, 6 reserved, so 4 are free: short by 1 cpu'
+    )
+
+
+def test_other_pods_are_part_of_what_is_taken() -> None:
+    totals = Totals("u", amounts(cpu="10"), amounts(cpu="4"), other=amounts(cpu="3"))
+    table = Table("2026", {source(VOLCANO_GROUP): 1}, {"team": totals})
+    assert "10 cpu hard, 4 reserved, 3 used by other pods, so 3 are free: short by 1 cpu" in refusal(
+        table, promise("a", amounts(cpu="4"))
+    )
+
+
+def test_a_taken_name_is_told_with_the_api_group_that_has_it() -> None:
+    answer = Refused("", taken_in=SIGS_GROUP)
+    assert wording.refusal(promise("a", amounts(cpu="1")), answer) == (
+        'PodGroup "a" can\'t be: API group scheduling.sigs.dev has a PodGroup of that name in namespace ns,'
+        " and pods name their group without its API group; choose another name"
+    )
+
+
+def test_unreserved_groups_are_known_by_uid() -> None:
+    row = Row(PODGROUP, VOLCANO_GROUP, "late", "u-late", amounts(cpu="1"), State.UNRESERVED, 60)
+    assert Table(rows=(row,)).unreserved == {"u-late"}
