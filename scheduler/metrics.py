@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from muster.ledger.metrics import Metrics as LedgerMetrics
+
 
 class Metrics:
     """Counters and timings of one process."""
@@ -17,4 +19,5 @@ class Metrics:
             registry=self.registry,
         )
         self.binds = Counter("muster_scheduler_binds", "Pods given a node.", registry=self.registry)
+        self.ledger = LedgerMetrics(self.registry)
         self.waiting = Gauge("muster_scheduler_pending_pods", "Pods that have no node.", registry=self.registry)

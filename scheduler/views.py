@@ -94,6 +94,8 @@ _PLAIN: tuple[Kind[Any], ...] = (
     kinds.PRIORITYCLASSES,
     kinds.NAMESPACES,
     kinds.REPLICASETS,
+    kinds.RESOURCEQUOTAS,
+    kinds.QUOTALEDGERS,
 )
 
 
