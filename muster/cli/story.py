@@ -184,6 +184,7 @@ STORY: Final = (
             ),
             Command("kubectl delete podgroup first -n team", succeeds('"first" deleted')),
             Command("kubectl apply -f second.yaml", succeeds("podgroup.*/second created")),
+            Command("kubectl delete namespace team", succeeds('"team" deleted')),
         ),
     ),
     Step(
