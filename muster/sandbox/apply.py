@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from muster.sandbox import decoding, shapes
 from muster.sandbox.calls import Call
 from muster.sandbox.fields import ATOMIC, Shape
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NO_OWNER: Final[Owners] = {}
 
 
@@ -105,7 +108,7 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
         for owned in others.values():
             kept = union(kept, owned.fields)
         merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
-    obj = _with_defaults(call, _reassembled(old, merged, wanted, subresource))
+    obj = _remembered(call, wanted, _with_defaults(call, _reassembled(old, merged, wanted, subresource)))
     remaining = others if mine is None else {**others, manager: mine}
     _own(server, call, obj, remaining, fields)
     return obj
@@ -145,6 +148,18 @@ def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Field
 
 def _with_defaults(call: Call, obj: Json) -> Json:
     return shapes.take_in(call.resource, obj, strategy_of(call.resource), [])
+
+
+def _remembered(call: Call, wanted: Json, obj: Json) -> Json:
+    """Keep kubectl's own note of what it applied last up to date, so that it may apply from its side again."""
+    annotations = obj["metadata"].get("annotations") or {}
+    if call.manager != "kubectl" or _LAST_APPLIED not in annotations:
+        return obj
+    others = {key: value for key, value in wanted["metadata"].items() if key != "annotations"}
+    own = {key: value for key, value in (wanted["metadata"].get("annotations") or {}).items() if key != _LAST_APPLIED}
+    note = {**wanted, "metadata": {**others, "annotations": own} if own else others}
+    text = msgspec.json.encode(note, order="sorted").decode() + "\n"
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
 
 
 def _reassembled(old: Object, merged: Json, wanted: Json, subresource: str) -> Json:

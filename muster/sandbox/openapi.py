@@ -119,6 +119,6 @@ def _custom_name(resource: Resource) -> str:
 def _custom_schema(resource: Resource) -> Json:
     """Give a CustomResourceDefinition's schema with what every object has; without one, any object."""
     declared = resource.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    text = {"type": "string"}
-    common = {"apiVersion": text, "kind": text, "metadata": modelschemas.reference(modelschemas.META)}
+    of_any_kind = modelschemas.schema("V1Pod")["properties"]
+    common = {field: of_any_kind[field] for field in ("apiVersion", "kind", "metadata")}
     return {**declared, **_marked(resource), "properties": {**declared.get("properties", {}), **common}}
