@@ -135,7 +135,7 @@ async def _prepare(
         fresh_for = _TOKEN_FRESH
     if "exec" in user:
         fresh_for = await _run_plugin(cluster, user, folder, paths)
-    # The loader would leave these in files of /tmp until the process ends, and for ever if it is killed.
+    # The loader would leave these in temporary files until the process ends, and for ever if it is killed.
     for part, key in ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")):
         data = part.pop(f"{key}-data", None)
         if data:

@@ -69,6 +69,7 @@ class Reflector(Generic[T]):
         # The version to watch from; empty when only a new list can help.
         self._from = ""
         self._opened = math.inf
+        self._heard = False
 
     async def run(self) -> None:
         """Keep the cache, until cancelled."""
@@ -101,6 +102,10 @@ class Reflector(Generic[T]):
                 self._from = ""
             return error
         except errors.KubeError as error:
+            # A server that was restored from a backup opens a watch from a version that it doesn't have any more, and
+            # then says nothing, for hours. Any other server has sent a bookmark by then.
+            if not self._heard and asyncio.get_running_loop().time() - self._opened >= IDLE:
+                self._from = ""
             return error
         return None
 
@@ -115,10 +120,12 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         async with self._client.transport.watch(self._request(), idle=IDLE) as lines:
             self._opened = asyncio.get_running_loop().time()
+            self._heard = False
             if self.trouble:
                 log.info("%s are watched again", self._kind)
                 self.trouble = ""
             async for line in lines:
+                self._heard = True
                 self._take(decoding.strictly(WatchEvent, line))
                 self._from = self._cache.revision
 

@@ -93,6 +93,20 @@ async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
     assert len(server.requests(watching=True)) == 2
 
 
+async def test_a_watch_that_never_said_a_word_leads_to_a_new_list(server, cache):
+    # As the real API server (1.36) behaves after etcd was restored from a backup, for a version it doesn't have any more.
+    pages = [server.listing(300), server.listing(20)]
+    server.answer = lambda request: pages.pop(0)
+    server.watches = [[70.0], [bookmark(25), 70.0], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(72)
+        assert cache.revision == "25"
+        await asyncio.sleep(72)
+        # One that had spoken before is resumed.
+        assert server.requests(watching=True)[-1].query["resourceVersion"] == "25"
+    assert len(server.requests()) == 2
+
+
 @pytest.mark.parametrize("how", ["event", "answer"])
 async def test_a_version_that_is_too_old_leads_to_a_new_list(server, cache, how):
     pages = [server.listing(3, server.pod("a", 1), server.pod("b", 2)), server.listing(20, server.pod("a", 12))]
