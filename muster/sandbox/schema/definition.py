@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from muster.sandbox import cel
 from muster.sandbox.cel.regular import PatternError, compile_pattern
-from muster.sandbox.schema.checks import ABSENT, joined, violations
+from muster.sandbox.schema.checks import ABSENT, INT_OR_STRING, joined, violations
 from muster.sandbox.schema.formats import UNSUPPORTED
 from muster.sandbox.schema.rules import RULES, compile_rule, field_path
 from muster.sandbox.schema.shape import EMBEDDED, PRESERVE, default, unknown_fields
@@ -21,7 +21,6 @@ from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wron
 Schema = Mapping[str, Any]
 
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
-_INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 _NESTED: Final = {"type": "empty", "description": "empty", "title": "empty", "default": "undefined"} | {
     "additionalProperties": "undefined",
     "nullable": "false",
@@ -138,10 +137,10 @@ def _metadata(schema: Schema, path: str) -> Iterator[Cause]:
 
 def _combined(schema: Schema, path: str) -> Iterator[Cause]:
     for name in ("anyOf", "allOf", "oneOf"):
-        if name == "anyOf" and schema.get("x-kubernetes-int-or-string") and schema.get(name) == _INT_OR_STRING:
+        if name == "anyOf" and schema.get("x-kubernetes-int-or-string") and schema.get(name) == INT_OR_STRING:
             continue
         for number, each in enumerate(schema.get(name, ())):
-            if name == "allOf" and schema.get("x-kubernetes-int-or-string") and each == {"anyOf": _INT_OR_STRING}:
+            if name == "allOf" and schema.get("x-kubernetes-int-or-string") and each == {"anyOf": INT_OR_STRING}:
                 continue
             yield from _nested(each, f"{path}.{name}[{number}]")
     if "not" in schema:

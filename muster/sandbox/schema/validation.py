@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -29,14 +30,16 @@ def validate(schema: Schema, obj: dict[str, Any], old: dict[str, Any] | None = N
     """
     before: Any = ABSENT if old is None else old
     causes = violations(schema, obj, before, "")
-    causes += _embedded(schema, obj, "", root=True)
-    causes += _lists(schema, obj, before, "")
-    rules = _rules(_ById(schema))
-    if rules is not None:
+    plan = _plan(_ById(schema))
+    if plan.embedded:
+        causes += _embedded(schema, obj, "", root=True)
+    if plan.lists:
+        causes += _lists(schema, obj, before, "")
+    if plan.rules is not None:
         if any(cause.type in _BLOCKING for cause in causes):
             causes.append(wrong(NO_FIELD, None, _SKIPPED))
         else:
-            causes += rules.check(obj, before, "")
+            causes += plan.rules.check(obj, before, "")
     return causes
 
 
@@ -55,9 +58,25 @@ class _ById:
         return isinstance(other, _ById) and other.schema is self.schema
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What there is to check beyond values: most schemas have little of it."""
+
+    rules: RuleTree | None
+    embedded: bool
+    lists: bool
+
+
 @lru_cache(maxsize=256)
-def _rules(key: _ById) -> RuleTree | None:
-    return compile_rules(key.schema, root=True)
+def _plan(key: _ById) -> _Plan:
+    rules = compile_rules(key.schema, root=True)
+    return _Plan(rules, _mentions(key.schema, EMBEDDED), _mentions(key.schema, "x-kubernetes-list-type"))
+
+
+def _mentions(schema: Any, keyword: str) -> bool:
+    if isinstance(schema, dict):
+        return keyword in schema or any(_mentions(each, keyword) for each in schema.values())
+    return isinstance(schema, list) and any(_mentions(each, keyword) for each in schema)
 
 
 def _embedded(schema: Schema, value: Any, path: str, *, root: bool = False) -> Iterator[Cause]:
