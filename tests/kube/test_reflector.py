@@ -96,7 +96,7 @@ async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
 async def test_a_watch_that_never_said_a_word_leads_to_a_new_list(server, cache):
     # As the real API server (1.36) behaves after etcd was restored from a backup, for a version it doesn't have any more.
     pages = [server.listing(300), server.listing(20)]
-    server.answer = lambda request: pages.pop(0)
+    server.answer = lambda _: pages.pop(0)
     server.watches = [[70.0], [bookmark(25), 70.0], [60.0]]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(72)
