@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import ssl
 from base64 import b64encode
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from io import BytesIO
 from typing import Any, Final
 
 import aiohttp
@@ -22,15 +24,20 @@ from muster.sandbox import forms
 from muster.sandbox.admission import UnreachableWebhookError
 from muster.sandbox.decoding import LIMIT
 from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError, too_large, unauthorized
+from muster.sandbox.status import StatusError, internal, too_large, unauthorized
 from muster.sandbox.users import User
 from muster.sandbox.watching import Watch
+
+_log: Final = logging.getLogger(__name__)
 
 _OPEN: Final = ("/healthz", "/livez", "/readyz", "/version")
 """Paths that anybody may read, as in the real server."""
 
 _DRAIN_SECONDS: Final = 5.0
 _KEEP_ALIVE_SECONDS: Final = 120.0
+_COPIED_AT_ONCE: Final = 1024 * 1024
+"""Bytes that aiohttp writes in one go without a warning."""
+
 _REVIEW_LIMIT: Final = 16 * 1024 * 1024
 
 
@@ -102,6 +109,9 @@ class HttpFront:
             if error.code == 413:
                 answer.force_close()  # the rest of the body is still on its way
             return answer
+        except Exception as error:
+            _log.exception("%s %s: a defect of the sandbox", incoming.method, incoming.path)
+            return _answer(forms.refuse(internal(f"{type(error).__name__} in the sandbox; its log says more")))
 
     async def _answered(self, request: Request, user: User, agent: str) -> Response:
         handling = self._server.handle(request, user, agent=agent)
@@ -218,7 +228,7 @@ class HttpWebhookCaller:
         try:
             async with self._session.post(
                 url,
-                data=body,
+                data=BytesIO(body) if len(body) > _COPIED_AT_ONCE else body,
                 headers={
                     "Content-Type": JSON,
                     "Accept": "application/json, */*",

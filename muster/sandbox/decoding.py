@@ -55,9 +55,19 @@ def json_or_yaml(body: bytes) -> Any:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        return yaml.load(body, _Loader)  # noqa: S506 - a SafeLoader of our own
+        return _with_text_keys(yaml.load(body, _Loader))  # noqa: S506 - a SafeLoader of our own
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {_line(error)}") from error
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Give YAML as JSON would have it: ``on: 1`` has the key ``true``."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else msgspec.json.encode(key).decode(): _with_text_keys(each)
+            for key, each in value.items()
+        }
+    return [_with_text_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def body_object(body: bytes, content_type: str, resource: Resource, kind: str = "") -> dict[str, Any]:
