@@ -350,3 +350,43 @@ async def test_a_patch_for_another_version_changes_the_object_in_its_own(things,
         {"apiVersion": "t.example.com/v2", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"a": 1}},
     )
     assert (body["apiVersion"], body["spec"]) == ("t.example.com/v2", {"a": 2})
+
+
+async def test_a_webhook_with_side_effects_that_is_there_from_older_days_keeps_dry_runs_out(
+    listening, hook, config_map
+):
+    key = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
+    listening.server.store.put(key, {"metadata": {"name": "old"}, "webhooks": [hook(sideEffects="Some")]})
+    status, body = await listening.create(MAPS, config_map(), dryRun="All")
+    assert (status, body["message"]) == (400, 'admission webhook "a.b.c" does not support dry run')
+    assert (await listening.create(MAPS, config_map()))[0] == 201
+
+
+async def test_a_generated_name_is_told_to_validating_webhooks_only(listening, hook):
+    await listening.register("mutating", hook())
+    await listening.register("validating", hook())
+    _, body = await listening.create(MAPS, {"metadata": {"generateName": "gen-"}})
+    first, second = listening.caller.requests
+    assert "name" not in first
+    assert second["name"] == second["object"]["metadata"]["name"] == body["metadata"]["name"]
+
+
+async def test_a_binding_is_told_as_what_it_is(listening, hook):
+    await listening.made(
+        "/api/v1/namespaces/team/pods",
+        {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    )
+    await listening.made("/api/v1/nodes", {"metadata": {"name": "n"}})
+    await listening.register("validating", hook(rules=[rule("pods/binding")]))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    status, body = await listening.create(
+        "/api/v1/namespaces/team/pods/p/binding", {"metadata": {"name": "p"}, "target": target}
+    )
+    assert status == 201, body
+    (request,) = listening.caller.requests
+    assert (request["kind"]["kind"], request["resource"]["resource"], request["subResource"]) == (
+        "Binding",
+        "pods",
+        "binding",
+    )
+    assert request["object"]["target"]["name"] == "n"
