@@ -1,6 +1,6 @@
 """Events as values, and how they are thinned out, as client-go does it. Pure.
 
-The same event again counts up instead of standing there twice; from the eleventh text of one reason within ten minutes
+The same event again counts up instead of standing there twice; from the tenth text of one reason within ten minutes
 on, texts are combined into one event; and one object gets 25 events at once, then one every five minutes. Without it a
 Job of 10,000 pods would write 10,000 events.
 """
@@ -69,9 +69,10 @@ class Thinning:
         if similar is None or _passed(similar.at, now) > _SIMILAR_SECONDS:
             similar = self._similar[about] = _Similar(now)
         similar.at = now
-        if message in similar.texts or len(similar.texts) < _SIMILAR:
-            similar.texts.add(message)
+        similar.texts.add(message)
+        if len(similar.texts) < _SIMILAR:
             return message
+        similar.texts.discard(message)
         return f"(combined from similar events): {message}"
 
     def _allowed(self, about: tuple[str, ...], now: datetime) -> bool:
