@@ -1,0 +1,143 @@
+"""The view over caches, the overlay on it, and the whole server put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from certs import authority
+from muster.kube.client import Client
+from muster.kube.clock import SystemClock
+from muster.kube.transport import Request, Response
+from muster.model import kinds
+from muster.model.amounts import Resources
+from muster.model.objects import Node, Queue
+from webhooks.caches import CachedView
+from webhooks.compose import Options, serving
+from webhooks.server import Listen
+from webhooks.tls import CertificateError, Files
+from webhooks.verdict import Ref
+from webhooks.view import Overlay
+
+
+def queue(name: str, parent: str = "") -> Queue:
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    return msgspec.convert({"metadata": metadata, "spec": {"parent": parent}}, Queue)
+
+
+def node(name: str, version: str = "1", **allocatable: str) -> Node:
+    metadata = {"name": name, "uid": name, "resourceVersion": version}
+    return msgspec.convert({"metadata": metadata, "status": {"allocatable": allocatable}}, Node)
+
+
+def names(found: Any) -> set[str]:
+    return {each.name for each in found}
+
+
+def test_children_are_found_by_their_parent() -> None:
+    view = CachedView()
+    for each in (queue("dept"), queue("a", "dept"), queue("b", "dept")):
+        view.cache(kinds.QUEUES).put(each)
+    assert names(view.children("dept")) == {"a", "b"}
+    assert names(view.children("root")) == {"dept"}
+    view.cache(kinds.QUEUES).drop(queue("a"))
+    assert names(view.children("dept")) == {"b"}
+
+
+def test_the_cluster_is_as_large_as_its_nodes_and_unknown_until_they_are_listed() -> None:
+    view = CachedView()
+    nodes = view.cache(kinds.NODES)
+    assert view.capacity() is None
+    nodes.replace([node("a", cpu="4", pods="110"), node("b", cpu="4", pods="110")], "1")
+    assert view.capacity() == Resources.parse({"cpu": "8", "pods": "220"})
+    nodes.put(node("a", "2", cpu="6", pods="110"))
+    nodes.put(node("b", "3", cpu="lots"))
+    assert view.capacity() == Resources.parse({"cpu": "6", "pods": "110"})
+    nodes.drop(node("a", "4"))
+    assert not view.capacity()
+
+
+def test_a_kind_that_is_not_watched_is_not_there() -> None:
+    view = CachedView()
+    assert view.get(kinds.LEGACY_QUEUES[0], "old") is None
+    assert list(view.items(kinds.LEGACY_PODGROUPS[0])) == []
+    assert CachedView(legacy_apis=True).watches(kinds.LEGACY_QUEUES[1])
+
+
+def test_fresh_objects_and_fresh_absences_cover_what_the_caches_show() -> None:
+    view = CachedView()
+    for each in (queue("a", "dept"), queue("b", "dept"), queue("c")):
+        view.cache(kinds.QUEUES).put(each)
+    fresh = {
+        Ref(kinds.QUEUES, "a"): None,
+        Ref(kinds.QUEUES, "b"): queue("b", "elsewhere"),
+        Ref(kinds.QUEUES, "d"): queue("d", "dept"),
+    }
+    over = Overlay(view, fresh)
+    assert names(over.children("dept")) == {"d"}
+    assert names(over.items(kinds.QUEUES)) == {"b", "c", "d"}
+    assert over.get(kinds.QUEUES, "a") is None
+    assert over.get(kinds.QUEUES, "c") == queue("c")
+
+
+class Lists:
+    """An API server with one queue, that never has news."""
+
+    def __init__(self) -> None:
+        self.listed = asyncio.Event()
+
+    async def request(self, request: Request, *, within: float) -> Response:  # noqa: ARG002 - the protocol's
+        await self.listed.wait()
+        default = {"metadata": {"name": "default", "uid": "d", "resourceVersion": "1"}}
+        items = [default] if request.path.endswith("/queues") else []
+        return Response(200, msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items}))
+
+    @contextlib.asynccontextmanager
+    async def watch(self, request: Request, *, idle: float) -> AsyncIterator[Any]:  # noqa: ARG002 - the protocol's
+        async def nothing() -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+        yield nothing()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(Files(tmp_path), Listen("127.0.0.1", 0, 0.0), probes=0)
+
+
+async def test_a_server_serves_once_its_caches_are_synced(
+    options: Options, tmp_path: Path, review_of: Any, podgroup: Any
+) -> None:
+    now = SystemClock().now()
+    ca = authority.new_ca(now)
+    pair = authority.issue(ca, ("127.0.0.1",), now)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    api = Lists()
+    asyncio.get_running_loop().call_soon(api.listed.set)
+    async with serving(Client(api), SystemClock(), options) as server:
+        assert server.not_ready() == []
+        trust = ssl.create_default_context(cadata=ca.certificate.decode())
+        url = f"https://127.0.0.1:{server.port}/validate/podgroups"
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session,
+            session.post(url, data=review_of(podgroup())) as response,
+        ):
+            assert json.loads(await response.text())["response"]["allowed"]
+    assert server.not_ready() == ["stopping"]
+
+
+async def test_without_a_certificate_nothing_is_started(options: Options) -> None:
+    with pytest.raises(CertificateError, match="muster certs init"):
+        async with serving(Client(Lists()), SystemClock(), options):
+            pass
