@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any, Final
 from muster.sandbox import selectors
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, controller_of
+from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.controllers.times import seconds_since, stamp
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.requests import ApiServer
@@ -46,16 +46,12 @@ def figures(spec: dict[str, Any], pods: Sequence[Object], expected: int, disrupt
     """Work out a budget over the ``pods`` that it selects, of which ``disrupted`` (names) are being evicted."""
     healthy = sum(p.ready(pod) and not p.leaving(pod) and pod["metadata"]["name"] not in disrupted for pod in pods)
     if "maxUnavailable" in spec:
-        desired = max(0, expected - _pods(spec["maxUnavailable"], expected))
+        desired = max(0, expected - pods_of(spec["maxUnavailable"], expected, up=True))
     elif isinstance(spec.get("minAvailable"), int):
         desired, expected = spec["minAvailable"], len(pods)
     else:
-        desired = _pods(spec.get("minAvailable", "0%"), expected)
+        desired = pods_of(spec.get("minAvailable", 0), expected, up=True)
     return Figures(expected, desired, healthy)
-
-
-def _pods(value: int | str, expected: int) -> int:
-    return value if isinstance(value, int) else math.ceil(int(value.removesuffix("%")) * expected / 100)
 
 
 def status(budget: Object, figure: Figures, disrupted: dict[str, str], now: datetime) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.store import Object
 
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
@@ -48,18 +49,11 @@ def limits(deployment: Object) -> tuple[int, int]:
         return 0, 0
     rolling = strategy.get("rollingUpdate") or {}
     replicas = spec.get("replicas", 1)
-    surge = _share(rolling.get("maxSurge", "25%"), replicas, up=True)
-    unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, up=False)
+    surge = pods_of(rolling.get("maxSurge", "25%"), replicas, up=True)
+    unavailable = pods_of(rolling.get("maxUnavailable", "25%"), replicas, up=False)
     if not surge and not unavailable:
         unavailable = 1
     return surge, min(unavailable, replicas)
-
-
-def _share(value: Any, replicas: int, *, up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    exact = int(value.removesuffix("%")) * replicas / 100
-    return math.ceil(exact) if up else math.floor(exact)
 
 
 def recreate(new: Object | None, old: Sequence[Object], replicas: int, *, old_pods: bool) -> list[Resize]:
@@ -160,6 +154,7 @@ def _proportion(replicaset: Object, replicas: int, allowed: int, left: int) -> i
         return 0
     if not replicas:
         return -size(replicaset)
-    before = int((replicaset["metadata"].get("annotations") or {}).get(MAX_REPLICAS, allowed)) or allowed
+    noted = (replicaset["metadata"].get("annotations") or {}).get(MAX_REPLICAS, "")
+    before = (int(noted) if noted.isdecimal() else 0) or allowed
     share = math.floor(size(replicaset) * allowed / before + 0.5) - size(replicaset)
     return min(share, left) if left > 0 else max(share, left)

@@ -41,6 +41,7 @@ def sizes(resizes: list[rollout.Resize]) -> dict[str, int]:
         (10, "0%", "0%", (0, 1)),
         (2, 3, 5, (3, 2)),
         (0, "25%", "25%", (0, 0)),
+        (4, "many", -3, (0, 1)),
     ],
 )
 def test_shares_round_up_for_surge_and_down_for_unavailability(
@@ -79,6 +80,14 @@ def test_recreate_stops_every_old_pod_before_it_starts_a_new_one() -> None:
 def test_a_deployment_with_one_replicaset_gives_it_every_change_of_size() -> None:
     assert sizes(rollout.scale(deployment(5), replicaset("1", 3), [])) == {"1": 5}
     assert sizes(rollout.scale(deployment(0), replicaset("1", 3), [])) == {"1": 0}
+
+
+def test_a_note_of_sizes_that_somebody_spoiled_is_not_relied_on() -> None:
+    new, old = replicaset("2", 4, **{rollout.MAX_REPLICAS: "x"}), replicaset("1", 4, **{rollout.MAX_REPLICAS: "0"})
+
+    resized = sizes(rollout.scale(deployment(12, 0, 2), new, [old]))
+
+    assert sum({"1": 4, "2": 4, **resized}.values()) == 12
 
 
 def test_in_the_middle_of_an_update_a_change_of_size_is_shared_in_proportion() -> None:
