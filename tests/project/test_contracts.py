@@ -31,21 +31,14 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_layers_hold(copy):
-    result = lint_imports(copy)
-    assert result.returncode == 0, result.stdout
-
-
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
         ("muster/model/amounts.py", "import muster.kube.client", "Programs stand on what they share"),
-        ("webhooks/verdict.py", "import scheduler.cycle", "Programs stand on what they share"),
-        ("scheduler/lifecycle.py", "import time", "pure"),
-        ("webhooks/policies/queues.py", "import asyncio", "pure"),
-        ("muster/ledger/table.py", "import asyncio", "pure"),
-        ("certs/bundle.py", "import os", "pure"),
-        ("scheduler/cycle.py", "import aiohttp", "aiohttp"),
+        ("webhooks/policies/queues.py", "import asyncio", "What admission decides is pure"),
+        ("muster/ledger/table.py", "import asyncio", "What the ledger decides is pure"),
+        ("scheduler/cycle.py", "import time", "What decides a cycle is pure"),
+        ("scheduler/binder.py", "import aiohttp", "Four modules know aiohttp"),
     ],
 )
 def test_a_broken_layer_is_found(copy, module, line, contract):
