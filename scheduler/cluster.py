@@ -318,7 +318,8 @@ class Cluster:
             alive = sum(task.controller == job.metadata.uid and task.status not in intake.ENDED for task in tasks)
             missing = intake.pods_wanted(job) - alive
             if missing > 0:
-                yield Coming(self._class_of_template(job.spec.template), missing)
+                kind = self._class_of_template(job.spec.template)
+                yield Coming(kind, missing, job.metadata.uid, intake.held_by_us(job))
 
     def _class_of_template(self, template: PodTemplate) -> TaskClass:
         return self._class(template.spec, constraints.of_pod(template.spec))

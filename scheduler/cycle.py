@@ -36,5 +36,6 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},
         tasks=outcome.tasks(binds, pipelined),
+        released=outcome.released(),
         waiting=any(job.waiting or job.passed or job.phase is Phase.PENDING for job in session.jobs),
     )

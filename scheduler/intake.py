@@ -67,6 +67,11 @@ def held_by_user(job: BatchJob) -> bool:
     return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
 
 
+def held_by_us(job: BatchJob) -> bool:
+    """Whether a Job is suspended by us."""
+    return bool(job.spec.suspend) and bool(job.metadata.annotation(names.SUSPENDED))
+
+
 def min_resources(group: PodGroup) -> Resources | None:
     """Give what a group states to need of nodes; what only a quota counts is left out.
 

@@ -70,6 +70,12 @@ TABLE: Final = (
     Transition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
     Transition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
     Transition(Phase.PENDING, Phase.INQUEUE, "enqueue lets it in", lambda facts: facts.let_in),
+    Transition(
+        Phase.INQUEUE,
+        Phase.PENDING,
+        "enqueue takes it back, nothing of it being started",
+        lambda facts: not facts.let_in,
+    ),
     Transition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
     Transition(Phase.INQUEUE, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
     Transition(Phase.RUNNING, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),

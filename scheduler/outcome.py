@@ -41,6 +41,12 @@ class Outcome:
             if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
         )
 
+    def released(self) -> frozenset[str]:
+        """Give the uids of the Jobs that we hold back and whose group has its turn."""
+        return frozenset(
+            each.job for job in self._session.jobs if job.unfinished for each in job.job.coming if each.held
+        )
+
     def statuses(self) -> list[GroupStatus]:
         """Give each group's status, in the order of the snapshot."""
         return [self._status(job) for job in self._session.jobs]
@@ -114,9 +120,20 @@ class Outcome:
                 Reason.NOT_ENOUGH_QUOTA,
                 f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue",
             )
+        if (
+            job.obstacle is not None
+            and job.obstacle.reason is Reason.NOT_ENOUGH_TASKS
+            and self._tasks_on_their_way(job)
+        ):
+            return None
         if job.obstacle is not None or job.stuck is None:
             return job.obstacle
         return self._explanations.of(job, job.stuck)
+
+    def _tasks_on_their_way(self, job: JobState) -> bool:
+        """Whether the pods that are missing are being created: no trouble, only a matter of time."""
+        coming = sum(each.count for each in job.job.coming if not each.held)
+        return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
 
 
 def differs(old: Job, status: GroupStatus) -> bool:

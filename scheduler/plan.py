@@ -74,6 +74,7 @@ class Plan:
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
+        released: uids of the sleeping Jobs that may create their pods.
         waiting: whether some group waits for something, so that another cycle is worth while.
     """
 
@@ -84,4 +85,5 @@ class Plan:
     queues: Mapping[str, QueueShare]
     groups: Mapping[GroupKey, GroupStatus]
     tasks: Mapping[GroupKey, Mapping[Status, int]]
+    released: frozenset[str]
     waiting: bool

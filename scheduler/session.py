@@ -105,6 +105,11 @@ class JobState:
             amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
         return vectors.add(amounts, vectors.scale(last, missing))
 
+    @property
+    def unknown_need(self) -> bool:
+        """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
+        return self.job.stated is None and not self.job.tasks and not self.job.coming and self.job.min_member > 0
+
     def lacking(self) -> Vector:
         """What of the need it doesn't have yet."""
         return vectors.above_zero(vectors.subtract(self.need(), self.allocated))
@@ -234,6 +239,10 @@ class Session:
         job.phase, job.obstacle = Phase.INQUEUE, None
         for tell in self._flat("enqueued"):
             tell(job)
+
+    def take_back(self, job: JobState) -> None:
+        """Make an Inqueue job Pending again, to be let in anew or not."""
+        job.phase = Phase.PENDING
 
     def reconsider(self, job: JobState) -> None:
         """Put the tasks that found no place back in line, for another action to try."""

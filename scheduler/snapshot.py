@@ -110,10 +110,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Pods that a suspended Job will have: ``count`` of one class."""
+    """Pods that a Job has yet to make: ``count`` of one class.
+
+    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
+    """
 
     kind: TaskClass
     count: int
+    job: str
+    held: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +157,11 @@ class Job:
         for task in self.tasks:
             counts[task.status] = counts.get(task.status, 0) + 1
         return counts
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing of it exists, because we hold all of it back."""
+        return not self.tasks and bool(self.coming) and all(each.held for each in self.coming)
 
     @cached_property
     def order(self) -> tuple[float, str, GroupKey]:

@@ -15,6 +15,9 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import Recorder
 from muster.kube.fence import Fence, FencedTransport
+from muster.ledger.keeper import Keeper
+from muster.ledger.observer import Observer
+from muster.model import kinds
 from muster.model.objects import PodGroup
 from scheduler.binder import Binder
 from scheduler.cluster import Cluster
@@ -114,6 +117,10 @@ class Term:
             client, self._views, self._recorder, scheduler_names, delays=policy.enqueues
         )
 
+        observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS))
+        ledgers = self._views.cache(kinds.QUOTALEDGERS)
+        self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger)
+
     async def run(self, synced: asyncio.Event) -> None:
         """Work until cancelled; ``synced`` is set when the cluster is known."""
         async with asyncio.TaskGroup() as group:
@@ -123,6 +130,7 @@ class Term:
             group.create_task(self._statuses.run(), name="statuses")
             group.create_task(self._queues.run(), name="queues")
             group.create_task(self._podgroups.run(), name="podgroups")
+            group.create_task(self._keeper.run(), name="ledgers")
             group.create_task(self._schedule(), name="cycles")
 
     async def close(self) -> None:
@@ -131,12 +139,15 @@ class Term:
 
     async def _schedule(self) -> None:
         """Run a cycle when something changed, and each second while something waits."""
+        loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
+            began = loop.time()
             with self._metrics.cycle_seconds.time():
                 plan = decide(self._cluster.snapshot(), self._policy, self._clock.now())
             patience = self._perform(plan)
-            await asyncio.sleep(PACE)
+            # As long as it took, at least: the other half of the time is for those who carry it out.
+            await asyncio.sleep(max(PACE, loop.time() - began))
             await self._change_within(patience)
 
     async def _change_within(self, seconds: float | None) -> None:
@@ -157,6 +168,7 @@ class Term:
         for status in taken:
             self._assume(status)
         self._queues.shares(plan.queues)
+        self._podgroups.release(plan.released)
         due = [FLOOR] if plan.waiting else []
         return min([*due, *([postponed] if postponed is not None else [])], default=None)
 

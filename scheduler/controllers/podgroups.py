@@ -56,6 +56,7 @@ class PodGroupController:
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._delays = delays
+        self._released: frozenset[str] = frozenset()
         self._work: Work[_Key] = Work("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
         views.pods.subscribe(self._on_pod)
@@ -65,6 +66,14 @@ class PodGroupController:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._work.run()
+
+    def release(self, jobs: frozenset[str]) -> None:
+        """Take over which Jobs may start, by uid: the last cycle knew them, and gave their group its turn."""
+        more, self._released = jobs - self._released, jobs
+        if more:
+            for job in self._views.jobs.items():
+                if job.metadata.uid in more:
+                    self._on_job(Change("MODIFIED", job, job))
 
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,15 +120,17 @@ class PodGroupController:
             metas = [job.spec.template.metadata, job.metadata, *self._namespace(job.namespace)]
             owner = OwnerReference(api_version=kinds.JOBS.api_version, kind="Job", name=job.name, uid=job.metadata.uid)
             await self._generate(job, kinds.JOBS, owner, metas, job.spec.template.spec)
-        elif self._may_start(group):
+        elif self._may_start(job, group):
             await self._resume(job)
         elif self._delayed(job, group):
             await self._suspend(job)
 
-    def _may_start(self, group: PodGroup | None) -> bool:
+    def _may_start(self, job: Job, group: PodGroup | None) -> bool:
+        """Whether it is a Job's turn: its group's phase alone doesn't tell, it may be from before the Job was known."""
         if not self._delays:
             return True
-        return group is not None and intake.phase_of(group) in {Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN}
+        has_turn = group is not None and intake.phase_of(group) in {Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN}
+        return has_turn and job.metadata.uid in self._released
 
     async def _resume(self, job: Job) -> None:
         if job.spec.suspend and job.metadata.annotation(names.SUSPENDED):

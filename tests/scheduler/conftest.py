@@ -51,7 +51,8 @@ class World:
         clock = LoopClock(START)
         self.worker = Worker(Client(self.sandbox.transport()), clock, config.parse(policy), (names.SCHEDULER_NAME,))
         self._working = asyncio.create_task(self.worker.run(Fence("test", until=float("inf"))))
-        await self.worker.synced.wait()
+        async with asyncio.timeout(60):
+            await self.worker.synced.wait()
 
     async def stop(self) -> None:
         """Stop the worker; what it raised comes out here."""
@@ -102,7 +103,7 @@ async def world() -> AsyncIterator[World]:
     sandbox = Sandbox(LoopClock(START))
     await sandbox.start()
     world = World(sandbox)
-    for name in ("podgroups", "queues"):
+    for name in ("podgroups", "queues", "quotaledgers"):
         await world.client.create(kinds.CRDS, yaml.safe_load((CRDS / f"{name}.yaml").read_text()))
     try:
         yield world
