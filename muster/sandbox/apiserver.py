@@ -109,7 +109,7 @@ class HttpFront:
             if error.code == 413:
                 answer.force_close()  # the rest of the body is still on its way
             return answer
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the last frame before the wire: clients get a Status, the log the rest
             _log.exception("%s %s: a defect of the sandbox", incoming.method, incoming.path)
             return _answer(forms.refuse(internal(f"{type(error).__name__} in the sandbox; its log says more")))
 

@@ -12,7 +12,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import binaries
 import pytest
+from controlplane import ControlPlane
 
 FILES = sorted((Path(__file__).parent / "conversations").glob("*.json"))
 _VARIES = {
@@ -75,9 +77,19 @@ async def test_the_sandbox_answers_as_the_real_server_did(api, file):
         same(step, status, answer)
 
 
+@pytest.fixture(scope="module")
+def apiserver():
+    """Give a kube-apiserver without controllers, which would answer some steps before the next is asked."""
+    if missing := [each.name for each in binaries.BINARIES if binaries.find(each.name) is None]:
+        pytest.skip(f"real control plane: not run, {', '.join(missing)} missing (make controlplane)")
+    with ControlPlane(nodes_simulated=False) as plane:
+        plane.kill("kube-controller-manager")
+        yield plane
+
+
 @pytest.mark.parametrize("file", FILES, ids=ids)
-def test_the_real_server_answers_as_it_was_recorded_to(real_control_plane, file):
-    plane = real_control_plane
+def test_the_real_server_answers_as_it_was_recorded_to(apiserver, file):
+    plane = apiserver
     trust = ssl.create_default_context(cafile=str(plane.ca_file))
     for step in steps(file):
         headers = {"Authorization": f"Bearer {plane.token}", "User-Agent": "cmp/1"}
