@@ -203,7 +203,7 @@ class Committer:
                 return
         # 3. A refusal, a quota and a new ledger rest on fresh reads, in this order: the ledger, then what exists.
         entry = await self._store.read(namespace) or await self._store.create(namespace)
-        view = await self._observer.quorum(self._client, namespace)
+        view = await self._observer.quorum(self._client, namespace, entry.table.observed)
         await self._settle(desk, entry, decide(entry.table, view, asks, self._clock.now()), batch)
 
     async def _limited(self, namespace: str, entry: Entry | None, batch: list[_Waiter]) -> list[_Waiter]:
@@ -245,8 +245,9 @@ class Committer:
             async with asyncio.timeout_at(deadline):
                 entry = await self._store.read(namespace)
                 if await self._limited(namespace, entry, [waiter]):
-                    view = await self._observer.quorum(self._client, namespace)
-                    decision = decide(entry.table if entry else Table(), view, [ask], self._clock.now())
+                    table = entry.table if entry else Table()
+                    view = await self._observer.quorum(self._client, namespace, table.observed)
+                    decision = decide(table, view, [ask], self._clock.now())
                     waiter.answer(decision.answers[0])
                 return await waiter.future
         except (errors.KubeError, MalformedLedgerError, TimeoutError) as error:
@@ -286,7 +287,7 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
         if isinstance(ask, Lesson):
             table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
     table = table.fold(view, coming={promise.name for promise in promises})
-    over = table.overcommitted()
+    over = table.overcommitted() if len(promises) < len(asks) else ()
     table, given = table.reserve(promises)
     answers = iter(given)
     told: list[Answer] = [

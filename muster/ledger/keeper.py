@@ -124,7 +124,7 @@ class Keeper:
                 return
             entry = await self._store.read(namespace) or await self._store.create(namespace)
         if not entry.table.seeded_at or self._observer.lacks(entry.table.observed):
-            view = await self._observer.quorum(self._client, namespace)
+            view = await self._observer.quorum(self._client, namespace, {})
             entry = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
         else:
             entry = await self._fold(namespace, entry)
@@ -137,7 +137,8 @@ class Keeper:
         if expired:
             # In this order: what the ledger says now, then what exists; both after the deadlines have passed.
             entry = await self._store.read(namespace) or entry
-            table = entry.table.fold(await self._observer.quorum(self._client, namespace), expired=expired)
+            view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+            table = entry.table.fold(view, expired=expired)
         else:
             table = entry.table.fold(self._observer.view(namespace))
         if not _differs(entry.table, table):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +11,7 @@ from muster.kube import versions
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
 from muster.ledger.promises import held
-from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, View, source
+from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, View, covers, source
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import PodGroup, ResourceQuota
@@ -82,6 +81,7 @@ class Observer:
 
     def namespaces(self) -> Iterable[str]:
         """Give the namespaces that have a quota."""
+        self._catch_up()
         return [namespace for namespace, view in self._views.items() if view.quotas]
 
     def view(self, namespace: str) -> View:
@@ -89,8 +89,11 @@ class Observer:
         self._catch_up()
         return self._views.get(namespace) or NamespaceView(self._revisions, self._graveyard)
 
-    async def quorum(self, client: Client, namespace: str) -> View:
-        """Read all groups and quotas of a namespace from the API server.
+    async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> View:
+        """Give a view that is no older than this call, nor than ``observed``, by reading all groups and quotas.
+
+        Where the caches show all that was read, the view is theirs: it knows when each group came, and its revisions
+        are such as other caches reach too. To be used at once, not across an await.
 
         Raises:
             KubeError: one of the lists failed.
@@ -100,10 +103,17 @@ class Observer:
             asyncio.gather(*(client.list(kind, namespace) for kind in self._groups)),
         )
         listings = dict(zip(self._groups, groups, strict=True))
-        await self._meet(namespace, listings)
-        known = self.view(namespace)
         revisions = {source(kind.group): versions.number(each.resource_version) for kind, each in listings.items()}
         revisions[QUOTAS] = versions.number(quotas.resource_version)
+        listed = [_place(source(kind.group), group) for kind, each in listings.items() for group in each.items]
+        listed += [_place(QUOTAS, quota) for quota in quotas.items]
+        # What can't be read keeps the last state that could, in the caches as below: any state of it will do.
+        unreadable = [*quotas.unreadable, *(each for listing in groups for each in listing.unreadable)]
+        listed += [(QUOTAS, each.about.metadata.uid, 0) for each in unreadable]
+        caught_up = await self._catches_up(namespace, revisions, listed)
+        known = self.view(namespace)
+        if caught_up and covers(known, observed):
+            return known
         view = NamespaceView(revisions, _Elsewhere(known, self._graveyard))
         for kind, listing in listings.items():
             self._add_listed(view, known, kind, listing)
@@ -111,18 +121,36 @@ class Observer:
             view.put_quota(_limits(quota))
         return view
 
-    async def _meet(self, namespace: str, listings: Mapping[Kind[PodGroup], Listing[PodGroup]]) -> None:
-        """Wait a little until the caches show the groups that were listed, because only a watch tells when one came.
+    async def _catches_up(self, namespace: str, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
+        """Wait a little until the caches show what was listed, or more; tell whether they do."""
+        moved = asyncio.Event()
 
-        Where the watch is down the wait is in vain, and a group that came without a promise is counted like any other.
-        """
-        known = self.view(namespace)
-        for kind, listing in listings.items():
-            news = [group.metadata for group in listing.items if known.group(group.metadata.uid) is None]
-            newest = max((meta.resource_version for meta in news), key=versions.number, default="")
-            if newest:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._groups[kind].reached(newest), _PATIENCE)
+        def note(where: str) -> None:
+            if where == namespace:
+                moved.set()
+
+        self._changed.append(note)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not self._shows(self.view(namespace), revisions, listed):
+                    moved.clear()
+                    await moved.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._changed.remove(note)
+        return True
+
+    def _shows(self, view: View, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
+        """Whether the caches are past the lists, as far as this namespace goes: nothing older, nothing left over."""
+        there = {uid for _, uid, _ in listed}
+        held = [(source(each.group), each.uid, each.revision) for each in view.groups()]
+        held += [(QUOTAS, each.uid, each.revision) for each in view.quotas.values()]
+        return (
+            revisions.keys() <= view.revisions.keys()
+            and all(view.revision_of(uid) >= at or self._graveyard.last_seen(uid)[1] for _, uid, at in listed)
+            and all(uid in there or at > revisions[place] for place, uid, at in held)
+        )
 
     async def live_limits(self, client: Client, namespace: str) -> tuple[Resources, ...]:
         """Read what the quotas of a namespace limit from the API server.
@@ -207,6 +235,14 @@ class Observer:
         for place, revision in (caches | {QUOTAS: self._quotas.revision}).items():
             if revision:
                 self._revisions[place] = versions.number(revision)
+
+
+_Place = tuple[str, str, int]
+"""The source that shows an object, its uid and its resourceVersion."""
+
+
+def _place(place: str, item: PodGroup | ResourceQuota) -> _Place:
+    return place, item.metadata.uid, versions.number(item.metadata.resource_version)
 
 
 class _Elsewhere:

@@ -203,16 +203,21 @@ class Table:
         seen = [_seen(each) for name in sorted(names) for each in view.called(name) if each.uid not in apart]
         without = [each.amounts for each in seen] + [each.amounts for each in outside]
         total, rows = reduce(Resources.__sub__, without, view.total), tuple(pending + seen)
-        tally = Tally(_quotas(view, rows, total), rows)
+        folded = replace(self, observed=dict(view.revisions), quotas=_quotas(view, rows, total), rows=rows)
+        return folded._take_in(outside, view, total, names) if outside else folded  # noqa: SLF001 - of its own kind
+
+    def _take_in(self, outside: Iterable[Shown], view: View, total: Resources, names: Collection[str]) -> Self:
+        """Count the groups that nobody promised anything where they fit, and mark the others."""
+        tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
             row = _seen(each)
             if tally.add(row):
-                rows = (*rows, replace(row, state=State.UNRESERVED))
+                rows.append(replace(row, state=State.UNRESERVED))
             elif each.name in names:
-                rows = (*rows, row)
+                rows.append(row)
             else:
                 total += each.amounts
-        return replace(self, observed=dict(view.revisions), quotas=_quotas(view, rows, total), rows=rows)
+        return replace(self, quotas=_quotas(view, rows, total), rows=tuple(rows))
 
     def _settled(self, row: Row, view: View) -> bool:
         """Whether the view makes the row superfluous."""
