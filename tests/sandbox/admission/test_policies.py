@@ -133,6 +133,7 @@ async def test_a_change_of_policy_or_binding_counts_for_the_next_request(api, bo
     await api.patch(path, {"spec": {"validations": [{"expression": "true"}]}})
     assert (await api.create(MAPS, config_map("a")))[0] == 201
     await api.patch(path, {"spec": {"validations": [{"expression": "false"}]}})
+    assert (await api.create(MAPS, config_map("b")))[0] == 422
     await api.delete(f"{GROUP}/validatingadmissionpolicybindings/p-b")
     assert (await api.create(MAPS, config_map("b")))[0] == 201
 
