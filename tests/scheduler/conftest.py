@@ -46,11 +46,11 @@ class World:
         self.worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
 
-    async def work(self, policy: str = config.DEFAULT) -> None:
-        """Start a worker with a fence that lasts."""
+    async def work(self, policy: str = config.DEFAULT, fence: Fence | None = None) -> None:
+        """Start a worker, with a fence that lasts unless told otherwise."""
         clock = LoopClock(START)
         self.worker = Worker(Client(self.sandbox.transport()), clock, config.parse(policy), (names.SCHEDULER_NAME,))
-        self._working = asyncio.create_task(self.worker.run(Fence("test", until=float("inf"))))
+        self._working = asyncio.create_task(self.worker.run(fence or Fence("test", until=float("inf"))))
         async with asyncio.timeout(60):
             await self.worker.synced.wait()
 
