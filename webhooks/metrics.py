@@ -1,63 +1,80 @@
-"""What the webhook server counts. Labels are bounded: names of ours, operations and verdicts, never a user's words."""
+"""What the webhook server counts. Labels are bounded: paths of ours, operations and verdicts, never a user's words."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import datetime
-from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
-_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds in seconds."""
 
 
-class Metrics:
-    """Counters of one server, in a registry of their own: several servers fit into one process."""
+class Metrics(Collector):
+    """Counters of one server, in a registry of their own: several servers fit into one process.
+
+    Plain numbers, turned into metrics when somebody asks: the library's own counters take a lock each time, which all
+    together cost a tenth of a review. Only the server's loop writes.
+
+    Attributes:
+        in_flight: reviews being answered.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._reviews = Counter(
-            "muster_webhook_reviews",
-            "Reviews answered.",
-            ("webhook", "operation", "verdict"),
-            registry=self.registry,
-        )
-        self._seconds = Histogram(
-            "muster_webhook_review_seconds",
-            "Time from the whole body to the answer.",
-            ("webhook",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._confirmations = Counter(
-            "muster_webhook_confirmations",
-            "Refusals that rested on a cache, by what a live read made of them.",
-            ("outcome",),
-            registry=self.registry,
-        )
         self.in_flight = 0
-        gauge = Gauge("muster_webhook_in_flight", "Reviews being answered.", registry=self.registry)
-        gauge.set_function(lambda: self.in_flight)
-        self._certificate = Gauge(
-            "muster_webhook_certificate_not_after_seconds",
-            "When the served certificate ends, in seconds since 1970.",
-            registry=self.registry,
-        )
-        # Looking a child up by its labels costs more than counting with it.
-        self._review = lru_cache(maxsize=None)(self._reviews.labels)
-        self._timer = lru_cache(maxsize=None)(self._seconds.labels)
+        self._reviews: Counter[tuple[str, str, str]] = Counter()
+        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._confirmations: Counter[str] = Counter()
+        self._certificate_ends = 0.0
+        self.registry.register(self)
 
     def answered(self, webhook: str, operation: str, verdict: str, seconds: float) -> None:
         """Count one answer. ``operation`` is the caller's text: an unknown one counts as ``other``."""
-        known = operation if operation in OPERATIONS else "other"
-        self._review(webhook, known, verdict).inc()
-        self._timer(webhook).observe(seconds)
+        self._reviews[webhook, operation if operation in OPERATIONS else "other", verdict] += 1
+        self._buckets[webhook][bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[webhook] += seconds
+
+    def confirmed(self, *, refused: bool) -> None:
+        """Count one live read of what a refusal rested on, and what it made of the refusal."""
+        self._confirmations["refused" if refused else "allowed"] += 1
 
     def certificate_ends(self, moment: datetime) -> None:
         """Note until when the certificate that is served from now on is good."""
-        self._certificate.set(moment.timestamp())
+        self._certificate_ends = moment.timestamp()
 
-    def confirmed(self, *, refused: bool) -> None:
-        """Count one live read and what it made of a refusal."""
-        self._confirmations.labels("refused" if refused else "allowed").inc()
+    def collect(self) -> Iterator[Metric]:
+        """Give everything as metrics, for the registry."""
+        reviews = CounterMetricFamily(
+            "muster_webhook_reviews", "Reviews answered.", labels=("webhook", "operation", "verdict")
+        )
+        for labels, count in self._reviews.items():
+            reviews.add_metric(labels, count)
+        seconds = HistogramMetricFamily(
+            "muster_webhook_review_seconds", "From the whole body to the answer.", labels=("webhook",)
+        )
+        bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
+        for webhook, counts in self._buckets.items():
+            cumulative = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            seconds.add_metric((webhook,), cumulative, self._seconds[webhook])
+        confirmations = CounterMetricFamily(
+            "muster_webhook_confirmations", "Refusals that were confirmed by a live read or not.", labels=("outcome",)
+        )
+        for outcome, count in self._confirmations.items():
+            confirmations.add_metric((outcome,), count)
+        yield from (reviews, seconds, confirmations)
+        yield GaugeMetricFamily("muster_webhook_in_flight", "Reviews being answered.", value=self.in_flight)
+        yield GaugeMetricFamily(
+            "muster_webhook_certificate_not_after_seconds",
+            "When the served certificate ends, in seconds since 1970.",
+            value=self._certificate_ends,
+        )
