@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import binaries
 import pytest
@@ -62,6 +62,22 @@ class Done:
     def words(self) -> list[list[str]]:
         """Rows of stdout, each as its cells (of one word each)."""
         return [line.split() for line in self.lines]
+
+
+@dataclass(frozen=True)
+class Background:
+    """A command that runs."""
+
+    process: subprocess.Popen[str]
+
+    def line(self) -> list[str]:
+        """Await a line of its stdout; give its words, none when it has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().split()
+
+    def end(self) -> int:
+        """Await its end; give its exit status, negative when it was ended for lasting too long."""
+        return self.process.wait()
 
 
 @dataclass(frozen=True)
@@ -111,8 +127,8 @@ class Kubectl:
         return done.err.strip()
 
     @contextmanager
-    def started(self, *arguments: str) -> Iterator[TextIO]:
-        """Run in the background until the end of the block; give its stdout, which ends after `SECONDS` at the latest."""
+    def started(self, *arguments: str) -> Iterator[Background]:
+        """Run in the background, until the end of the block or for `SECONDS` at the most."""
         process = subprocess.Popen(
             [str(self.binary), *arguments],
             env=self.environment,
@@ -123,8 +139,7 @@ class Kubectl:
         watchdog = threading.Timer(SECONDS, process.kill)
         watchdog.start()
         try:
-            assert process.stdout is not None
-            yield process.stdout
+            yield Background(process)
         finally:
             watchdog.cancel()
             process.kill()

@@ -105,20 +105,20 @@ def test_nothing_found_is_said_and_is_no_failure(carts: Kubectl) -> None:
 @pytest.mark.parametrize("arguments", [["carts"], ["cart", "watched"]])
 def test_a_watch_prints_what_is_there_and_then_each_change_once(carts: Kubectl, arguments: list[str]) -> None:
     carts("create", "-f", "-", stdin=yaml.safe_dump(cart("watched")))
-    with carts.started("get", *arguments, "-w", "--no-headers") as printed:
-        assert printed.readline().split()[:2] == ["watched", "4"]
+    with carts.started("get", *arguments, "-w", "--no-headers") as watch:
+        assert watch.line()[:2] == ["watched", "4"]
         carts("patch", "cart", "watched", "--type=merge", "-p", '{"spec":{"wheels":5}}')
-        assert printed.readline().split()[:2] == ["watched", "5"]
+        assert watch.line()[:2] == ["watched", "5"]
 
 
 def test_a_watch_of_structured_output_writes_whole_objects(carts: Kubectl) -> None:
     carts("create", "-f", "-", stdin=yaml.safe_dump(cart("watched")))
     with carts.started(
         "get", "carts", "-w", "--output-watch-events", "-o", "jsonpath={.type} {.object.kind}{'\\n'}"
-    ) as printed:
-        assert printed.readline().split() == ["ADDED", "Cart"]
+    ) as watch:
+        assert watch.line() == ["ADDED", "Cart"]
         carts("delete", "cart", "watched")
-        assert printed.readline().split() == ["DELETED", "Cart"]
+        assert watch.line() == ["DELETED", "Cart"]
 
 
 def test_describe_shows_a_custom_resource_and_its_events(filled: Kubectl) -> None:
