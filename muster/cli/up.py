@@ -20,12 +20,32 @@ if TYPE_CHECKING:
 _NODE: Final = {"cpu": "4", "memory": "16Gi", "pods": 110}
 
 
+def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    from muster.model.amounts import Quantity, QuantityError
+
+    try:
+        if Quantity.parse(text).nano <= 0:
+            raise QuantityError(f"{text} is not more than zero")
+    except QuantityError as error:
+        raise click.BadParameter(str(error)) from error
+    return text
+
+
 @click.command(epilog="Example: muster up --nodes 10 --node-cpu 32")
 @click.option("--kubeconfig", metavar="FILE", help="Run beside this cluster instead of an embedded one.")
 @click.option("--context", metavar="NAME", help="Which context of that kubeconfig to use.")
 @click.option("--nodes", type=click.IntRange(0, 10_000), default=4, show_default=True, help="Simulated nodes.")
-@click.option("--node-cpu", default=_NODE["cpu"], show_default=True, metavar="AMOUNT", help="Cpu of each.")
-@click.option("--node-memory", default=_NODE["memory"], show_default=True, metavar="AMOUNT", help="Memory of each.")
+@click.option(
+    "--node-cpu", default=_NODE["cpu"], show_default=True, callback=_amount, metavar="AMOUNT", help="Cpu of each."
+)
+@click.option(
+    "--node-memory",
+    default=_NODE["memory"],
+    show_default=True,
+    callback=_amount,
+    metavar="AMOUNT",
+    help="Memory of each.",
+)
 @click.option("--node-pods", type=click.IntRange(1), default=_NODE["pods"], show_default=True, help="Pods on each.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
 @click.option(

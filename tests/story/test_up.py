@@ -1,0 +1,151 @@
+"""`muster up` as a process: how it starts, ends, and fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from running import kubectl, muster_up
+
+GROUP = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: %s, namespace: default}
+spec: {minMember: 1, queue: %s}
+"""
+
+
+def started(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "muster.cli", "up", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def address(kubeconfig: Path) -> tuple[str, int]:
+    server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    host, _, port = server.removeprefix("https://").rpartition(":")
+    return host, int(port)
+
+
+def listening_ports(pid: int) -> set[str]:
+    """Give the local ports on which a process listens, from /proc."""
+    inodes = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        target = str(entry.readlink()) if entry.is_symlink() else ""
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_of_it_with_status_0_and_nothing_is_left(tmp_path, number):
+    config = tmp_path / "kubeconfig"
+    with muster_up("--kubeconfig-out", str(config), kubeconfig=config) as up:
+        place = address(config)
+        assert len(listening_ports(up.process.pid)) == 2
+        assert up.end(number) == 0
+    assert not config.exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(place) != 0
+
+
+def test_the_kubeconfig_can_be_read_by_its_owner_only(tmp_path):
+    config = tmp_path / "kubeconfig"
+    with muster_up("--nodes", "0", "--kubeconfig-out", str(config), kubeconfig=config):
+        assert config.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_signal_while_it_starts_ends_it_at_once_without_a_traceback(tmp_path):
+    command = [sys.executable, "-m", "muster.cli", "up", "--nodes", "5000", "--kubeconfig-out", str(tmp_path / "k")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        # Until it listens it has nothing to tell; from then on it is on its way to being ready.
+        while process.poll() is None and not listening_ports(process.pid):
+            os.sched_yield()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--config", "no-such-file.yaml"], "no-such-file.yaml"),
+        (["--kubeconfig", "no-such-file"], "no-such-file"),
+        (["--kubeconfig-out", "/proc/no-such-folder/kubeconfig"], "/proc/no-such-folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_can_not_be_is_one_line_that_names_it(options, said):
+    result = started(*options)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--node-cpu", "much"], "Invalid value for '--node-cpu': 'much' is not a quantity"),
+        (["--node-memory", "-1Gi"], "Invalid value for '--node-memory': -1Gi is not more than zero"),
+        (["--nodes", "-1"], "Invalid value for '--nodes': -1 is not in the range"),
+        (["--port", "http"], "Invalid value for '--port': 'http' is not a valid integer"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_that_makes_no_sense_is_refused_before_anything_starts(options, said):
+    result = started(*options)
+    assert result.returncode == 2
+    assert said in result.stderr.strip().splitlines()[-1]
+
+
+def test_a_configuration_is_refused_with_its_line_and_the_nearest_name(tmp_path):
+    file = tmp_path / "scheduler.yaml"
+    file.write_text('actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: gnag\n')
+    result = started("--config", str(file))
+    assert result.returncode == 1
+    assert f"{file}, line 4" in result.stderr
+    assert "gang" in result.stderr
+
+
+def test_a_port_in_use_is_one_line_that_names_it(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = started("--port", str(port), "--kubeconfig-out", str(tmp_path / "kubeconfig"))
+    assert result.returncode == 1
+    assert str(port) in result.stderr
+    assert "in use" in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_beside_a_cluster_a_normal_end_takes_the_webhooks_away(real_control_plane, tmp_path):
+    config = real_control_plane.kubeconfig()
+    with muster_up("--kubeconfig", str(config), kubeconfig=config) as up:
+        refused = kubectl(config, "create", "-f", "-", stdin=GROUP % ("lost", "nowhere"))
+        assert refused.returncode == 1
+        assert "nowhere" in refused.stdout
+        assert up.end(signal.SIGTERM) == 0
+    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        assert kubectl(config, "get", kind, "-o", "name").stdout == ""
+
+
+def test_beside_a_cluster_a_crash_leaves_the_webhooks_and_a_new_start_recovers(real_control_plane):
+    config = real_control_plane.kubeconfig()
+    with muster_up("--kubeconfig", str(config), kubeconfig=config) as up:
+        up.end(signal.SIGKILL)
+    # Nobody answers: what would be promised without the ledger is refused.
+    refused = kubectl(config, "create", "-f", "-", stdin=GROUP % ("crashed", "default"))
+    assert refused.returncode == 1
+    assert "failed calling webhook" in refused.stdout
+    with muster_up("--kubeconfig", str(config), kubeconfig=config):
+        created = kubectl(config, "create", "-f", "-", stdin=GROUP % ("recovered", "default"))
+        assert created.returncode == 0, created.stdout
+        assert kubectl(config, "delete", "podgroup", "recovered").returncode == 0
