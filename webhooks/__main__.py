@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 from pathlib import Path
@@ -68,31 +69,25 @@ async def _run(options: dict[str, Any]) -> None:
     from muster.kube.http import HttpTransport
     from webhooks.compose import serving
 
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    me = asyncio.current_task()
-    assert me is not None
-
-    def stop() -> None:
-        # While caches are still being filled there is nothing to drain.
-        stopped.set() if served else me.cancel()
-
-    served = False
+    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    endpoint = await auth.load(options["kubeconfig"], options["context"])
-    try:
-        async with (
-            HttpTransport(endpoint) as transport,
-            serving(Client(transport), SystemClock(), _options(options)),
-        ):
-            served = True
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+
+    async def serve() -> None:
+        endpoint = await auth.load(options["kubeconfig"], options["context"])
+        async with HttpTransport(endpoint) as transport, serving(Client(transport), SystemClock(), _options(options)):
             # The caches stay: no collection walks through them again.
             gc.collect()
             gc.freeze()
-            await stopped.wait()
-    except asyncio.CancelledError:
-        if served:
-            raise
+            await asyncio.Event().wait()
+
+    serving_task, stop = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
+    await asyncio.wait({serving_task, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    # Cancelled wherever it is: amid filling its caches there is nothing to drain, after that it drains.
+    serving_task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving_task
 
 
 def _options(options: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from typing import Final
 
 from muster.ledger.promises import held
 from muster.model import kinds, labels, names
-from muster.model.amounts import Quantity, QuantityError, Resources
+from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
 from webhooks import view as views
 from webhooks.verdict import Problem, Ref
@@ -110,8 +110,7 @@ def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources
     nano, problems = {}, []
     for name, value in (quantities or {}).items():
         try:
-            Resources.parse({name: value})
-            nano[name] = Quantity.parse(value).nano
+            nano[name] = Resources.parse({name: value})[name]
         except QuantityError as error:
             problems.append(Problem(str(error).removeprefix(f"{name}: "), f"{path}[{name}]"))
     return Resources(nano), problems
