@@ -24,10 +24,11 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     from muster.model.amounts import Quantity, QuantityError
 
     try:
-        if Quantity.parse(text).nano <= 0:
-            raise QuantityError(f"{text} is not more than zero")
+        amount = Quantity.parse(text)
     except QuantityError as error:
         raise click.BadParameter(str(error)) from error
+    if amount.nano <= 0:
+        raise click.BadParameter(f"{text} is not more than zero")
     return text
 
 
