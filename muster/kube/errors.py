@@ -154,3 +154,11 @@ def _status(body: bytes) -> dict[str, Any]:
         return {"message": body[: 2 * TEXT_LIMIT].decode(errors="replace")}
     # Anything but a Status may be data, which has no place in an error's text.
     return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+
+
+def namespace_ends(error: Exception) -> bool:
+    """Whether a create was refused because its namespace is being deleted, or is gone."""
+    if isinstance(error, NotFoundError):
+        return error.details.get("kind") == "namespaces"
+    causes = error.details.get("causes") if isinstance(error, ForbiddenError) else None
+    return any(isinstance(each, dict) and each.get("reason") == "NamespaceTerminating" for each in causes or ())

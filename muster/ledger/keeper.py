@@ -108,6 +108,9 @@ class Keeper:
         except errors.ConflictError:
             self._touch(namespace)  # somebody else writes, and folds
         except (errors.KubeError, MalformedLedgerError) as error:
+            if errors.namespace_ends(error):
+                self._forget(namespace)  # what it holds goes with it
+                return
             self._report(namespace, str(error))
             backoff = self._backoffs.setdefault(namespace, Backoff(0.8, 30.0))
             self._due[namespace] = loop.time() + backoff.pause()
