@@ -24,9 +24,10 @@ def fill(amount: int, claims: Sequence[Claim]) -> list[int]:
     parts = [0] * len(claims)
     left, open_ = amount, list(range(len(claims)))
     while open_:
+        # Offers and bounds are compared times the sum of the weights, so that nothing is rounded before the end.
         weights = sum(claims[index].weight for index in open_) or 1
-        offers = {index: max(left, 0) * claims[index].weight // weights for index in open_}
-        bound = {index: _clamp(offers[index], claims[index]) for index in open_}
+        offers = {index: max(left, 0) * claims[index].weight for index in open_}
+        bound = {index: _clamp(offers[index], claims[index], weights) for index in open_}
         excess = sum(bound[index] - offers[index] for index in open_)
         if excess > 0:
             settled = [index for index in open_ if bound[index] > offers[index]]
@@ -35,16 +36,16 @@ def fill(amount: int, claims: Sequence[Claim]) -> list[int]:
         else:
             settled = open_
         for index in settled:
-            parts[index] = bound[index]
-            left -= bound[index]
+            parts[index] = bound[index] // weights
+            left -= parts[index]
         if settled is open_:
             break
         open_ = [index for index in open_ if index not in set(settled)]
     return _remainder(parts, left, claims, open_)
 
 
-def _clamp(offer: int, claim: Claim) -> int:
-    return max(min(offer, claim.most), claim.floor)
+def _clamp(offer: int, claim: Claim, times: int) -> int:
+    return max(min(offer, claim.most * times), claim.floor * times)
 
 
 def _remainder(parts: list[int], left: int, claims: Sequence[Claim], open_: list[int]) -> list[int]:

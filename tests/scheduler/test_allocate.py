@@ -28,6 +28,12 @@ def test_a_gang_that_gave_up_leaves_its_room_to_others(build, binds):
     assert set(binds(plan)) == {"small-0", "small-1", "small-2", "small-3"}
 
 
+def test_a_mixed_gang_that_gave_up_leaves_its_room_to_others(build, binds):
+    build.node("a").group("mixed", 3).pod("m1", "mixed").pod("m2", "mixed").pod("m3", "mixed", cpu="3")
+    plan = build.gang("small", 4, 4).decide()
+    assert set(binds(plan)) == {"small-0", "small-1", "small-2", "small-3"}
+
+
 def test_beyond_its_minimum_a_gang_takes_turns_with_others(build, binds):
     build.node("a", "6").gang("first", 2, 6).gang("second", 2, 6)
     placed = list(binds(build.decide()))

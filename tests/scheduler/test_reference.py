@@ -46,6 +46,13 @@ class PlainPicker(picker.Picker):
         return sum((rate(kind, nodes)[0] for rate in self._score), 0.0)
 
 
+SHAPES = st.tuples(
+    st.sampled_from(["250m", "500m", "1", "2"]),
+    st.sampled_from(["512Mi", "1Gi", "3Gi"]),
+    st.sampled_from([{}, {}, {"nodeSelector": {"zone": "1"}}]),
+)
+
+
 @st.composite
 def clusters(draw, make):
     build = make()
@@ -58,13 +65,14 @@ def clusters(draw, make):
             build.pod(f"there{number}", cpu="500m", node=f"n{number}", leaving=leaving)
     for number in range(draw(st.integers(1, 6))):
         name = f"g{number}"
-        count = draw(st.integers(1, 5))
+        count = draw(st.integers(1, 9))
         phase = draw(st.sampled_from(["Pending", "Inqueue", "Running"]))
         build.group(name, draw(st.integers(0, count)), queue=draw(st.sampled_from(["default", "b"])), phase=phase)
+        # Most gangs are of equal pods: only those are followed ahead.
+        alike = draw(st.integers(0, 3)) > 0
+        shapes = [draw(SHAPES) for _ in range(1 if alike else count)]
         for pod in range(count):
-            more = {"nodeSelector": {"zone": "1"}} if draw(st.booleans()) else {}
-            memory = draw(st.sampled_from(["512Mi", "1Gi", "3Gi"]))
-            cpu = draw(st.sampled_from(["250m", "500m", "1", "2"]))
+            cpu, memory, more = shapes[pod % len(shapes)]
             build.pod(f"{name}-{pod}", name, cpu, requests={"memory": memory}, **more)
     return build
 
