@@ -122,7 +122,7 @@ def _known_owners(old: Object, call: Call) -> Owners:
     owners = read(old["metadata"].get("managedFields"))
     if owners:
         return owners
-    fields = of_value(ownable(old, ""), shapes.shape_of(call.resource), maps=True)
+    fields = of_value(ownable(old, ""), shapes.shape_of(call.resource), inner=True)
     if not fields:
         return {}
     manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
@@ -130,7 +130,7 @@ def _known_owners(old: Object, call: Call) -> Owners:
 
 
 def _wanted_fields(call: Call, wanted: Json) -> Fields | None:
-    return of_value(ownable(wanted, call.target.subresource), shapes.shape_of(call.resource), maps=False) or None
+    return of_value(ownable(wanted, call.target.subresource), shapes.shape_of(call.resource), inner=False) or None
 
 
 def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None) -> None:

@@ -34,6 +34,7 @@ class Shape:
         strategy: of strategic merge patches, a set of ``merge``, ``retainKeys``, ``replace``.
         merge_key: of strategic merge patches.
         open: whether unknown fields are kept.
+        always: whether the field is in every object, if only empty: a struct of Go, or a list that is required.
         name: of an object's type, for messages: ``core.v1.PodSpec``; empty for a custom resource's.
     """
 
@@ -45,6 +46,7 @@ class Shape:
     strategy: frozenset[str] = frozenset()
     merge_key: str = ""
     open: bool = False
+    always: bool = False
     name: str = ""
 
     def child(self, name: str) -> Shape:
@@ -102,6 +104,7 @@ def _field(type_: str, traits: Mapping[str, Any]) -> Shape:
         keys=tuple(traits.get("keys", ())),
         strategy=frozenset(traits.get("strategy", "").split(",")) - {""},
         merge_key=traits.get("mergeKey", ""),
+        always=traits.get("always", False),
         name=shape.name,
     )
 

@@ -102,35 +102,39 @@ def _shown(key: str) -> str:
 # ── from objects ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_value(value: Any, shape: Shape, *, maps: bool) -> Fields:
+def of_value(value: Any, shape: Shape, *, inner: bool, new: bool = False) -> Fields:
     """Give the set of everything in a value.
 
-    ``maps``: whether a map is a member beside its entries, as it is for who made it by an update, not by an apply.
+    ``inner``: whether what holds other fields is a member beside them, as it is for who made it by an update, not by
+    an apply; ``new``: whether this value itself is one of those.
     """
     kind = type(value)
     if not value or shape.merges == ATOMIC or kind not in {dict, list}:
         return {}
     if kind is list:
-        return _of_list(value, shape, maps=maps)
-    if shape.type not in {"object", "dict"}:
+        fields = _of_list(value, shape, inner=inner)
+    elif shape.type in {"object", "dict"}:
+        fields = {f"f:{key}": _of_field(each, shape.child(key), inner=inner, new=new) for key, each in value.items()}
+    else:
         return {}
-    fields: Fields = {f"f:{key}": of_value(each, shape.child(key), maps=maps) for key, each in value.items()}
-    if maps and shape.type == "dict":
+    if fields and inner and new:
         fields[_SELF] = {}
     return fields
 
 
-def _of_list(value: list[Any], shape: Shape, *, maps: bool) -> Fields:
+def _of_field(value: Any, shape: Shape, *, inner: bool, new: bool) -> Fields:
+    # Within something that is there already, a field that every object has isn't new.
+    return of_value(value, shape, inner=inner, new=new or not shape.always)
+
+
+def _of_list(value: list[Any], shape: Shape, *, inner: bool) -> Fields:
     entries = entries_of(value, shape)
     if entries is None or shape.element is None:
         return {}
     if shape.merges == SET:
-        fields: Fields = {key: {} for key in entries}
-        if maps:
-            fields[_SELF] = {}
-        return fields
+        return {key: {} for key in entries}
     element = shape.element
-    return {key: {**of_value(each, element, maps=maps), _SELF: {}} for key, each in entries.items()}
+    return {key: {**of_value(each, element, inner=inner, new=True), _SELF: {}} for key, each in entries.items()}
 
 
 def entries_of(value: list[Any], shape: Shape) -> dict[str, Any] | None:
@@ -200,7 +204,7 @@ def _difference_of(
 
 
 def _whole(key: str, value: Any, shape: Shape) -> Fields:
-    fields = of_value(value, shape, maps=True)
+    fields = _of_field(value, shape, inner=True, new=False)
     if key.startswith("k:") and fields:
         return {**fields, _SELF: {}}
     return fields

@@ -56,7 +56,7 @@ class Ownership:
         """Give a new object, in place, to who creates it."""
         if call.applies:
             return
-        fields = of_value(ownable(obj, ""), shape_of(call.resource), maps=True)
+        fields = of_value(ownable(obj, ""), shape_of(call.resource), inner=True)
         if fields:
             owners = {updater(call): Owned(fields, timestamp(self._now()))}
             obj["metadata"]["managedFields"] = written(owners)

@@ -265,11 +265,6 @@ def matcher(resource: Resource, labels: str, fields: str) -> Matcher | None:
     return matches
 
 
-def only_name(fields: str) -> str:
-    """Give the name when the field selector demands one exactly, else an empty text."""
-    return next((v for p, o, v in parse_fields(fields) if p == "metadata.name" and o == "="), "")
-
-
 def _check_field(resource: Resource, path: str) -> None:
     if path in {"metadata.name", "metadata.namespace"} or path in resource.selectable:
         return

@@ -178,12 +178,6 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def method_not_allowed(resource: Named, action: str) -> StatusError:
-    """405: the resource has no such verb."""
-    message = f"{action} is not supported on resources of kind {quote(resource.qualified)}"
-    return StatusError(405, "MethodNotAllowed", message, _details(resource))
-
-
 def no_such_method() -> StatusError:
     """405 for a method that the path doesn't know."""
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from muster.sandbox import deletion, plugins
 from muster.sandbox.admission import Attributes
 from muster.sandbox.calls import Call
-from muster.sandbox.identities import timestamp
 from muster.sandbox.status import (
     StatusError,
     already_exists,
@@ -33,7 +32,6 @@ Change = Callable[[Object], Json]
 
 _TRIES: Final = 6
 _DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
-_NAMESPACES: Final = ("", "namespaces")
 
 
 class Writes:
@@ -151,7 +149,7 @@ class Writes:
         return True
 
     def _check_place(self, call: Call, name: str) -> None:
-        namespaces = self._server.registry.by_key(_NAMESPACES)
+        namespaces = self._server.registry.find("", "v1", "namespaces")
         assert namespaces is not None, "namespaces are built in"
         plugins.check_namespace(self._store, namespaces, call.target, name)
         if call.resource.custom:
@@ -212,11 +210,3 @@ def check_uid(call: Call, obj: Json, old: Object) -> None:
             f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
         )
         raise conflict(call.resource, call.target.name, why)
-
-
-def now_text(server: ApiServer) -> str:
-    """Give the current time as objects have it."""
-    return timestamp(server.clock.now())
-
-
-__all__ = ["Change", "StatusError", "Writes", "check_name", "check_uid", "now_text"]

@@ -1,7 +1,8 @@
 """Makes muster/sandbox/fields.json of the built-in kinds' fields, from a real server's OpenAPI document.
 
-Usage: python tests/sandbox/fields_from_openapi.py openapi-v2.json > muster/sandbox/fields.json
-where openapi-v2.json is what `kubectl get --raw /openapi/v2` gives.
+Usage: python tests/sandbox/fields_from_openapi.py openapi-v2.json openapi-v3-*.json > muster/sandbox/fields.json
+where openapi-v2.json is what `kubectl get --raw /openapi/v2` gives, and the others are what it gives of each group's
+/openapi/v3/...: only these say which fields are in every object, since Go has no absent struct.
 """
 
 import json
@@ -23,8 +24,9 @@ SCALARS = {
 
 
 class Collector:
-    def __init__(self, definitions):
+    def __init__(self, definitions, always):
         self.definitions = definitions
+        self.always = always
         self.types = {}
 
     def type(self, schema):
@@ -44,11 +46,15 @@ class Collector:
         short = ".".join(name.split(".")[-3:])
         if short not in self.types:
             fields = self.types[short] = {}
-            fields |= {field: self.field(schema) for field, schema in definition["properties"].items()}
+            fields |= {
+                field: self.field(schema, (name, field) in self.always)
+                for field, schema in definition["properties"].items()
+            }
         return short
 
-    def field(self, schema):
+    def field(self, schema, always):
         traits = {
+            "always": always,
             "strategy": schema.get("x-kubernetes-patch-strategy"),
             "mergeKey": schema.get("x-kubernetes-patch-merge-key"),
             "list": schema.get("x-kubernetes-list-type"),
@@ -66,9 +72,20 @@ def scalar(schema):
     return schema["type"] if schema.get("type") in {"integer", "number", "boolean"} else "any"
 
 
+def fields_in_every_object(file):
+    for name, definition in json.loads(Path(file).read_text(encoding="utf-8"))["components"]["schemas"].items():
+        required = definition.get("required", ())
+        for field, schema in definition.get("properties", {}).items():
+            collection = schema.get("type") == "array" or "additionalProperties" in schema
+            struct = "allOf" in schema and schema.get("default") == {}
+            if struct or (collection and field in required):
+                yield name, field
+
+
 def main():
     definitions = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["definitions"]
-    collector = Collector(definitions)
+    always = {each for file in sys.argv[2:] for each in fields_in_every_object(file)}
+    collector = Collector(definitions, always)
     wanted = {f"{r.group}/{r.version}/{r.kind}" for r in BUILTIN} | set(BEYOND)
     kinds = {}
     for name, definition in definitions.items():

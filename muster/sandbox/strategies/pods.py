@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from muster.model.amounts import Quantity
-from muster.sandbox.status import Cause, duplicate, not_allowed, not_one_of, required, wrong
+from muster.sandbox.status import Cause, duplicate, not_allowed, not_one_of, required, unknown_value, wrong
 from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 
@@ -243,13 +243,7 @@ def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
             causes.append(required(f"{path}.env[{index}].name"))
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
-            causes.append(
-                Cause(
-                    "FieldValueNotFound",
-                    f"{path}.volumeMounts[{index}].name",
-                    f"Not found: {json.dumps(mount.get('name', ''))}",
-                )
-            )
+            causes.append(unknown_value(f"{path}.volumeMounts[{index}].name", mount.get("name", "")))
         if not mount.get("mountPath"):
             causes.append(required(f"{path}.volumeMounts[{index}].mountPath"))
     return causes
