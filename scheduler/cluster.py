@@ -7,7 +7,7 @@ didn't change. One writer (the worker's loop); `validate` recounts everything an
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -75,6 +75,7 @@ class Cluster:
         self._usage = Usage()
         self._repellers: list[Repeller] = []
         self._jobs: dict[GroupKey, Job] = {}
+        self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._dirty: set[Home] = set()
         self._changes = 0
 
@@ -110,6 +111,14 @@ class Cluster:
         else:
             self._groups[key] = group
         self._touch((group.namespace, group.name))
+
+    def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
+        """Learn which groups of a namespace hold nothing of its quota: by (API group, name), the reason."""
+        old = self._unreserved.pop(namespace, {})
+        if reasons:
+            self._unreserved[namespace] = reasons
+        for key in {key for key, _ in old.items() ^ reasons.items()}:
+            self._touch((namespace, key[1]))
 
     def batch_job(self, job: BatchJob, *, gone: bool = False) -> None:
         """Learn of a Job (batch/v1)."""
@@ -309,6 +318,7 @@ class Cluster:
             tasks=tasks,
             coming=tuple(self._coming(batch, tasks)),
             held=held,
+            unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), ""),
             over=_over(batch, members.values()),
             written=bool(status.phase),
         )

@@ -42,6 +42,10 @@ class Explanations:
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
         return _obstacle(f"{asks}; the nodes have room for {room or 'none'}{self._others(kind)}")
 
+    def shortage(self, job: JobState, kind: TaskClass) -> Obstacle | None:
+        """Say what the nodes lack for the minimum of a job; None when it isn't room that is missing."""
+        return self.of(job, kind) if self._room(kind) < max(self._session.missing(job), 1) else None
+
     def _room(self, kind: TaskClass) -> int:
         if kind not in self._rooms:
             self._rooms[kind] = self._session.picker.room(kind)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from uuid import NAMESPACE_OID, uuid5
 
 from muster.model.objects import Condition
-from scheduler import lifecycle, vectors
+from scheduler import lifecycle, placing, vectors
 from scheduler.explain import Explanations
 from scheduler.lifecycle import Facts
 from scheduler.plan import Bind, GroupStatus, QueueShare, Urgency
@@ -120,15 +120,20 @@ class Outcome:
                 Reason.NOT_ENOUGH_QUOTA,
                 f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue",
             )
+        if (unreserved := placing.unreserved(job)) is not None:
+            return unreserved
         if (
             job.obstacle is not None
             and job.obstacle.reason is Reason.NOT_ENOUGH_TASKS
             and self._tasks_on_their_way(job)
         ):
             return None
-        if job.obstacle is not None or job.stuck is None:
-            return job.obstacle
-        return self._explanations.of(job, job.stuck)
+        if job.stuck is not None and job.obstacle is None:
+            return self._explanations.of(job, job.stuck)
+        # Where its queue's share and the nodes' room are both too small, the room is what people can do something about.
+        if job.unfinished and job.obstacle is not None and job.waiting and not self._session.valid(job):
+            return self._explanations.shortage(job, job.waiting[0].kind) or job.obstacle
+        return job.obstacle
 
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler.plugin import Obstacle
+from scheduler.plugin import Obstacle, Reason
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Phase, Task, TaskClass
 from scheduler.statement import Statement
@@ -19,33 +19,26 @@ def may_run(session: Session, job: JobState) -> bool:
         return False
     if job.phase is Phase.PENDING and session.policy.enqueues:
         return False
-    job.obstacle = session.valid(job)
+    job.obstacle = unreserved(job) or session.valid(job)
     return job.obstacle is None
+
+
+def unreserved(job: JobState) -> Obstacle | None:
+    """Object where a job would run on what the quota of its namespace may have promised to others."""
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.job.unreserved) if job.job.unreserved else None
 
 
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
     """Give a job its turn; tell whether it could use another."""
     taken: list[Task] = []
-    if not _hopeless(session, job):
-        with session.statement() as statement:
-            passed = _place(session, statement, job, taken, lambda task: allowed(queue, task))
-            if statement and (session.ready(job) or session.pipelined(job)):
-                statement.commit()
-                job.passed += passed
-                return bool(job.waiting) and session.ready(job)
+    with session.statement() as statement:
+        passed = _place(session, statement, job, taken, lambda task: allowed(queue, task))
+        if statement and (session.ready(job) or session.pipelined(job)):
+            statement.commit()
+            job.passed += passed
+            return bool(job.waiting) and session.ready(job)
     job.waiting.extendleft(reversed(taken))
     return False
-
-
-def _hopeless(session: Session, job: JobState) -> bool:
-    """Whether a gang of equal tasks can be told at a glance not to fit: what a whole attempt would find out, too."""
-    missing, kind = session.missing(job), job.waiting[0].kind
-    if missing < 2 or session.releasing or any(task.kind is not kind for task in job.waiting):
-        return False
-    if session.picker.room(kind) >= missing:
-        return False
-    job.stuck = kind
-    return True
 
 
 def _place(

@@ -129,6 +129,7 @@ class Job:
         stated: the group's own minResources; None when it has none.
         coming: pods of its Jobs that don't exist yet.
         held: why it must not be let in, as a sentence; empty when nothing is in the way.
+        unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         over: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
     """
@@ -147,6 +148,7 @@ class Job:
     tasks: tuple[Task, ...] = ()
     coming: tuple[Coming, ...] = ()
     held: str = ""
+    unreserved: str = ""
     over: bool = False
     written: bool = True
 

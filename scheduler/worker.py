@@ -120,6 +120,7 @@ class Term:
         observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS))
         ledgers = self._views.cache(kinds.QUOTALEDGERS)
         self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger)
+        ledgers.subscribe(lambda _: self._changed.set())
 
     async def run(self, synced: asyncio.Event) -> None:
         """Work until cancelled; ``synced`` is set when the cluster is known."""
@@ -143,6 +144,8 @@ class Term:
         while True:
             self._changed.clear()
             began = loop.time()
+            for namespace, reasons in self._keeper.outsiders.news():
+                self._cluster.unreserved(namespace, reasons)
             with self._metrics.cycle_seconds.time():
                 plan = decide(self._cluster.snapshot(), self._policy, self._clock.now())
             patience = self._perform(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from scheduler import placing
 from scheduler.messages import counted
 from scheduler.plugin import Arguments, Obstacle, Reason
 from scheduler.policy import Action
@@ -34,6 +35,7 @@ class Enqueue(Action):
         for queue, job in Turns(session, pending):
             job.obstacle = (
                 _held(job)
+                or placing.unreserved(job)
                 or _early(session, job)
                 or _closed(queue)
                 or _crowded(queue, past[queue.name])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import config, picker, placing
+from scheduler import config, picker
 from scheduler.cycle import decide
 from scheduler.plugin import Nodes
 from scheduler.session import Session
@@ -85,7 +85,6 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     fast = decide(build.cluster.snapshot(), policy, NOW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scheduler.session.Picker", PlainPicker)
-        patch.setattr(placing, "_hopeless", lambda *_: False)
         plain = decide(build.cluster.snapshot(), policy, NOW)
     assert fast.binds == plain.binds
     assert fast.pipelined == plain.pipelined

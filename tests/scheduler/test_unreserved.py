@@ -1,0 +1,73 @@
+"""Groups that hold nothing of their namespace's quota: their pods get no node, and they say why."""
+
+from __future__ import annotations
+
+from muster.model import kinds, names
+
+WHY = {(names.VOLCANO_GROUP, "late"): "its minimum isn't reserved"}
+
+
+def test_pods_of_a_group_that_holds_nothing_get_no_node_and_the_group_says_why(build, binds):
+    build.node("node").gang("late", 1, 2).gang("early", 1, 1)
+    build.cluster.unreserved("ns", WHY)
+    plan = build.decide()
+    assert binds(plan) == {"early-0": "node"}
+    condition = next(status.conditions[0] for key, status in plan.groups.items() if key.name == "late")
+    assert (condition.type, condition.reason) == ("Unschedulable", "NotEnoughQuota")
+    assert condition.message == "its minimum isn't reserved"
+
+
+def test_it_is_not_let_in_either(build):
+    build.node("node").gang("late", 1, 1, phase="Pending").gang("early", 1, 1, phase="Pending")
+    build.cluster.unreserved("ns", WHY)
+    phases = {key.name: status.phase.value for key, status in build.decide().groups.items()}
+    assert phases == {"late": "Pending", "early": "Inqueue"}
+
+
+def test_it_runs_as_soon_as_it_holds_its_minimum(build, binds):
+    build.node("node").gang("late", 1, 1)
+    build.cluster.unreserved("ns", WHY)
+    assert not binds(build.decide())
+    build.cluster.unreserved("ns", {})
+    assert binds(build.decide()) == {"late-0": "node"}
+
+
+async def test_a_late_group_that_does_not_fit_waits_until_the_quota_is_raised(world):
+    await world.sandbox.add_node("node", "16", "16Gi")
+    quota = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"hard": {"requests.cpu": "4"}}}
+    await world.client.create(kinds.RESOURCEQUOTAS, quota, "default")
+    await world.work()
+    await world.until(lambda: seeded(world))
+    # No webhook is called here, so that each of these comes as if it had been under way when the quota came.
+    await world.create(_group("fits", "3"), _pod("fits"))
+    await world.phase("fits", "Running")
+    await world.create(_group("late", "2"), _pod("late"))
+    waiting = await world.until(lambda: told(world, "late"))
+    assert waiting.reason == "NotEnoughQuota"
+    assert 'quota "team" is short by 1 requests.cpu' in waiting.message
+    await world.client.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "5"}}}, "default")
+    await world.phase("late", "Running")
+
+
+async def seeded(world):
+    found = await world.client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, "default")
+    return found is not None and found.data.seeded_at
+
+
+async def told(world, name):
+    conditions = (await world.group(name)).status.conditions or ()
+    return next((each for each in conditions if each.status == "True" and "short by" in each.message), None)
+
+
+def _group(name, cpu):
+    spec = {"minMember": 1, "queue": "default", "minResources": {"cpu": cpu}}
+    return {"kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def _pod(group):
+    spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [_container()]}
+    return {"kind": "Pod", "metadata": {"name": group, "annotations": {names.GROUP_NAME: group}}, "spec": spec}
+
+
+def _container():
+    return {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
