@@ -17,6 +17,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.metrics import Metrics
 from muster.ledger.observer import Observer
+from muster.ledger.outsiders import Outsiders
 from muster.ledger.promises import JOB
 from muster.ledger.rows import MalformedLedgerError, Row, State
 from muster.ledger.store import Entry, Store
@@ -60,6 +61,7 @@ class Keeper:
         self._backoffs: dict[str, Backoff] = {}
         self._trouble: dict[str, str] = {}
         self._overcommitted: set[str] = set()
+        self.outsiders = Outsiders(self._store, ledgers, observer)
         observer.subscribe(self._touch)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
@@ -144,7 +146,7 @@ class Keeper:
             table = entry.table.fold(view, expired=expired)
         else:
             table = entry.table.fold(self._observer.view(namespace))
-        if not _differs(entry.table, table):
+        if not _differs(entry.table, table) and not entry.table.outside(self._observer.view(namespace)):
             return entry
         written = await self._store.write(entry, table)
         self._metrics.expiries.inc(len(expired.intersection(entry.table.rows)))

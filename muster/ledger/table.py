@@ -84,6 +84,14 @@ class Table:
         """The uids of groups that hold nothing though they exist."""
         return frozenset(row.uid for row in self.rows if row.state is State.UNRESERVED)
 
+    def outside(self, view: View) -> dict[Shown, tuple[Shortage, ...]]:
+        """Give the groups that exist and hold nothing of what quotas limit, and what each would be short of.
+
+        Those without a shortage came so late that no fold has seen them; the next one takes them in.
+        """
+        outside = [shown for shown in self._outside(view) if self.limits(shown.amounts)]
+        return {shown: Tally(self.quotas, self.rows).add(_seen(shown)) for shown in outside} if outside else {}
+
     def holders(self, view: View, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Give who holds most of what is short, largest first: (name, those amounts)."""
         short = [limited(each.resource) for each in shortages]

@@ -27,6 +27,20 @@ def refusal(promise: Promise, refused: Refused) -> str:
     return f"{who} asks for {asked}{more}, but {reasons}; {_remedy(promise, refused)}"
 
 
+def unreserved(shortages: Iterable[Shortage]) -> str:
+    """Say why a group that exists holds nothing, and what to do; without shortages it is a matter of milliseconds."""
+    if not (shortages := tuple(shortages)):
+        return "its minimum is about to be reserved"
+    short = "; ".join(
+        f"quota {_quoted(quota)} is short by {_listed(_amount(each.short, each.resource) for each in group)}"
+        for quota, group in groupby(shortages, key=lambda shortage: shortage.quota)
+    )
+    return (
+        f"its minimum isn't reserved, for {short}; its pods wait until that is free:"
+        " lower spec.minResources, delete other PodGroups or raise the quota"
+    )
+
+
 def overcommitted(quota: str, shortage: Shortage) -> str:
     """Warn whoever changes a quota that what was promised no longer fits it."""
     resource = shortage.resource

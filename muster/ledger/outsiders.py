@@ -1,0 +1,47 @@
+"""Which groups hold nothing although they exist, and why: the scheduler leaves their pods alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from muster.kube.cache import Cache
+from muster.ledger import wording
+from muster.ledger.observer import Observer
+from muster.ledger.rows import Key, MalformedLedgerError
+from muster.ledger.store import Store
+from muster.model.objects import QuotaLedger
+
+
+class Outsiders:
+    """Follows the ledgers of all namespaces as this process' caches show them.
+
+    A group that its own watch has shown and the ledger's hasn't yet is one too, for as long as that takes: its pods
+    wait some milliseconds rather than run on what may belong to others.
+    """
+
+    def __init__(self, store: Store, ledgers: Cache[QuotaLedger], observer: Observer) -> None:
+        self._store = store
+        self._observer = observer
+        self._changed: set[str] = store.namespaces()
+        observer.subscribe(self._touch)
+        ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
+
+    def news(self) -> Iterable[tuple[str, Mapping[Key, str]]]:
+        """Give each namespace that changed since the last call, and its groups that hold nothing, each with the reason.
+
+        A ledger that can't be trusted changes nothing: what was known of its namespace stays.
+        """
+        changed, self._changed = self._changed, set()
+        for namespace in sorted(changed):
+            try:
+                yield namespace, self._reasons(namespace)
+            except MalformedLedgerError:
+                continue  # the keeper reports it
+
+    def _reasons(self, namespace: str) -> dict[Key, str]:
+        entry, view = self._store.known(namespace), self._observer.view(namespace)
+        outside = entry.table.outside(view) if entry is not None else {}
+        return {(shown.group, shown.name): wording.unreserved(shortages) for shown, shortages in outside.items()}
+
+    def _touch(self, namespace: str) -> None:
+        self._changed.add(namespace)
