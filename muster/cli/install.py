@@ -1,4 +1,4 @@
-"""``muster install`` and ``uninstall``: the kinds, roles and webhook configurations of Muster in a cluster."""
+"""``muster install`` and ``uninstall``: the kinds, rights and webhook configurations of Muster in a cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 import yaml
 
+from muster.cli import rights
 from muster.cli.connect import cluster_options, connected, runs
 from muster.kube import errors, wait
 from muster.kube.client import Client
@@ -79,11 +80,16 @@ def _established(crd: CustomResourceDefinition | None) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions or ())
 
 
+def namespace(name: str) -> dict[str, Any]:
+    """Give the manifest of a namespace of ours."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {_PART_OF: "muster"}}}
+
+
 async def ensure_namespace(client: Client, name: str) -> None:
     """Create the namespace where it is missing."""
     if await client.find(kinds.NAMESPACES, name) is None:
         try:
-            await client.create(kinds.NAMESPACES, {"metadata": {"name": name, "labels": {_PART_OF: "muster"}}})
+            await client.create(kinds.NAMESPACES, namespace(name))
         except errors.AlreadyExistsError:
             return  # another one of us was quicker
 
@@ -138,7 +144,7 @@ async def release_queues(client: Client) -> None:
 @cluster_options
 @runs
 async def install_command(url: str | None, ca_file: Path | None, schedulers: tuple[str, ...], **options: Any) -> None:
-    """Put the kinds into a cluster and, with --url, register the webhooks.
+    """Put the kinds, and accounts with their roles, into a cluster and, with --url, register the webhooks.
 
     By server-side apply: doing it again changes nothing that is right already.
     """
@@ -148,15 +154,20 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
         )
     legacy_apis: bool = options["legacy_apis"]
     webhooks = _registered(url, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
+    given = [*rights.roles(legacy_apis=legacy_apis), *rights.policies()]
     if options["dry_run"]:
-        click.echo(yaml.safe_dump_all([*definitions(legacy_apis=legacy_apis), *webhooks], sort_keys=False).rstrip())
+        everything = [*definitions(legacy_apis=legacy_apis), namespace(SYSTEM_NAMESPACE), *given, *webhooks]
+        click.echo(yaml.safe_dump_all(everything, sort_keys=False).rstrip())
         return
     async with connected(options["kubeconfig"], options["context"]) as client:
         await apply_kinds(client, legacy_apis=legacy_apis, adopt=options["adopt_crds"])
         await ensure_namespace(client, SYSTEM_NAMESPACE)
+        await rights.apply(client, given)
         if webhooks:
             await apply_webhooks(client, *webhooks)
-    click.echo("installed: PodGroup, Queue and QuotaLedger" + (", and the webhooks" if webhooks else ""))
+    click.echo(
+        "installed: PodGroup, Queue and QuotaLedger, accounts and roles" + (", and the webhooks" if webhooks else "")
+    )
 
 
 def _registered(
@@ -177,13 +188,16 @@ def _registered(
 @cluster_options
 @runs
 async def uninstall_command(kubeconfig: str | None, context: str | None) -> None:
-    """Take the webhooks out of a cluster and let go of what Muster held.
+    """Take webhooks, roles and policies out of a cluster and let go of what Muster held.
 
     Jobs that Muster suspended are resumed and its finalizers removed; workloads, kinds and their objects stay.
     """
     async with connected(kubeconfig, context) as client:
         await remove_webhooks(client)
         click.echo("webhook configurations removed")
+        # Before anything is let go of: a worker that still runs must not take hold of it again.
+        await rights.remove(client, [*rights.roles(legacy_apis=True), *rights.policies()])
+        click.echo("accounts, roles and policies removed")
         for job in await resume_jobs(client):
             click.echo(f"job {job} resumed")
         await release_queues(client)

@@ -20,7 +20,7 @@ from typing import Final
 
 from certs import authority
 from certs.bundle import KeyPair
-from muster.cli import install
+from muster.cli import install, rights
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -102,7 +102,7 @@ async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> Async
 
 @contextlib.asynccontextmanager
 async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterator[Awaitable[None]]:
-    """Run Muster beside an existing cluster, from outside; its webhook configurations go when it ends.
+    """Run Muster beside an existing cluster, from outside; its webhook configurations and policy go when it ends.
 
     Raises:
         KubeError: the cluster can't be reached, or doesn't let us.
@@ -120,13 +120,16 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
 async def _muster(
     transport: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: Wishes
 ) -> AsyncIterator[Awaitable[None]]:
-    """Install the kinds, serve and register the webhooks, lead."""
+    """Install the kinds, keep the ledgers to ourselves, serve and register the webhooks, lead."""
     client = Client(transport)
     await install.apply_kinds(client, legacy_apis=wishes.legacy_apis, adopt=wishes.adopt_crds)
     await install.ensure_namespace(client, install.SYSTEM_NAMESPACE)
+    user = await _whoami(client)
     async with contextlib.AsyncExitStack() as stack:
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
-        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({await _whoami(client)}))
+        stack.push_async_callback(rights.remove, client, rights.policies())
+        await rights.apply(client, rights.policies(user))
+        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}))
         options = Options(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
         )

@@ -70,7 +70,7 @@ async def up(**options: Any) -> None:
     """Run everything on this machine until Ctrl-C: API server, simulated nodes, webhooks, scheduler.
 
     Prints one line when all of it serves. The state is gone when it ends. With --kubeconfig, webhooks and scheduler run
-    beside that cluster from outside, and take their webhook configurations away again at the end.
+    beside that cluster from outside, and take their webhook configurations and policy away again at the end.
     """
     from muster.cli import local
     from muster.telemetry import logs

@@ -79,6 +79,23 @@ MUTATING: Final = Kind(
     o.WebhookConfiguration,
     namespaced=False,
 )
+POLICIES: Final = Kind(
+    _REGISTRATION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", o.Object, namespaced=False
+)
+POLICYBINDINGS: Final = Kind(
+    _REGISTRATION,
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    o.Object,
+    namespaced=False,
+)
+SERVICEACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", o.Object)
+_RBAC: Final = "rbac.authorization.k8s.io"
+CLUSTERROLES: Final = Kind(_RBAC, "v1", "clusterroles", "ClusterRole", o.Object, namespaced=False)
+CLUSTERROLEBINDINGS: Final = Kind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", o.Object, namespaced=False)
+ROLES: Final = Kind(_RBAC, "v1", "roles", "Role", o.Object)
+ROLEBINDINGS: Final = Kind(_RBAC, "v1", "rolebindings", "RoleBinding", o.Object)
 
 PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", o.PodGroup)
 QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", o.Queue, namespaced=False)

@@ -133,7 +133,12 @@ def test_beside_a_cluster_a_normal_end_takes_the_webhooks_away(real_control_plan
         assert refused.returncode == 1
         assert "nowhere" in refused.stdout
         assert up.end(signal.SIGTERM) == 0
-    for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+    for kind in (
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    ):
         assert kubectl(config, "get", kind, "-o", "name").stdout == ""
 
 

@@ -1,0 +1,71 @@
+"""Who may do what: the accounts of Muster's programs with their roles, and the policy that keeps ledgers to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from importlib import resources
+from typing import Any, Final
+
+import yaml
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+
+Manifest = dict[str, Any]
+
+_LEGACY: Final = "legacy.yaml"
+_WRITERS: Final = "writers"
+_KINDS: Final[dict[str, Kind[Any]]] = {
+    kind.name: kind
+    for kind in (
+        kinds.SERVICEACCOUNTS,
+        kinds.CLUSTERROLES,
+        kinds.CLUSTERROLEBINDINGS,
+        kinds.ROLES,
+        kinds.ROLEBINDINGS,
+        kinds.POLICIES,
+        kinds.POLICYBINDINGS,
+    )
+}
+
+
+def roles(*, legacy_apis: bool) -> list[Manifest]:
+    """Give the service accounts, roles and bindings; with ``legacy_apis`` also those for kube-batch's two groups."""
+    return _read("rbac", without=() if legacy_apis else (_LEGACY,))
+
+
+def policies(*users: str) -> list[Manifest]:
+    """Give the policies and bindings; ``users`` may write ledgers as Muster's own accounts may."""
+    whole = _read("policies")
+    for manifest in whole:
+        for variable in manifest["spec"].get("variables", ()):
+            if variable["name"] == _WRITERS:
+                # A list of strings in JSON is one in CEL.
+                variable["expression"] = json.dumps([*json.loads(variable["expression"]), *users])
+    return whole
+
+
+def _read(folder: str, without: Iterable[str] = ()) -> list[Manifest]:
+    found = sorted((resources.files("deploy") / folder).iterdir(), key=lambda file: file.name)
+    texts = [file.read_text() for file in found if file.name.endswith(".yaml") and file.name not in without]
+    return [manifest for text in texts for manifest in yaml.safe_load_all(text)]
+
+
+async def apply(client: Client, manifests: Iterable[Manifest]) -> None:
+    """Apply manifests of this module, in order."""
+    for manifest in manifests:
+        namespace = manifest["metadata"].get("namespace", "")
+        await client.apply(_KINDS[manifest["kind"]], manifest, namespace, manager=names.FIELD_MANAGER)
+
+
+async def remove(client: Client, manifests: Iterable[Manifest]) -> None:
+    """Take manifests of this module away, the last first; fine where one isn't there."""
+    for manifest in reversed(list(manifests)):
+        meta = manifest["metadata"]
+        try:
+            await client.delete(_KINDS[manifest["kind"]], meta["name"], meta.get("namespace", ""))
+        except errors.NotFoundError:
+            continue
