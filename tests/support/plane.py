@@ -1,0 +1,364 @@
+"""The API server that a test talks to: the sandbox in virtual time, or the real one.
+
+A test that asks for the fixture ``plane`` runs on both, unless its mark ``only`` says on which one and why. What it
+makes is its own: namespaces and names of cluster-scoped objects are given out here, and are gone at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from controlplane import ControlPlane
+
+from certs import authority
+from muster.cli import install
+from muster.kube import auth, errors, wait
+from muster.kube.cache import Cache
+from muster.kube.client import Client
+from muster.kube.clock import LoopClock, SystemClock
+from muster.kube.http import HttpTransport
+from muster.kube.reflector import Reflector
+from muster.kube.transport import Request, Transport
+from muster.model import kinds, names, objects
+from muster.model.kinds import Kind
+from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.virtual_time import VirtualTimeLoop
+from webhooks.registration import UrlBase, configurations
+from webhooks.server import WebhookServer
+from webhooks.tls import Files
+
+T = TypeVar("T", bound=objects.Object)
+
+PATIENCE = 30.0
+"""Seconds after which what should have happened by now has not."""
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_CONTENTS = (kinds.DEPLOYMENTS, kinds.REPLICASETS, kinds.JOBS, kinds.PODS, kinds.PODGROUPS)
+_NUMBERS = itertools.count(1)
+
+
+def kubernetes_loop() -> asyncio.AbstractEventLoop:
+    """Make the loop of tests on the real control plane."""
+    return asyncio.new_event_loop()
+
+
+LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "sandbox": VirtualTimeLoop,
+    "kubernetes": kubernetes_loop,
+}
+"""The parameter of tests that ask for a `Plane`: on which it runs, by the loop that goes with it."""
+
+
+def loops_of(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]] | None:
+    """Say on which control planes a test runs; None for one that asks for none."""
+    if "plane" not in getattr(item, "fixturenames", ()):
+        return None
+    mark = item.get_closest_marker("only")
+    if mark is None:
+        return LOOPS
+    (name,) = mark.args
+    if not mark.kwargs.get("reason"):
+        raise pytest.UsageError(f"{item.nodeid}: only({name!r}) needs a reason")
+    return {name: LOOPS[name]}
+
+
+def on_kubernetes(item: pytest.Item) -> bool:
+    """Whether this is a test on the real control plane, by its parameter."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and kubernetes_loop in callspec.params.values()
+
+
+class InProcess:
+    """Calls webhooks without a network: a host is the name of a webhook server of the test."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, Iterable[WebhookServer]] = {}
+
+    def serve(self, servers: Sequence[WebhookServer]) -> str:
+        """Give the URL under which they answer in turns."""
+        host = f"webhooks-{len(self._servers) + 1}"
+        self._servers[host] = itertools.cycle(servers)
+        return f"https://{host}"
+
+    async def call(
+        self, url: str, ca_bundle: bytes, body: bytes, *, within: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        assert ca_bundle
+        target = urlsplit(url)
+        server = next(iter(self._servers[target.netloc]))
+        async with asyncio.timeout(within):
+            status, headers, answer = await server.handle(target.path, dict(parse_qsl(target.query)), body)
+        return status, {name.lower(): value for name, value in headers.items()}, answer
+
+
+class Plane:
+    """One control plane, with Muster's kinds installed.
+
+    Attributes:
+        name: ``sandbox`` or ``kubernetes``.
+        client: may do everything.
+        clock: the one of the control plane.
+        certificate: a pair that its API server trusts, for webhook servers on loopback.
+    """
+
+    def __init__(self, name: str, transport: Transport, clock: Any, folder: Path) -> None:
+        self.name = name
+        self.client = Client(transport)
+        self.clock = clock
+        self.certificate = Files(folder)
+        self._ca = authority.new_ca(clock.now())
+        self._own = contextlib.AsyncExitStack()
+        pair = authority.issue(self._ca, ("127.0.0.1",), clock.now())
+        (folder / "tls.crt").write_bytes(pair.certificate)
+        (folder / "tls.key").write_bytes(pair.key)
+
+    @property
+    def transport(self) -> Transport:
+        return self.client.transport
+
+    async def close(self) -> None:
+        """Take away what the test made."""
+        await self._own.aclose()
+
+    def unique(self, name: str) -> str:
+        """Give a name that no other test has."""
+        return f"{name}-{os.getpid()}-{next(_NUMBERS)}"
+
+    async def namespace(self, **labels: str) -> str:
+        """Make a namespace in which pods can be made, as soon as they can."""
+        name = self.unique("test")
+        await self.create(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+        for kind in _CONTENTS:
+            self._own.push_async_callback(self.client.send, Request("DELETE", kind.path(name)))
+        await self.until(_ACCOUNTS, "default", name)
+        return name
+
+    async def create(self, kind: Kind[T], manifest: dict[str, Any], namespace: str = "") -> T:
+        """Create an object; a cluster-scoped one is deleted at the end."""
+        made = await self.client.create(kind, manifest, namespace)
+        if not kind.namespaced:
+            self._own.push_async_callback(self._delete, kind, made.name)
+        return made
+
+    async def _delete(self, kind: Kind[Any], name: str) -> None:
+        with contextlib.suppress(errors.NotFoundError):
+            # What holds it back in production has stopped with the test.
+            if kind == kinds.QUEUES:
+                await self.client.patch(kind, name, {"metadata": {"finalizers": None}})
+            await self.client.delete(kind, name)
+
+    async def node(self, cpu: str, memory: str = "16Gi", *, labels: Mapping[str, str] | None = None) -> str:
+        """Add a simulated node; give its name when it is ready."""
+        name = self.unique("node")
+        amounts = {"cpu": cpu, "memory": memory, "pods": "110"}
+        meta = {"name": name, "labels": dict(labels or {}), "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        await self.create(kinds.NODES, {"metadata": meta, "status": {"capacity": amounts, "allocatable": amounts}})
+        await self.until(kinds.NODES, name, holds=_ready)
+        return name
+
+    async def alone(self) -> None:
+        """Wait until no other test's pods and groups are left, and take other tests' nodes away.
+
+        For who schedules: what it does depends on all there is.
+        """
+        for node in (await self.client.list(kinds.NODES)).items:
+            await self.client.delete(kinds.NODES, node.name)
+        for kind in (kinds.PODS, kinds.PODGROUPS):
+            await self.all(kind, holds=lambda items: not items)
+
+    async def until(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str = "",
+        holds: Callable[[T | None], Any] = lambda found: found is not None,
+        within: float = PATIENCE,
+    ) -> Any:
+        """Wait, by watching, until something is so of an object (None while there is none), and give it."""
+        return await wait.until(
+            self.client, kind, name, namespace, holds=lambda found: bool(holds(found)), within=within
+        )
+
+    async def all(
+        self,
+        kind: Kind[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        holds: Callable[[list[T]], Any],
+        within: float = PATIENCE,
+    ) -> list[T]:
+        """Wait, by watching, until something is so of all objects of a kind, and give them."""
+        cache: Cache[T] = Cache()
+        changed = asyncio.Event()
+        cache.subscribe(lambda _: changed.set())
+        reflector = Reflector(self.client, kind, cache, namespace=namespace, labels=labels)
+        async with asyncio.timeout(within), running(reflector.run()):
+            await reflector.wait_synced()
+            while not holds(items := list(cache.items())):
+                changed.clear()
+                await changed.wait()
+        return items
+
+    async def register(
+        self,
+        *servers: WebhookServer,
+        namespace: str,
+        legacy_apis: bool = False,
+        chosen: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Have the API server call the webhooks for one namespace (and for all queues); return when it does.
+
+        With several servers it calls them in turns. ``chosen`` picks webhooks by name; what shows that the API server
+        has noticed are ``jobs.mutate.muster.sh`` and ``podgroupminresources.muster.sh``.
+        """
+        base = UrlBase(await self._reach(servers))
+        both = configurations(
+            base, self._ca.certificate, scheduler_names=["muster"], legacy_apis=legacy_apis, own_namespace=""
+        )
+        for kind, whole in zip((kinds.MUTATING, kinds.VALIDATING), both, strict=True):
+            if webhooks := _narrowed(whole["webhooks"], namespace, chosen):
+                metadata = {"name": self.unique("muster")}
+                await self.create(kind, {"metadata": metadata, "webhooks": webhooks})
+                await self._noticed(_PROBES[kind], namespace)
+
+    async def _noticed(self, probe: tuple[Kind[Any], Any, Callable[[Any], bool]], namespace: str) -> None:
+        """Wait until the API server calls us: it takes a moment to notice its configurations, and tells nobody."""
+        kind, manifest, shows = probe
+        async with asyncio.timeout(PATIENCE):
+            while not shows(await self._tried(kind, manifest, namespace)):  # noqa: ASYNC110 - see above
+                await asyncio.sleep(0.02)
+
+    async def _tried(self, kind: Kind[Any], manifest: Any, namespace: str) -> Any:
+        try:
+            return await self.client.create(kind, manifest, namespace, dry_run=True)
+        except errors.ForbiddenError as error:
+            return error
+
+    async def _reach(self, servers: Sequence[WebhookServer]) -> str:
+        raise NotImplementedError
+
+
+_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", objects.ConfigMap)
+_PROBE = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+_PROBES: Mapping[Kind[Any], tuple[Kind[Any], Any, Callable[[Any], bool]]] = {
+    kinds.MUTATING: (
+        kinds.JOBS,
+        {"metadata": {"name": "probe"}, "spec": {"template": {"spec": _PROBE}}},
+        lambda answer: answer.spec.suspend,
+    ),
+    kinds.VALIDATING: (
+        kinds.PODGROUPS,
+        {"metadata": {"name": "probe"}, "spec": {"queue": "no-such-queue"}},
+        lambda answer: isinstance(answer, errors.ForbiddenError),
+    ),
+}
+"""What is sent to find out whether webhooks of that kind are called, and what shows it."""
+
+
+def _ready(node: Any) -> bool:
+    conditions = (node.status.conditions if node is not None else None) or ()
+    ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
+    return ready and not node.spec.taints
+
+
+def _narrowed(webhooks: Any, namespace: str, chosen: Callable[[str], bool]) -> list[Any]:
+    """Keep the chosen webhooks, for one namespace: other tests' objects are none of ours."""
+    mine = [copy.deepcopy(each) for each in webhooks if chosen(each["name"])]
+    here = {"key": names.NAMESPACE_NAME, "operator": "In", "values": [namespace]}
+    for webhook in mine:
+        if "namespaceSelector" in webhook:
+            webhook["namespaceSelector"]["matchExpressions"].append(here)
+    return mine
+
+
+class OnSandbox(Plane):
+    """The sandbox, in this process and in virtual time."""
+
+    def __init__(self, sandbox: Sandbox, caller: InProcess, folder: Path) -> None:
+        super().__init__("sandbox", sandbox.transport(), sandbox.server.clock, folder)
+        self.sandbox = sandbox
+        self._caller = caller
+
+    async def _reach(self, servers: Sequence[WebhookServer]) -> str:
+        return self._caller.serve(servers)
+
+
+class OnKubernetes(Plane):
+    """The real control plane. Whatever is registered is called over TLS on loopback."""
+
+    async def _reach(self, servers: Sequence[WebhookServer]) -> str:
+        if len(servers) == 1:
+            return f"https://127.0.0.1:{servers[0].port}"
+        turns = itertools.cycle([server.port for server in servers])
+        listener = await asyncio.start_server(partial(_forward, turns), "127.0.0.1", 0)
+        self._own.callback(listener.close)
+        return f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+
+
+async def _forward(turns: Iterable[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass a connection on to the next port, as a Service would."""
+    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", next(iter(turns)))
+    await asyncio.gather(_pump(reader, other_writer), _pump(other_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def running(*parts: Awaitable[None]) -> AsyncIterator[None]:
+    """Run them while the context is open."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@contextlib.asynccontextmanager
+async def open_plane(real: ControlPlane | None, folder: Path) -> AsyncIterator[Plane]:
+    """Give the real control plane, or a sandbox of the test's own."""
+    async with contextlib.AsyncExitStack() as stack:
+        plane: Plane
+        if real is None:
+            caller = InProcess()
+            sandbox = Sandbox(LoopClock(_START), caller=caller)
+            await sandbox.start()
+            stack.push_async_callback(sandbox.stop)
+            plane = OnSandbox(sandbox, caller, folder)
+        else:
+            transport = await stack.enter_async_context(HttpTransport(await auth.load(str(real.kubeconfig()))))
+            plane = OnKubernetes("kubernetes", transport, SystemClock(), folder)
+        await _install(plane.client, real)
+        stack.push_async_callback(plane.close)
+        yield plane
+
+
+async def _install(client: Client, real: ControlPlane | None) -> None:
+    """Install Muster's kinds: once on the real control plane."""
+    if real is not None and real in _INSTALLED:
+        return
+    await install.apply_kinds(client, legacy_apis=True, adopt=True)
+    if real is not None:
+        _INSTALLED.add(real)
+
+
+_INSTALLED: set[ControlPlane] = set()
