@@ -256,9 +256,10 @@ async def _evict(server: ApiServer, call: Call, request: Request) -> Response:
     pod = server.store.get(call.resource.key, call.target.namespace, call.target.name)
     if pod is None:
         raise not_found(call.resource, call.target.name)
-    deletion.check_preconditions(call.resource, pod, options)
     await server.writes.admit_subresource(call, "CREATE", eviction)
+    # Spent even if the pod turns out to be another one: the budget's controller gives it back after two minutes.
     _spend_budget(server, call, dry_run=dry_run)
+    deletion.check_preconditions(call.resource, pod, options)
     target = Target(call.resource, call.target.namespace, call.target.name)
     if not dry_run:
         _mark_evicted(server, call)
