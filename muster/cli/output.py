@@ -10,7 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-FORMATS = ("table", "wide", "json", "yaml", "name")
+DOCUMENTS = ("json", "yaml")
+FORMATS = ("table", "wide", *DOCUMENTS, "name")
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,8 +9,10 @@ import click
 import msgspec
 
 from muster.cli.connect import cluster_options, connected, runs
-from muster.cli.output import age, document, output_option, table
+from muster.cli.output import DOCUMENTS, age, document, output_option, table
+from muster.kube.client import Client
 from muster.kube.clock import SystemClock
+from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Queue
@@ -73,8 +75,11 @@ async def create(
 async def list_(output: str, kubeconfig: str | None, context: str | None) -> None:
     """List all queues with what is in them."""
     async with connected(kubeconfig, context) as client:
+        if output in DOCUMENTS:
+            document(await _raw(client, ""), output)
+            return
         found = (await client.list(kinds.QUEUES)).items
-    _show(sorted(found, key=lambda each: each.name), output, as_list=True)
+    _show(sorted(found, key=lambda each: each.name), output)
 
 
 @queue.command(epilog="Example: muster queue view research")
@@ -88,8 +93,11 @@ async def view(
     """Show one queue with what is in it."""
     name = _name(argument_name, option_name)
     async with connected(kubeconfig, context) as client:
+        if output in DOCUMENTS:
+            document(await _raw(client, name), output)
+            return
         found = await client.get(kinds.QUEUES, name)
-    _show([found], output, as_list=False)
+    _show([found], output)
 
 
 @queue.command()
@@ -145,14 +153,15 @@ def _amounts(pairs: tuple[str, ...]) -> dict[str, str]:
         raise click.BadParameter(str(error), param_hint="--capability") from error
 
 
-def _show(queues: list[Queue], output: str, *, as_list: bool) -> None:
+async def _raw(client: Client, name: str) -> Any:
+    """Read a queue, or the list of all, as the server has it: our structs hold only the fields that we use."""
+    return msgspec.json.decode((await client.send(Request("GET", kinds.QUEUES.path(name=name)))).body)
+
+
+def _show(queues: list[Queue], output: str) -> None:
     if output == "name":
         for each in queues:
             click.echo(f"queue.{names.VOLCANO_GROUP}/{each.name}")
-    elif output in {"json", "yaml"}:
-        items = [msgspec.to_builtins(each) for each in queues]
-        whole = {"apiVersion": "v1", "kind": "List", "items": items} if as_list else items[0]
-        document(whole, output)
     else:
         _print_table(queues, wide=output == "wide")
 

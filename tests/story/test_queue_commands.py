@@ -1,0 +1,81 @@
+"""The queue commands against a running Muster, as their users type them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def run(up):
+    def vcctl(*words: str, program: str = "vcctl") -> subprocess.CompletedProcess[str]:
+        script = f"import sys; from muster.cli.main import {program} as run; run()"
+        command = [sys.executable, "-c", script, *words, "--kubeconfig", str(up.kubeconfig)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    return vcctl
+
+
+def said(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_queue_is_created_viewed_listed_closed_opened_and_deleted(run):
+    assert said(run("queue", "create", "--name", "myqueue", "--weight", "10")) == "queue myqueue created\n"
+    header, row = said(run("queue", "view", "myqueue")).splitlines()
+    assert header.split() == [
+        "NAME",
+        "WEIGHT",
+        "TOTAL",
+        "PENDING",
+        "RUNNING",
+        "INQUEUE",
+        "COMPLETED",
+        "FAILED",
+        "ABORTED",
+        "UNKNOWN",
+        "STATE",
+    ]
+    assert row.split() == ["myqueue", "10", *["0"] * 8, "Open"]
+    names = [line.split()[0] for line in said(run("queue", "list")).splitlines()[1:]]
+    assert {"default", "myqueue"} <= set(names)
+    assert names == sorted(names)
+    assert said(run("queue", "close", "myqueue")).startswith("queue myqueue is closing")
+    assert said(run("queue", "open", "--name", "myqueue")) == "queue myqueue is open\n"
+    assert said(run("queue", "delete", "myqueue")).startswith("queue myqueue is being deleted")
+
+
+@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_a_queue_is_printed_as_a_document(run, form, read):
+    document = read(said(run("queue", "view", "default", "-o", form)))
+    assert document["metadata"]["name"] == "default"
+    assert document["spec"]["weight"] == 1
+    assert read(said(run("queue", "list", "-o", form)))["kind"] == "QueueList"
+
+
+def test_names_alone_can_be_given_to_another_command(run):
+    assert "queue.scheduling.volcano.sh/default" in said(run("queue", "list", "-o", "name")).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["queue", "view", "nowhere"], "nowhere"),
+        (["queue", "create", "default"], "default"),
+        (["queue", "delete", "default"], "default"),
+        (["queue", "create", "Not_A_Name"], "Not_A_Name"),
+        (["queue", "create", "child", "--parent", "nowhere"], "nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_what_can_not_be_done_is_one_line_that_names_it(run, words, complaint):
+    result = run(*words)
+    assert result.returncode == 1
+    assert complaint in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.stderr
