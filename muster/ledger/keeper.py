@@ -146,7 +146,9 @@ class Keeper:
             table = entry.table.fold(view, expired=expired)
         else:
             table = entry.table.fold(self._observer.view(namespace))
-        if not _differs(entry.table, table) and not entry.table.outside(self._observer.view(namespace)):
+        # A late group may fit without a total's changing; the scheduler leaves it alone until it is observed.
+        late = () in entry.table.outside(self._observer.view(namespace)).values()
+        if not late and not _differs(entry.table, table):
             return entry
         written = await self._store.write(entry, table)
         self._metrics.expiries.inc(len(expired.intersection(entry.table.rows)))

@@ -480,3 +480,20 @@ def test_a_scoped_quota_limits_no_group(play: Any, asking: Any) -> None:
         assert await asking(one, "train", "6", amounts=amounts) == Granted(promised=False)
 
     play(story)
+
+
+def test_a_late_group_that_does_not_fit_is_marked_once_and_the_leader_rests(play: Any) -> None:
+    async def story(lab: Any) -> None:
+        leader = await lab.process()
+        lab.run(leader.keeper.run())
+        await lab.quota(leader, cpu="4")
+        await asyncio.sleep(5)
+        await lab.store("late", "5")
+        await asyncio.sleep(5)
+        (reasons,) = [reasons for _, reasons in leader.keeper.outsiders.news()]
+        assert "short by 1 cpu" in reasons["scheduling.volcano.sh", "late"]
+        writes = leader.network.count("PUT", "quotaledgers")
+        await asyncio.sleep(30)
+        assert leader.network.count("PUT", "quotaledgers") == writes
+
+    play(story)
