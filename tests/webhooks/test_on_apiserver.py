@@ -1,84 +1,63 @@
-"""A real API server in front: it compiles our conditions, calls us, applies our patches and passes our words on."""
+"""An API server in front: it compiles our conditions, calls us, applies our patches and passes our words on."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
+from plane import Plane
 
-from certs import authority
-from muster.cli import install
-from muster.kube import auth
 from muster.kube.client import Client
-from muster.kube.clock import SystemClock
 from muster.kube.errors import ForbiddenError, InvalidError
-from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
 from muster.model import kinds, names
 from webhooks.compose import Options, serving
-from webhooks.registration import UrlBase, configurations
 from webhooks.server import Listen
-from webhooks.tls import Files
-
-NAMESPACE = "admission"
 
 
-@pytest.fixture
-async def cluster(real_control_plane: Any, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a real API server that calls a real webhook server."""
-    clock = SystemClock()
-    ca = authority.new_ca(clock.now())
-    pair = authority.issue(ca, ("127.0.0.1",), clock.now())
-    (tmp_path / "tls.crt").write_bytes(pair.certificate)
-    (tmp_path / "tls.key").write_bytes(pair.key)
-    endpoint = await auth.load(str(real_control_plane.kubeconfig()))
-    async with HttpTransport(endpoint) as transport:
-        client = Client(transport)
-        await install.apply_kinds(client, legacy_apis=True, adopt=True)
-        await install.ensure_namespace(client, NAMESPACE)
-        await client.apply(kinds.QUEUES, _queue(names.DEFAULT_QUEUE), manager="test")
-        options = Options(Files(tmp_path), Listen("127.0.0.1", 0, 0.0), legacy_apis=True)
-        async with serving(client, clock, options) as server:
-            base = UrlBase(f"https://127.0.0.1:{server.port}")
-            both = configurations(
-                base, ca.certificate, scheduler_names=["muster"], legacy_apis=True, own_namespace="muster-system"
-            )
-            try:
-                await install.apply_webhooks(client, *both)
-                await _effective(client)
-                yield client
-            finally:
-                await install.remove_webhooks(client)
+@dataclass(frozen=True)
+class Admitted:
+    """An API server that calls webhook servers for what is written in one namespace."""
+
+    plane: Plane
+    namespace: str
+
+    @property
+    def client(self) -> Client:
+        return self.plane.client
+
+    async def create(self, kind: Any, manifest: Any, **options: Any) -> Any:
+        return await self.client.create(kind, manifest, self.namespace if kind.namespaced else "", **options)
 
 
-async def _effective(client: Client) -> None:
-    """Wait until the API server calls us: it takes a second to notice its own configurations, and tells nobody."""
-    async with asyncio.timeout(30):
-        while not await _called(client):  # noqa: ASYNC110 - see above: there is nothing to wait for
-            await asyncio.sleep(0.1)
+async def _admitted(plane: Plane, stack: AsyncExitStack, replicas: int) -> Admitted:
+    client, namespace = plane.client, await plane.namespace()
+    await client.apply(kinds.QUEUES, _queue(names.DEFAULT_QUEUE), manager="test")
+    options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0), legacy_apis=True)
+    servers = [await stack.enter_async_context(serving(client, plane.clock, options)) for _ in range(replicas)]
+    await plane.register(*servers, namespace=namespace, legacy_apis=True)
+    # Before the servers end: nobody must be left to wait for them.
+    stack.push_async_callback(plane.close)
+    return Admitted(plane, namespace)
 
 
-async def _called(client: Client) -> bool:
-    try:
-        await client.create(kinds.PODGROUPS, _podgroup("probe", "nope"), NAMESPACE, dry_run=True)
-    except ForbiddenError:
-        job = await client.create(kinds.JOBS, _job("probe"), NAMESPACE, dry_run=True)
-        return bool(job.spec.suspend)
-    return False
+@pytest.fixture(params=[1])
+async def cluster(plane: Plane, request: pytest.FixtureRequest) -> AsyncIterator[Admitted]:
+    async with AsyncExitStack() as stack:
+        yield await _admitted(plane, stack, request.param)
 
 
 def _job(name: str, **annotations: str) -> Any:
     spec = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
-    metadata = {"name": name, "namespace": NAMESPACE, "annotations": annotations}
-    return {"metadata": metadata, "spec": {"template": {"spec": spec}}}
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": {"template": {"spec": spec}}}
 
 
-def _podgroup(name: str, queue: str) -> Any:
-    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"queue": queue}}
+def _podgroup(name: str, queue: str, **spec: Any) -> Any:
+    return {"metadata": {"name": name}, "spec": {"queue": queue, **spec}}
 
 
 def _queue(name: str, **spec: Any) -> Any:
@@ -91,52 +70,90 @@ async def _refused(made: Callable[[], Any], error: type[Exception]) -> str:
     return str(found.value)
 
 
-async def test_the_story_of_admission_on_a_real_api_server(cluster: Client) -> None:
-    async def group(queue: str, kind: Any = kinds.PODGROUPS) -> Any:
-        return await cluster.create(kind, _podgroup(f"in-{queue}", queue), NAMESPACE)
-
-    # 1. A queue that isn't there, in all three API groups.
+async def test_a_group_in_a_queue_that_does_not_exist_is_refused_in_all_three_groups(cluster: Admitted) -> None:
     for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
-        text = await _refused(lambda kind=kind: group("nope", kind), ForbiddenError)
+        text = await _refused(lambda kind=kind: cluster.create(kind, _podgroup("lost", "nope")), ForbiddenError)
         assert text.startswith(
             'admission webhook "podgroupminresources.muster.sh" denied the request:'
             ' queue "nope" (spec.queue) does not exist: '
         )
 
-    # 2. A queue and its group from one file.
-    await cluster.create(kinds.QUEUES, _queue("fresh", guarantee={"resource": {"cpu": "2"}}))
-    assert (await group("fresh")).spec.queue == "fresh"
 
-    # 3. What the children are guaranteed.
-    await cluster.create(kinds.QUEUES, _queue("dept", guarantee={"resource": {"cpu": "2"}}))
-    child = _queue("team", parent="dept", guarantee={"resource": {"cpu": "3"}})
+async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -> None:
+    fresh = cluster.plane.unique("fresh")
+    await cluster.plane.create(kinds.QUEUES, _queue(fresh, guarantee={"resource": {"cpu": "2"}}))
+    assert (await cluster.create(kinds.PODGROUPS, _podgroup("in-fresh", fresh))).spec.queue == fresh
+    # Deleting a queue tells what goes with it.
+    response = await cluster.client.send(Request("DELETE", kinds.QUEUES.path(name=fresh), {"dryRun": "All"}))
+    assert response.headers["warning"] == f'299 - "deleting queue \\"{fresh}\\" deletes 1 PodGroup in it"'
+
+
+async def test_what_children_are_guaranteed_must_fit_their_parent(cluster: Admitted) -> None:
+    dept, team = cluster.plane.unique("dept"), cluster.plane.unique("team")
+    await cluster.plane.create(kinds.QUEUES, _queue(dept, guarantee={"resource": {"cpu": "2"}}))
+    child = _queue(team, parent=dept, guarantee={"resource": {"cpu": "3"}})
     text = await _refused(lambda: cluster.create(kinds.QUEUES, child), InvalidError)
     assert "spec.guarantee.resource[cpu]: 3 with the 0 of its siblings is more than the 2 of its parent" in text
 
-    # 4. The queue of those who name none stays.
-    text = await _refused(lambda: cluster.delete(kinds.QUEUES, names.DEFAULT_QUEUE), ForbiddenError)
+
+async def test_the_queue_of_those_who_name_none_stays(cluster: Admitted) -> None:
+    text = await _refused(lambda: cluster.client.delete(kinds.QUEUES, names.DEFAULT_QUEUE), ForbiddenError)
     assert text.endswith('queue "default" can\'t be deleted: Muster needs it; close it instead')
 
-    # 5. A Job waits suspended; its group's queue is checked.
-    job = await cluster.create(kinds.JOBS, _job("train"), NAMESPACE)
+
+async def test_a_job_waits_suspended_and_its_pods_come_with_the_name_of_their_group(cluster: Admitted) -> None:
+    job = await cluster.create(kinds.JOBS, _job("train"))
     assert (job.spec.suspend, job.metadata.annotation(names.SUSPENDED)) == (True, "true")
     wrong = _job("wrong", **{names.QUEUE_NAME_KEYS[0]: "nope"})
-    text = await _refused(lambda: cluster.create(kinds.JOBS, wrong, NAMESPACE), ForbiddenError)
+    text = await _refused(lambda: cluster.create(kinds.JOBS, wrong), ForbiddenError)
     assert text.startswith('admission webhook "jobs.validate.muster.sh" denied the request: queue "nope" (annotation ')
-
-    # 6. Released, its pods come with their group's name.
-    await cluster.patch(kinds.JOBS, "train", {"spec": {"suspend": False}}, NAMESPACE)
-    pod = await _first_pod(cluster)
+    await cluster.client.patch(kinds.JOBS, "train", {"spec": {"suspend": False}}, cluster.namespace)
+    (pod,) = await cluster.plane.all(kinds.PODS, cluster.namespace, labels="job-name=train", holds=bool)
     assert pod.metadata.annotation(names.GROUP_NAME) == f"podgroup-{job.metadata.uid}"
 
-    # 7. Deleting a queue tells what goes with it.
-    response = await cluster.send(Request("DELETE", kinds.QUEUES.path(name="fresh"), {"dryRun": "All"}))
-    assert response.headers["warning"] == '299 - "deleting queue \\"fresh\\" deletes 1 PodGroup in it"'
+
+# ── promises ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _first_pod(client: Client) -> Any:
-    request = Request("GET", kinds.PODS.path(NAMESPACE), {"watch": "true", "labelSelector": "job-name=train"})
-    async with asyncio.timeout(30), client.transport.watch(request, idle=30) as lines:
-        async for line in lines:
-            return msgspec.convert(msgspec.json.decode(line)["object"], kinds.PODS.struct)
-    return None
+async def _at_once(cluster: Admitted, count: int) -> tuple[list[Any], list[BaseException]]:
+    """Create groups of 3 cpu at once, under a quota of 10 cpu; give those that were admitted, and the refusals."""
+    quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"cpu": "10"}}}
+    await cluster.create(kinds.RESOURCEQUOTAS, quota)
+    manifests = [_podgroup(f"g{number}", "default", minResources={"cpu": "3"}) for number in range(count)]
+    answers = await asyncio.gather(
+        *(cluster.create(kinds.PODGROUPS, manifest) for manifest in manifests), return_exceptions=True
+    )
+    refusals = [answer for answer in answers if isinstance(answer, BaseException)]
+    return [answer for answer in answers if not isinstance(answer, BaseException)], refusals
+
+
+@pytest.mark.parametrize("cluster", [1, 2], indirect=True, ids=["one replica", "two replicas"])
+@pytest.mark.parametrize("count", [40, 64])
+async def test_of_many_groups_at_once_exactly_as_many_are_admitted_as_the_quota_holds(
+    cluster: Admitted, count: int
+) -> None:
+    admitted, refusals = await _at_once(cluster, count)
+    assert len(admitted) == 3
+    assert {type(each) for each in refusals} == {ForbiddenError}
+    text = str(refusals[0])
+    assert text.startswith('admission webhook "podgroupminresources.muster.sh" denied the request: PodGroup "g')
+    assert 'quota "quota" has 10 cpu hard, 9 reserved' in text
+    assert "short by 2 cpu" in text
+    stored = (await cluster.client.list(kinds.PODGROUPS, cluster.namespace)).items
+    assert {each.name for each in stored} == {each.name for each in admitted}
+    ledger = await cluster.client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, cluster.namespace)
+    assert ledger.data.summary == "quota cpu 9/10"
+
+
+async def test_what_a_deleted_group_held_is_free_at_once(cluster: Admitted) -> None:
+    admitted, _ = await _at_once(cluster, 4)
+    await cluster.client.delete(kinds.PODGROUPS, admitted[0].name, cluster.namespace)
+    await cluster.create(kinds.PODGROUPS, _podgroup("next", "default", minResources={"cpu": "4"}))
+
+
+async def test_a_quota_below_what_is_promised_is_told_to_who_lowers_it(cluster: Admitted) -> None:
+    await _at_once(cluster, 3)
+    change = b'{"spec": {"hard": {"cpu": "5"}}}'
+    path = kinds.RESOURCEQUOTAS.path(cluster.namespace, "quota")
+    response = await cluster.client.send(Request("PATCH", path, {}, change, "application/merge-patch+json"))
+    assert "less than the 9 promised" in response.headers["warning"]

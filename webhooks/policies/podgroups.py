@@ -54,7 +54,7 @@ def _create(request: AdmissionRequest, view: View) -> Verdict:
 
 def _update(request: AdmissionRequest, view: View) -> Verdict:
     before, after = request.old(PodGroup), request.new(PodGroup)
-    if before.spec == after.spec or after.metadata.deletion_timestamp is not None:
+    if after.metadata.deletion_timestamp is not None:
         return ALLOWED
     (had, old_problems), (minimum, problems) = (
         common.amounts(each.spec.min_resources, _MINIMUM) for each in (before, after)
