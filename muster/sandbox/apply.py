@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from muster.sandbox import decoding, shapes
+from muster.sandbox import shapes, typedpatch
 from muster.sandbox.calls import Call
 from muster.sandbox.fields import ATOMIC, Shape
 from muster.sandbox.fieldsets import Fields, common, difference, entries_of, minus, of_value, paths, union
@@ -42,6 +42,10 @@ async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tup
     if server.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
         if call.target.subresource:
             raise not_found(call.resource, call.target.name)
+        if uid := wanted["metadata"].get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(call.resource, call.target.name, why)
+        wanted["metadata"].pop("resourceVersion", None)
         return await server.writes.create(call, _new(server, call, wanted)), True
     return await server.writes.update(call, lambda old: _changed(server, call, wanted, old, force=force)), False
 
@@ -56,12 +60,13 @@ def _configuration(call: Call, body: Any) -> Json:
     if (api_version, kind) != (call.resource.api_version, call.resource.kind):
         group, _, version = str(api_version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
-    unknown: list[str] = []
-    wanted = shapes.without_defaults(call.resource, body, unknown)
-    if call.strictness == "Strict":
-        decoding.strictly_known(unknown, call.resource)
-    elif call.strictness == "Warn":
-        call.warnings.extend(f'unknown field "{path}"' for path in unknown)
+    given = body.get("metadata")
+    if misfits := typedpatch.misfits(body, shapes.shape_of(call.resource)):
+        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{call.target.name}"
+        text = misfits[0] if len(misfits) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in misfits)
+        what = f"{place}; {call.resource.group}/{call.resource.version}, Kind={call.resource.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}): {text}")
+    wanted = shapes.without_defaults(call.resource, body, [])
     metadata = wanted.setdefault("metadata", {})
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -74,7 +79,7 @@ def _configuration(call: Call, body: Any) -> Json:
 
 def _new(server: ApiServer, call: Call, wanted: Json) -> Json:
     obj = _with_defaults(call, wanted)
-    _own(server, call, obj, _NO_OWNER, _wanted_fields(call, wanted))
+    _own(server, call, obj, _NO_OWNER, _wanted_fields(call, wanted), acts=True)
     return obj
 
 
@@ -89,8 +94,8 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
     owners = _known_owners(old, call)
     mine = owners.get(manager)
     fields = _wanted_fields(call, wanted)
-    live = ownable(old, subresource)
-    merged = _merged(shape, live, ownable(wanted, subresource))
+    live = ownable(call.resource, old, subresource)
+    merged = _merged(shape, live, ownable(call.resource, wanted, subresource))
     changes, _ = difference(live, merged, shape)
     others = {each: owned for each, owned in owners.items() if each != manager}
     conflicts = {
@@ -108,9 +113,10 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
         for owned in others.values():
             kept = union(kept, owned.fields)
         merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
-    obj = _remembered(call, wanted, _with_defaults(call, _reassembled(old, merged, wanted, subresource)))
+    obj = _remembered(call, wanted, _with_defaults(call, _reassembled(call, old, merged, wanted)))
     remaining = others if mine is None else {**others, manager: mine}
-    _own(server, call, obj, remaining, fields)
+    acts = ownable(call.resource, obj, subresource) != live
+    _own(server, call, obj, remaining, fields, acts=acts)
     return obj
 
 
@@ -122,7 +128,7 @@ def _known_owners(old: Object, call: Call) -> Owners:
     owners = read(old["metadata"].get("managedFields"))
     if owners:
         return owners
-    fields = of_value(ownable(old, ""), shapes.shape_of(call.resource), inner=True)
+    fields = of_value(ownable(call.resource, old, ""), shapes.shape_of(call.resource), inner=True)
     if not fields:
         return {}
     manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
@@ -130,16 +136,19 @@ def _known_owners(old: Object, call: Call) -> Owners:
 
 
 def _wanted_fields(call: Call, wanted: Json) -> Fields | None:
-    return of_value(ownable(wanted, call.target.subresource), shapes.shape_of(call.resource), inner=False) or None
+    return (
+        of_value(ownable(call.resource, wanted, call.target.subresource), shapes.shape_of(call.resource), inner=False)
+        or None
+    )
 
 
-def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None) -> None:
+def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:
+    """Write down who owns what. Who changes nothing (``acts``) doesn't act: its time stays what it was, or none."""
     manager = _applier(call)
     result = {each: owned for each, owned in owners.items() if each != manager}
     if fields:
-        before = owners.get(manager)
-        same = before is not None and before.fields == fields
-        result[manager] = before if same and before else Owned(fields, timestamp(server.clock.now()))
+        before = owners[manager].time if manager in owners else ""
+        result[manager] = Owned(fields, timestamp(server.clock.now()) if acts else before)
     entries = written(result)
     obj["metadata"].pop("managedFields", None)
     if entries:
@@ -162,14 +171,13 @@ def _remembered(call: Call, wanted: Json, obj: Json) -> Json:
     return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
 
 
-def _reassembled(old: Object, merged: Json, wanted: Json, subresource: str) -> Json:
+def _reassembled(call: Call, old: Object, merged: Json, wanted: Json) -> Json:
     """Put the part that an apply may own back among the rest."""
-    if subresource == "status":
-        return {**old, "apiVersion": wanted["apiVersion"], **merged}
-    kept = {key: old["metadata"][key] for key in old["metadata"] if key not in ownable(old, "").get("metadata", {})}
-    rest = {"status": old["status"]} if "status" in old else {}
-    whole = {**merged, **rest, "apiVersion": wanted["apiVersion"], "kind": old["kind"]}
-    return {**whole, "metadata": {**kept, **merged.get("metadata", {})}}
+    owned = ownable(call.resource, old, call.target.subresource)
+    kept = {key: value for key, value in old["metadata"].items() if key not in owned.get("metadata", {})}
+    rest = {key: value for key, value in old.items() if key not in owned}
+    metadata = {**kept, **merged.get("metadata", {})}
+    return {**rest, **merged, "apiVersion": wanted["apiVersion"], "kind": old["kind"], "metadata": metadata}
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,6 +26,7 @@ class Call:
     Attributes:
         manager: field manager; whoever changes a field owns it.
         strictness: what unknown fields of the body are: ``Strict`` an error, ``Warn`` a warning, ``Ignore`` nothing.
+        repeated: paths of the body's fields that stand there twice.
         applies: whether it is a server-side apply, which settles by itself who owns what.
         options: CreateOptions, UpdateOptions, PatchOptions or DeleteOptions, as admission is told.
         warnings: what the user shall read; grows.
@@ -35,6 +36,7 @@ class Call:
     user: User
     manager: str = ""
     strictness: str = "Ignore"
+    repeated: list[str] = field(default_factory=list)
     dry_run: bool = False
     applies: bool = False
     options: Json = field(default_factory=dict)

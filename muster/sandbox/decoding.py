@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from muster.model.amounts import Quantity, QuantityError
+from muster.sandbox import syntaxerrors
 from muster.sandbox.fields import Shape
 from muster.sandbox.registry import Resource
 from muster.sandbox.status import StatusError, bad_request, invalid, quote, too_large, unsupported_media_type, wrong
@@ -24,6 +25,9 @@ _JSON_TYPES: Final = {"", "application/json", "*/*"}
 _GO_TYPES: Final = {"integer": "int32", "number": "float64", "boolean": "bool", "time": "string", "bytes": "[]uint8"}
 _QUANTITY_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _JSON_NAMES: Final = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_TYPE_META: Final = (
+    r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+)
 _INDEX: Final = re.compile(r"\[\d+\]")
 _NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -90,7 +94,7 @@ def body_object(body: bytes, content_type: str, resource: Resource, kind: str = 
     else:
         raise unsupported_media_type(content_type, ACCEPTED[:2] if resource.custom else ACCEPTED)
     if not isinstance(obj, dict):
-        raise _unrecognized(wanted, "json: cannot unmarshal into an object", body)
+        raise _unrecognized(wanted, f"json: cannot unmarshal {json_name(obj)} into Go value of type {_TYPE_META}", body)
     return obj
 
 
@@ -115,7 +119,7 @@ def check_kind(obj: dict[str, Any], resource: Resource) -> dict[str, Any]:
         named, version = kind or resource.kind, api_version or resource.api_version
         raise bad_request(
             f"{named} in version {quote(version)} cannot be handled as a {resource.kind}: "
-            f'no kind {quote(named)} is registered for version {quote(version)} in scheme "muster-sandbox"'
+            f'no kind {quote(named)} is registered for version {quote(version)} in scheme "pkg/runtime/scheme.go:111"'
         )
     return {"apiVersion": resource.api_version, "kind": resource.kind} | {
         key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}
@@ -146,11 +150,22 @@ def conform(obj: dict[str, Any], shape: Shape, resource: Resource) -> tuple[dict
     return conformed, sorted(unknown)
 
 
-def strictly_known(unknown: list[str], resource: Resource) -> None:
-    """Refuse unknown fields (400)."""
-    if unknown:
-        fields = ", ".join(f"unknown field {quote(path)}" for path in unknown)
-        raise bad_request(f"{_prefix(resource)}: strict decoding error: {fields}")
+def strictly_known(faults: list[str], resource: Resource) -> None:
+    """Refuse fields that are unknown or stand twice (400); ``faults`` says so of each."""
+    if faults:
+        raise bad_request(f"{_prefix(resource)}: strict decoding error: {', '.join(faults)}")
+
+
+def faults(repeated: list[str], unknown: list[str]) -> list[str]:
+    """Give the words for fields that stand twice, and for those that the kind doesn't have."""
+    return [f"duplicate field {quote(path)}" for path in repeated] + [
+        f"unknown field {quote(path)}" for path in unknown
+    ]
+
+
+def json_name(value: Any) -> str:
+    """Give the name that Go has for the type of a JSON value."""
+    return _JSON_NAMES.get(type(value), "null")
 
 
 def _prefix(resource: Resource) -> str:
@@ -265,7 +280,7 @@ def _quantity(value: Any) -> str:
 
 
 def _mismatch(value: Any, shape: Shape) -> _TypeMismatchError:
-    given = _JSON_NAMES.get(type(value), "null")
+    given = json_name(value)
     if shape.type == "time" and given == "string":
         return _TypeMismatchError(f'parsing time {quote(quote(value))} as "2006-01-02T15:04:05Z07:00": cannot parse')
     return _TypeMismatchError(f"json: cannot unmarshal {given} into Go ", f"of type {_go_type(shape)}")
@@ -282,14 +297,14 @@ def _json(body: bytes, kind: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        text = "unexpected end of JSON input" if "truncated" in str(error) else _line(error)
-        raise _unrecognized(kind, text, body) from error
+        raise _unrecognized(kind, syntaxerrors.explain(body), body) from error
     except RecursionError as error:
         raise bad_request("error decoding JSON: exceeded max depth") from error
 
 
 def _unrecognized(kind: str, text: str, body: bytes) -> StatusError:
-    start = body[:1024].decode(errors="replace") or "<empty>"
+    # What can't be an object is shown as the bytes that it is.
+    start = body[:1024].decode(errors="replace") if body.lstrip()[:1] == b"{" else body[:1024].hex() or "<empty>"
     return bad_request(
         f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
         f"json parse error: {text} ({start})"

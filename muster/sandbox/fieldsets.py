@@ -190,7 +190,7 @@ def _difference_of(
     removed: Fields = {}
     for key, (new, shape) in after.items():
         if key not in before:
-            changed[key] = _whole(key, new, shape)
+            changed[key] = _of_field(new, shape, inner=True, new=False)
             continue
         changes, removals = difference(before[key][0], new, shape)
         if changes is not None:
@@ -199,12 +199,5 @@ def _difference_of(
             removed[key] = removals
     for key, (old, shape) in before.items():
         if key not in after:
-            removed[key] = _whole(key, old, shape)
+            removed[key] = _of_field(old, shape, inner=True, new=False)
     return changed or None, removed or None
-
-
-def _whole(key: str, value: Any, shape: Shape) -> Fields:
-    fields = _of_field(value, shape, inner=True, new=False)
-    if key.startswith("k:") and fields:
-        return {**fields, _SELF: {}}
-    return fields

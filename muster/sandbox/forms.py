@@ -11,13 +11,15 @@ import msgspec
 from muster.kube.transport import JSON, Request, Response
 from muster.sandbox import events, tables
 from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, not_acceptable
+from muster.sandbox.status import StatusError, bad_request, not_acceptable, wrong
 
 Json = dict[str, Any]
 
 HEADERS: Final[Mapping[str, str]] = {"content-type": JSON}
 _WRITABLE: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _JSON_RANGES: Final = {"", "application/json", "application/*", "*/*"}
+_INCLUDES: Final = ("", "Metadata", "Object", "None")
+_TYPE: Final = frozenset({"kind", "apiVersion"})
 _PARTIAL: Final = ("PartialObjectMetadata", "PartialObjectMetadataList")
 _WARNINGS_LIMIT: Final = 4096
 _WARNING_LIMIT: Final = 256
@@ -72,11 +74,15 @@ def listing(resource: Resource, objects: Sequence[Json], list_meta: Json, reques
     form = form_of(request.accept)
     items = shown(resource, OBJECT if form == TABLE else form, objects)
     if form == TABLE:
+        _check_include(request)
         return tables.table(resource, items, list_meta, request.query.get("includeObject", ""), now)
     if form == PARTIAL:
         kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
     else:
         kind, version = resource.listing, resource.api_version
+        if not resource.custom:
+            # Of Go's typed lists the items don't say what they are.
+            items = [{key: obj[key] for key in obj if key not in _TYPE} for obj in items]
     return {"kind": kind, "apiVersion": version, "metadata": list_meta, "items": items}
 
 
@@ -84,10 +90,18 @@ def single(resource: Resource, obj: Json, request: Request, now: datetime) -> Js
     """Give one object in the form that the request asks for."""
     form = form_of(request.accept)
     if form == TABLE:
+        _check_include(request)
         meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
         include = request.query.get("includeObject", "")
         return tables.table(resource, [in_version(resource, obj)], meta, include, now)
     return shown(resource, form, [obj])[0]
+
+
+def _check_include(request: Request) -> None:
+    include = request.query.get("includeObject", "")
+    if include not in _INCLUDES:
+        cause = wrong("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+        raise bad_request(f"Unable to convert to Table as requested: {cause}")
 
 
 def respond(status: int, body: Any, warnings: Sequence[str] = ()) -> Response:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from muster.sandbox.calls import Call
 from muster.sandbox.fieldsets import Fields, difference, minus, of_value, union
 from muster.sandbox.identities import timestamp
+from muster.sandbox.registry import Resource
 from muster.sandbox.shapes import shape_of
 from muster.sandbox.store import Object
 
@@ -56,7 +57,7 @@ class Ownership:
         """Give a new object, in place, to who creates it."""
         if call.applies:
             return
-        fields = of_value(ownable(obj, ""), shape_of(call.resource), inner=True)
+        fields = of_value(ownable(call.resource, obj, ""), shape_of(call.resource), inner=True)
         if fields:
             owners = {updater(call): Owned(fields, timestamp(self._now()))}
             obj["metadata"]["managedFields"] = written(owners)
@@ -77,7 +78,12 @@ class Ownership:
             owners = {}  # the way to have ownership forgotten
         else:
             owners = read(given) or read(live)
-        changed, removed = difference(ownable(old, subresource), ownable(obj, subresource), shape_of(call.resource))
+        if not owners:
+            # Nobody is known to own anything: that begins with an apply only.
+            metadata.pop("managedFields", None)
+            return
+        before, after = (ownable(call.resource, each, subresource) for each in (old, obj))
+        changed, removed = difference(before, after, shape_of(call.resource))
         if changed is not None or removed is not None:
             owners = _handed_over(owners, updater(call), changed, removed, timestamp(self._now()))
         entries = written(owners)
@@ -92,11 +98,14 @@ def updater(call: Call) -> Manager:
     return Manager(call.manager or "unknown", "Update", call.resource.api_version, call.target.subresource)
 
 
-def ownable(obj: Json, subresource: str) -> Json:
+def ownable(resource: Resource, obj: Json, subresource: str) -> Json:
     """Give the part of an object that writes of this kind may own."""
     if subresource == "status":
-        return {"status": obj["status"]} if "status" in obj else {}
-    part = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata", "status"}}
+        part = {"status": obj["status"]} if "status" in obj else {}
+        if resource.custom:
+            return part  # of custom resources the status alone; of built-in ones labels and the like too
+    else:
+        part = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata", "status"}}
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _NOT_OWNED}
     if metadata:
         part["metadata"] = metadata
@@ -144,7 +153,7 @@ def _entry(manager: Manager, owned: Owned) -> Json:
         "manager": manager.name,
         "operation": manager.operation,
         "apiVersion": manager.api_version,
-        "time": owned.time,
+        **({"time": owned.time} if owned.time else {}),
         "fieldsType": "FieldsV1",
         "fieldsV1": owned.fields,
     }

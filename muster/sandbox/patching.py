@@ -8,6 +8,7 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
+from muster.sandbox import syntaxerrors
 from muster.sandbox.status import StatusError, bad_request
 
 MAX_OPERATIONS: Final = 10_000
@@ -23,7 +24,7 @@ def decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {_line(error)}") from error
+        raise bad_request(f"error decoding patch: {syntaxerrors.explain(body)}") from error
 
 
 def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
@@ -61,7 +62,3 @@ def merge_patch(obj: Any, patch: Any) -> Any:
         else:
             merged[key] = merge_patch(merged.get(key), value)
     return merged
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

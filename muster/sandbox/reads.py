@@ -103,6 +103,7 @@ def read_page(store: Store, target: Target, query: Mapping[str, str]) -> Page:
     limit = max(integer(query, "limit"), 0)
     token = query.get("continue", "")
     if token:
+        _check_continued(query)
         revision, start = _read_token(token)
         objects = _continued(store, target, revision, start)
         revision = revision if revision > 0 else store.revision
@@ -130,6 +131,8 @@ def _started(store: Store, target: Target, query: Mapping[str, str]) -> tuple[li
     if causes:
         raise bad_options("ListOptions", causes)
     wanted = version(text) if text else 0
+    if wanted and not match and query.get("limit", "0") != "0":
+        match = "Exact"  # a page of a version, from before there was resourceVersionMatch
     if wanted > store.revision:
         raise too_new(wanted, store.revision)
     if match != "Exact":
@@ -138,6 +141,17 @@ def _started(store: Store, target: Target, query: Mapping[str, str]) -> tuple[li
         return store.snapshot(target.resource.key, wanted, target.namespace), wanted
     except ExpiredError as error:
         raise expired(f"The resourceVersion for the provided list is too old: {wanted}") from error
+
+
+def _check_continued(query: Mapping[str, str]) -> None:
+    if query.get("resourceVersionMatch"):
+        causes = [not_allowed("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")]
+        if not query.get("resourceVersion"):
+            why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            causes.insert(0, not_allowed("resourceVersionMatch", why))
+        raise bad_options("ListOptions", causes)
+    if query.get("resourceVersion", "0") != "0":
+        raise bad_request("specifying resource version is not allowed when using continue")
 
 
 def _continued(store: Store, target: Target, revision: int, start: tuple[str, str]) -> list[Object]:

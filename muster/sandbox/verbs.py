@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from muster.kube import transport
 from muster.kube.transport import Request, Response
-from muster.sandbox import apply, decoding, forms, patching, reads, reviews, shapes, strategic, subresources
+from muster.sandbox import (
+    apply,
+    decoding,
+    forms,
+    patching,
+    reads,
+    reviews,
+    shapes,
+    strategic,
+    subresources,
+    syntaxerrors,
+)
 from muster.sandbox.calls import Call, delete_options, options_of
 from muster.sandbox.paths import Target
 from muster.sandbox.registry import Resource
@@ -101,9 +112,20 @@ def _read(server: ApiServer, target: Target, request: Request) -> Response:
         page = reads.read_page(server.store, target, request.query)
         return forms.respond(200, forms.listing(target.resource, page.items, page.metadata(), request, now))
     found = server.store.get(target.resource.key, target.namespace, target.name)
+    _check_version(server, request)
     if found is None:
         raise not_found(target.resource, target.name)
     return forms.respond(200, forms.single(target.resource, found, request, now))
+
+
+def _check_version(server: ApiServer, request: Request) -> None:
+    text = request.query.get("resourceVersion", "")
+    try:
+        wanted = reads.version(text, "") if text else 0
+    except StatusError as error:
+        raise StatusError(500, "", error.message) from error
+    if wanted > server.store.revision:
+        raise reads.too_new(wanted, server.store.revision)
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,6 +133,7 @@ def _read(server: ApiServer, target: Target, request: Request) -> Response:
 
 async def _post(server: ApiServer, call: Call, request: Request) -> Response:
     body = decoding.body_object(request.body, request.content_type, call.resource)
+    call = _with_repeated(call, request)
     if "list" not in call.resource.verbs:
         return forms.respond(201, reviews.answer(call.resource, decoding.check_kind(body, call.resource), call.user))
     created = await create(server, call, body)
@@ -119,11 +142,18 @@ async def _post(server: ApiServer, call: Call, request: Request) -> Response:
 
 async def _put(server: ApiServer, call: Call, request: Request) -> Response:
     body = decoding.body_object(request.body, request.content_type, call.resource)
+    call = _with_repeated(call, request)
     missing = server.store.get(call.resource.key, call.target.namespace, call.target.name) is None
     if missing and strategy_of(call.resource).creates_on_update and not call.target.subresource:
         check_name(body.get("metadata") or {}, call.target.name)
         return _one(server, call, request, await create(server, call, body), 201)
     return _one(server, call, request, await replace(server, call, body), 200)
+
+
+def _with_repeated(call: Call, request: Request) -> Call:
+    if call.strictness == "Ignore" or request.body.lstrip()[:1] != b"{":
+        return call
+    return replace_fields(call, repeated=syntaxerrors.duplicates(request.body))
 
 
 async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
@@ -239,7 +269,12 @@ def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Jso
     if content_type == transport.JSON_PATCH:
         return lambda obj: patching.json_patch(obj, change)
     if not isinstance(change, dict):
-        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
+        if change is None:
+            raise bad_request("Invalid JSON Patch")
+        given = decoding.json_name(change)
+        raise bad_request(
+            f"error decoding patch: json: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
+        )
     if content_type == transport.STRATEGIC_PATCH:
         shape = shapes.shape_of(resource)
         return lambda obj: strategic.strategic_merge(shape, obj, change)
@@ -255,7 +290,7 @@ def _patched(call: Call, obj: Json) -> Json:
     try:
         return _taken_in(call, obj)
     except StatusError as error:
-        if error.code != 400 or call.strictness == "Strict":
+        if error.code != 400:
             raise
         why = error.message.partition(f"cannot be handled as a {call.resource.kind}: ")[2] or error.message
         raise bad_patch(obj, why) from error
@@ -276,8 +311,9 @@ def _pinned(change: Any, content_type: str) -> str:
 def _taken_in(call: Call, body: Json) -> Json:
     unknown: list[str] = []
     obj = shapes.take_in(call.resource, body, strategy_of(call.resource), unknown)
+    found = decoding.faults(call.repeated, unknown)
     if call.strictness == "Strict":
-        decoding.strictly_known(unknown, call.resource)
+        decoding.strictly_known(found, call.resource)
     elif call.strictness == "Warn":
-        call.warnings.extend(f'unknown field "{path}"' for path in unknown)
+        call.warnings.extend(found)
     return obj
