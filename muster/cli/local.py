@@ -94,7 +94,8 @@ async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> Async
         stack.push_async_callback(front.stop)
         for number in range(1, nodes.count + 1):
             await sandbox.add_node(f"node-{number}", nodes.cpu, nodes.memory, nodes.pods)
-        trouble = await stack.enter_async_context(_muster(sandbox.transport(), ca, folder / "webhook", clock, wishes))
+        inside = sandbox.transport()
+        trouble = await stack.enter_async_context(_muster(inside, inside, ca, folder / "webhook", clock, wishes))
         _write_private(file, kubeconfig(url, token, ca.certificate))
         stack.callback(file.unlink, missing_ok=True)
         yield trouble
@@ -110,15 +111,19 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
     """
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
-        transport = await stack.enter_async_context(HttpTransport(await auth.load(str(file), context)))
+        endpoint = await auth.load(str(file), context)
+        transport = await stack.enter_async_context(HttpTransport(endpoint))
+        # The webhooks have connections of their own: were all of them taken by writes of ours that wait for a review,
+        # the review would wait for them.
+        reviewing = await stack.enter_async_context(HttpTransport(endpoint))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
         ca = authority.new_ca(clock.now())
-        yield await stack.enter_async_context(_muster(transport, ca, folder, clock, wishes))
+        yield await stack.enter_async_context(_muster(transport, reviewing, ca, folder, clock, wishes))
 
 
 @contextlib.asynccontextmanager
 async def _muster(
-    transport: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: Wishes
+    transport: Transport, reviewing: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: Wishes
 ) -> AsyncIterator[Awaitable[None]]:
     """Install the kinds, keep the ledgers to ourselves, serve and register the webhooks, lead."""
     client = Client(transport)
@@ -133,7 +138,7 @@ async def _muster(
         options = Options(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
         )
-        server = await stack.enter_async_context(serving(client, clock, options))
+        server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
         stack.push_async_callback(install.remove_webhooks, client)
         await install.apply_webhooks(
             client,
