@@ -119,6 +119,7 @@ class Plane:
         self.certificate = Files(folder)
         self._ca = authority.new_ca(clock.now())
         self._own = contextlib.AsyncExitStack()
+        self._registered = contextlib.AsyncExitStack()
         pair = authority.issue(self._ca, ("127.0.0.1",), clock.now())
         (folder / "tls.crt").write_bytes(pair.certificate)
         (folder / "tls.key").write_bytes(pair.key)
@@ -127,9 +128,21 @@ class Plane:
     def transport(self) -> Transport:
         return self.client.transport
 
+    async def connect(self) -> Client:
+        """Give a client of its own to a program.
+
+        Over one HTTP transport, requests that wait for a webhook would use up what the webhook itself waits for.
+        """
+        raise NotImplementedError
+
     async def close(self) -> None:
         """Take away what the test made."""
+        await self.unregister()
         await self._own.aclose()
+
+    async def unregister(self) -> None:
+        """Have no webhooks called any more: before their servers end, nobody may be left to wait for them."""
+        await self._registered.aclose()
 
     def unique(self, name: str) -> str:
         """Give a name that no other test has."""
@@ -157,6 +170,12 @@ class Plane:
             if kind == kinds.QUEUES:
                 await self.client.patch(kind, name, {"metadata": {"finalizers": None}})
             await self.client.delete(kind, name)
+
+    async def legacy_apis(self) -> None:
+        """Serve kube-batch's kinds too, until the end: beside them, ``podgroup`` means to kubectl one of theirs."""
+        await install.apply_kinds(self.client, legacy_apis=True, adopt=True)
+        for kind in (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES):
+            self._own.push_async_callback(self._delete, kinds.CRDS, str(kind))
 
     async def node(self, cpu: str, memory: str = "16Gi", *, labels: Mapping[str, str] | None = None) -> str:
         """Add a simulated node; give its name when it is ready."""
@@ -230,14 +249,19 @@ class Plane:
         for kind, whole in zip((kinds.MUTATING, kinds.VALIDATING), both, strict=True):
             if webhooks := _narrowed(whole["webhooks"], namespace, chosen):
                 metadata = {"name": self.unique("muster")}
-                await self.create(kind, {"metadata": metadata, "webhooks": webhooks})
-                await self._noticed(_PROBES[kind], namespace)
+                made = await self.client.create(kind, {"metadata": metadata, "webhooks": webhooks})
+                # Waited for too: a server that has ended would be missed by other tests, whose queues it judges.
+                self._registered.push_async_callback(self._noticed, _PROBES[kind], namespace, called=False)
+                self._registered.push_async_callback(self.client.delete, kind, made.name)
+                await self._noticed(_PROBES[kind], namespace, called=True)
 
-    async def _noticed(self, probe: tuple[Kind[Any], Any, Callable[[Any], bool]], namespace: str) -> None:
-        """Wait until the API server calls us: it takes a moment to notice its configurations, and tells nobody."""
+    async def _noticed(
+        self, probe: tuple[Kind[Any], Any, Callable[[Any], bool]], namespace: str, *, called: bool
+    ) -> None:
+        """Wait until the API server calls us, or doesn't any more: it takes a moment to notice, and tells nobody."""
         kind, manifest, shows = probe
         async with asyncio.timeout(PATIENCE):
-            while not shows(await self._tried(kind, manifest, namespace)):  # noqa: ASYNC110 - see above
+            while shows(await self._tried(kind, manifest, namespace)) is not called:  # noqa: ASYNC110 - see above
                 await asyncio.sleep(0.02)
 
     async def _tried(self, kind: Kind[Any], manifest: Any, namespace: str) -> Any:
@@ -256,7 +280,7 @@ _PROBES: Mapping[Kind[Any], tuple[Kind[Any], Any, Callable[[Any], bool]]] = {
     kinds.MUTATING: (
         kinds.JOBS,
         {"metadata": {"name": "probe"}, "spec": {"template": {"spec": _PROBE}}},
-        lambda answer: answer.spec.suspend,
+        lambda answer: bool(answer.spec.suspend),
     ),
     kinds.VALIDATING: (
         kinds.PODGROUPS,
@@ -291,6 +315,9 @@ class OnSandbox(Plane):
         self.sandbox = sandbox
         self._caller = caller
 
+    async def connect(self) -> Client:
+        return Client(self.sandbox.transport())
+
     async def _reach(self, servers: Sequence[WebhookServer]) -> str:
         return self._caller.serve(servers)
 
@@ -298,12 +325,19 @@ class OnSandbox(Plane):
 class OnKubernetes(Plane):
     """The real control plane. Whatever is registered is called over TLS on loopback."""
 
+    def __init__(self, transport: Transport, kubeconfig: Path, folder: Path) -> None:
+        super().__init__("kubernetes", transport, SystemClock(), folder)
+        self._kubeconfig = kubeconfig
+
+    async def connect(self) -> Client:
+        return Client(await self._own.enter_async_context(HttpTransport(await auth.load(str(self._kubeconfig)))))
+
     async def _reach(self, servers: Sequence[WebhookServer]) -> str:
         if len(servers) == 1:
             return f"https://127.0.0.1:{servers[0].port}"
         turns = itertools.cycle([server.port for server in servers])
         listener = await asyncio.start_server(partial(_forward, turns), "127.0.0.1", 0)
-        self._own.callback(listener.close)
+        self._registered.callback(listener.close)
         return f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
@@ -345,8 +379,9 @@ async def open_plane(real: ControlPlane | None, folder: Path) -> AsyncIterator[P
             stack.push_async_callback(sandbox.stop)
             plane = OnSandbox(sandbox, caller, folder)
         else:
-            transport = await stack.enter_async_context(HttpTransport(await auth.load(str(real.kubeconfig()))))
-            plane = OnKubernetes("kubernetes", transport, SystemClock(), folder)
+            kubeconfig = real.kubeconfig()
+            transport = await stack.enter_async_context(HttpTransport(await auth.load(str(kubeconfig))))
+            plane = OnKubernetes(transport, kubeconfig, folder)
         await _install(plane.client, real)
         stack.push_async_callback(plane.close)
         yield plane
@@ -356,7 +391,7 @@ async def _install(client: Client, real: ControlPlane | None) -> None:
     """Install Muster's kinds: once on the real control plane."""
     if real is not None and real in _INSTALLED:
         return
-    await install.apply_kinds(client, legacy_apis=True, adopt=True)
+    await install.apply_kinds(client, legacy_apis=False, adopt=True)
     if real is not None:
         _INSTALLED.add(real)
 
