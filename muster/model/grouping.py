@@ -19,6 +19,7 @@ from muster.model.objects import Meta, OwnerReference
 
 _MAX_INT32: Final = 2**31 - 1
 _SHOWN: Final = 40
+_GENERATED: Final = "podgroup-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,12 @@ def group_of(meta: Meta) -> str:
 
 def generated_name(uid: str) -> str:
     """Name the PodGroup generated for the owner of this uid; making it twice makes it once."""
-    return f"podgroup-{uid}"
+    return _GENERATED + uid
+
+
+def is_generated(name: str) -> bool:
+    """Whether a group's name looks like one of `generated_name`."""
+    return name.startswith(_GENERATED)
 
 
 def queue_name(*nearest_first: Meta | None) -> str:

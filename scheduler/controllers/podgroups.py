@@ -82,7 +82,7 @@ class PodGroupController:
             self._work.add(_Key(kinds.JOBS, change.new.namespace, change.new.name))
 
     def _on_pod(self, change: Change[Pod]) -> None:
-        if change.new is not None and self._ungrouped(change.new):
+        if change.new is not None and self._homeless(change.new):
             self._work.add(_Key(kinds.PODS, change.new.namespace, change.new.name))
 
     def _on_group(self, change: Change[PodGroup]) -> None:
@@ -92,13 +92,15 @@ class PodGroupController:
         for job in self._views.jobs_of(one):
             self._on_job(Change("MODIFIED", job, job))
 
-    def _ungrouped(self, pod: Pod) -> bool:
+    def _homeless(self, pod: Pod) -> bool:
+        """Whether a pod waits for a group to be made: it names none, or admission named one that nobody made yet."""
+        group = grouping.group_of(pod.metadata)
         return (
             pod.spec.scheduler_name in self._names
             and not pod.spec.node_name
             and not pod.spec.scheduling_group
             and pod.metadata.deletion_timestamp is None
-            and not grouping.group_of(pod.metadata)
+            and (not group or (grouping.is_generated(group) and self._views.find_group(pod.namespace, group) is None))
         )
 
     async def _reconcile(self, key: _Key) -> None:
@@ -108,7 +110,7 @@ class PodGroupController:
                 await self._job(job)
             return
         pod = self._views.pods.get(key.name, key.namespace)
-        if pod is not None and self._ungrouped(pod):
+        if pod is not None and self._homeless(pod):
             await self._pod(pod)
 
     # ── Jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,13 +173,17 @@ class PodGroupController:
         chosen = grouping.chosen_owner(owners, grouping.DEFAULT_RULES)
         if chosen is None:
             chosen = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
+        group, named = grouping.generated_name(chosen.uid), grouping.group_of(pod.metadata)
+        if named not in {"", group}:
+            return  # Written by hand, or by another's rules: whoever did makes that group.
         if chosen.kind == kinds.JOBS.name and chosen.api_version == kinds.JOBS.api_version:
             # Its group is made from the Job, whose template is what was promised.
             self._work.add(_Key(kinds.JOBS, pod.namespace, chosen.name))
-        elif self._views.find_group(pod.namespace, grouping.generated_name(chosen.uid)) is None:
+        elif self._views.find_group(pod.namespace, group) is None:
             nearest = [pod.metadata, *metas, *self._namespace(pod.namespace)]
             await self._generate(pod, kinds.PODS, chosen, nearest, pod.spec)
-        await self._join(pod, grouping.generated_name(chosen.uid))
+        if not named:
+            await self._join(pod, group)
 
     async def _owners(self, pod: Pod) -> tuple[list[OwnerReference], list[Meta]]:
         """Walk up the controllers, up to the first that a rule matches; the metadata of those that could be read."""

@@ -66,6 +66,32 @@ async def test_a_bare_pod_owns_its_group_and_runs(world):
     assert [(each.kind, each.name) for each in made.metadata.owner_references] == [("Pod", "alone")]
 
 
+async def test_a_group_that_admission_named_on_a_pod_is_made(world):
+    await world.sandbox.add_node("node-0", "8", "16Gi")
+    await world.work()
+    spec = {
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {"metadata": {"labels": {"app": "db"}}, "spec": TEMPLATE},
+    }
+    owner = await world.client.create(kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": spec}, "default")
+    name = f"podgroup-{owner.metadata.uid}"
+    named = pod("db-0", {names.GROUP_NAME: name})
+    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": owner.metadata.uid}
+    named["metadata"]["ownerReferences"] = [reference | {"controller": True}]
+    await world.create(named)
+    made = await world.phase(name, "Running")
+    assert [each.name for each in made.metadata.owner_references] == ["db"]
+
+
+async def test_a_group_that_a_user_named_is_left_for_the_user_to_make(world):
+    await world.sandbox.add_node("node-0", "8", "16Gi")
+    await world.work()
+    await world.create(pod("late", {names.GROUP_NAME: "podgroup-of-mine"}))
+    await world.create(pod("later", {names.GROUP_NAME: "mine"}))
+    await settled(world)
+    assert not (await world.client.list(kinds.PODGROUPS)).items
+
+
 async def test_a_deployment_owns_one_group_over_all_its_replica_sets(world):
     await world.sandbox.add_node("node-0", "8", "16Gi")
     await world.work()
