@@ -1,0 +1,122 @@
+"""Muster on the real control plane under its own accounts: what they may do is what they need, no less and no more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import auditlog
+import pytest
+import yaml
+from exercises import EXERCISES, Course, Stage, add_quota, group, story
+
+from muster.cli import install, rights
+from muster.kube import auth
+from muster.kube.client import Client
+from muster.kube.errors import ForbiddenError
+from muster.kube.http import HttpTransport
+from muster.kube.transport import Request
+from muster.model import kinds, names
+
+# A control plane of its own: all in one process, and not in the one that has the other.
+pytestmark = pytest.mark.xdist_group("rbac")
+
+ROLES = rights.roles(legacy_apis=True)
+EXCUSED = {
+    f"{account}: {each['right']}": each["reason"]
+    for account, listed in yaml.safe_load((Path(__file__).parent / "unused.yaml").read_text()).items()
+    for each in listed
+}
+
+
+@pytest.fixture(scope="module")
+def course() -> Course:
+    return Course()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("exercises")
+
+
+@pytest.fixture
+def stage(admin: Client, muster: Any, folder: Path) -> Stage:
+    return Stage(admin, muster, folder)
+
+
+def test_no_rule_has_a_wildcard_and_none_is_about_secrets():
+    rules = [rule for role in ROLES for rule in role.get("rules", ())]
+    named = [name for rule in rules for words in rule.values() for name in words]
+    assert rules
+    assert not [name for name in named if "*" in name or name.startswith("secrets")]
+
+
+def test_every_excuse_is_for_a_right_that_is_granted_and_gives_its_reason():
+    assert set(EXCUSED) <= {str(right) for right in auditlog.granted(ROLES)}
+    assert all(reason.strip() for reason in EXCUSED.values())
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.__name__)
+async def test_under_its_own_accounts_muster_can(exercise, course: Course, stage: Stage):
+    await course.upto(exercise, stage)
+
+
+async def test_nothing_that_it_asks_for_is_forbidden(course: Course, stage: Stage):
+    await course.upto(EXERCISES[-1], stage)
+    assert auditlog.refused(await auditlog.read(stage.muster.plane.audit_log, stage.admin)) == set()
+
+
+async def test_every_right_is_used_or_stands_in_the_list_with_its_reason(course: Course, stage: Stage):
+    await course.upto(EXERCISES[-1], stage)
+    unused = auditlog.granted(ROLES) - auditlog.used(await auditlog.read(stage.muster.plane.audit_log, stage.admin))
+    assert {str(right) for right in unused} - set(EXCUSED) == set()
+
+
+async def test_a_tenant_with_every_right_to_ledgers_can_not_write_one(course: Course, stage: Stage):
+    await course.upto(story, stage)
+    admin, space = stage.admin, "tenant"
+    await add_quota(admin, space)
+    await admin.create(kinds.PODGROUPS, group("first", minResources={"cpu": "6"}), space)
+    await _give_ledgers_to(admin, "mallory", space)
+    config = await stage.muster.kubeconfig_of("mallory", space)
+    async with HttpTransport(await auth.load(str(config))) as transport:
+        tenant = Client(transport)
+        ledger = await tenant.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, space)
+        said = rf"QuotaLedger {space}/{names.LEDGER_NAME} is written by Muster only, not by user .*:mallory: change"
+        with pytest.raises(ForbiddenError, match=said):
+            await tenant.patch(kinds.QUOTALEDGERS, ledger.name, {"data": {"rows": ["x"]}}, space)
+        with pytest.raises(ForbiddenError, match="is written by Muster only"):
+            await tenant.create(kinds.QUOTALEDGERS, {"metadata": {"name": "another"}}, space)
+        # A label is nobody's promise; and who may delete a ledger gets it made again.
+        await tenant.patch(kinds.QUOTALEDGERS, ledger.name, {"metadata": {"labels": {"mine": "yes"}}}, space)
+    assert (await admin.get(kinds.QUOTALEDGERS, ledger.name, space)).data == ledger.data
+
+
+async def _give_ledgers_to(admin: Client, account: str, namespace: str) -> None:
+    await admin.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": account}}, namespace)
+    rule = {"apiGroups": [names.MUSTER_GROUP], "resources": ["*"], "verbs": ["*"]}
+    await admin.create(kinds.ROLES, {"metadata": {"name": account}, "rules": [rule]}, namespace)
+    binding = {
+        "metadata": {"name": account},
+        "roleRef": {"apiGroup": kinds.ROLES.group, "kind": "Role", "name": account},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
+    await admin.create(kinds.ROLEBINDINGS, binding, namespace)
+
+
+async def test_the_api_server_finds_nothing_wrong_with_the_types_in_the_policy(admin: Client):
+    path = kinds.POLICIES.path(name="quotaledgers.muster.sh")
+    policy = json.loads((await admin.send(Request("GET", path))).body)
+    assert policy["status"] == {"observedGeneration": policy["metadata"]["generation"], "typeChecking": {}}
+
+
+async def test_uninstalled_it_has_no_right_and_holds_nothing_any_more(course: Course, stage: Stage):
+    await course.upto(EXERCISES[-1], stage)
+    said = stage.muster.uninstall()
+    assert "accounts, roles and policies removed" in said
+    for kind in (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS, kinds.POLICIES, kinds.POLICYBINDINGS):
+        assert not [one.name for one in (await stage.admin.list(kind)).items if "muster" in one.name]
+    assert [one.name for one in (await stage.admin.list(kinds.SERVICEACCOUNTS, install.SYSTEM_NAMESPACE)).items] == [
+        "default"
+    ]

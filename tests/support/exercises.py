@@ -1,0 +1,300 @@
+"""What Muster does in a cluster, so that every right of its accounts is needed once: exercises, to be done in order.
+
+Each asserts what a user would see, and leaves the cluster fit for the next. The first is the story of README.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deployed import Deployed
+
+from muster.cli import install
+from muster.cli.demo import Kubectl
+from muster.cli.requests import Requests
+from muster.cli.story import STORY
+from muster.kube import errors, wait
+from muster.kube.client import Client
+from muster.model import grouping, kinds, names
+from muster.model.kinds import Kind
+
+PATIENCE = 45.0
+SPACE = "exercise"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where exercises are done: by an admin, on a cluster with Muster, with a folder for files."""
+
+    admin: Client
+    muster: Deployed
+    folder: Path
+
+
+Exercise = Callable[[Stage], Awaitable[None]]
+
+
+def pods(cpu: str = "1", **more: Any) -> dict[str, Any]:
+    """Give a pod spec that is ours."""
+    container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": cpu}}}
+    return {"schedulerName": "muster", "containers": [container], **more}
+
+
+def group(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"minMember": 1, **spec}}
+
+
+async def add_node(admin: Client, name: str, cpu: str) -> None:
+    amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
+    made = {"metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}}
+    await admin.create(kinds.NODES, made)
+
+
+async def add_quota(admin: Client, namespace: str) -> None:
+    await install.ensure_namespace(admin, namespace)
+    quota = {"metadata": {"name": "compute"}, "spec": {"hard": {"cpu": "10"}}}
+    await admin.create(kinds.RESOURCEQUOTAS, quota, namespace)
+
+
+async def refusal(admin: Client, kind: Kind[Any], manifest: Any, namespace: str) -> str:
+    """Give why something is refused, once it is: what webhooks know of may be a moment old."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await admin.create(kind, manifest, namespace, dry_run=True)
+            except errors.ForbiddenError as error:
+                return str(error)
+            await asyncio.sleep(0.1)
+
+
+async def gone(admin: Client, kind: Kind[Any], name: str, namespace: str = "") -> None:
+    await wait.until(admin, kind, name, namespace, holds=lambda found: found is None, within=PATIENCE)
+
+
+async def in_phase(admin: Client, name: str, namespace: str, phase: str) -> Any:
+    return await wait.until(
+        admin,
+        kinds.PODGROUPS,
+        name,
+        namespace,
+        holds=lambda found: found is not None and found.status.phase == phase,
+        within=PATIENCE,
+    )
+
+
+async def story(stage: Stage) -> None:
+    """Play the story of README."""
+    # The API server asks the webhooks from some moment on, and tells nobody from which.
+    await refusal(stage.admin, kinds.PODGROUPS, group("early", queue="nowhere"), "default")
+    await wait.until(
+        stage.admin,
+        kinds.QUEUES,
+        names.DEFAULT_QUEUE,
+        holds=lambda queue: queue is not None and queue.status.state == "Open",
+        within=PATIENCE,
+    )
+    config = stage.muster.plane.kubeconfig()
+    binary = shutil.which("kubectl")
+    terminal = Kubectl(binary, config, stage.folder / "cache") if binary else Requests(config)
+    for step in STORY:
+        for name, text in step.files.items():
+            (stage.folder / name).write_text(text)
+        for command in step.commands:
+            answer = await terminal.run(shlex.split(command.line), stage.folder)
+            assert command.check(answer) == "", f"{command.line}\n{answer.text}"
+
+
+async def generate_groups(stage: Stage) -> None:
+    """Let groups be made for pods of a Deployment, of a StatefulSet and of nobody, where pods are fenced."""
+    admin, space = stage.admin, "generated"
+    await add_node(admin, "roomy", "32")
+    await install.ensure_namespace(admin, space)
+    await admin.patch(kinds.NAMESPACES, space, {"metadata": {"labels": {names.QUOTA_MODE: "guaranteed"}}})
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": pods()}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    made: list[Any] = [
+        await admin.create(kinds.DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, space),
+        await admin.create(
+            kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": spec | {"serviceName": "db"}}, space
+        ),
+        await admin.create(kinds.PODS, {"metadata": {"name": "alone"}, "spec": pods()}, space),
+    ]
+    for one in made:
+        found = await in_phase(admin, grouping.generated_name(one.metadata.uid), space, "Running")
+        assert [owner.uid for owner in found.metadata.owner_references] == [one.metadata.uid]
+
+
+async def serve_legacy_groups(stage: Stage) -> None:
+    """Refuse and serve PodGroups of kube-batch's two groups as those of the primary one."""
+    admin, space = stage.admin, "legacy"
+    stage.muster.serve_legacy_apis()
+    await install.ensure_namespace(admin, space)
+    served = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+    for kind, other in zip(served, (*served[1:], served[0]), strict=True):
+        assert "nowhere" in await refusal(admin, kind, group("lost", queue="nowhere"), space)
+        name = f"taken-{kind.version}"
+        await admin.create(kind, group(name), space)
+        assert kind.group in await refusal(admin, other, group(name), space)
+        await wait.until(
+            admin,
+            kind,
+            name,
+            space,
+            holds=lambda found: found is not None and found.status.phase == "Inqueue",
+            within=PATIENCE,
+        )
+
+
+async def serve_chosen_namespaces(stage: Stage) -> None:
+    """Refuse a namespace that a queue isn't for."""
+    admin = stage.admin
+    await install.ensure_namespace(admin, "strangers")
+    selector = {"matchLabels": {"team": "a"}}
+    await admin.create(kinds.QUEUES, {"metadata": {"name": "private"}, "spec": {"namespaceSelector": selector}})
+    assert "strangers" in await refusal(admin, kinds.PODGROUPS, group("stray", queue="private"), "strangers")
+
+
+async def delete_queue(stage: Stage) -> None:
+    """Delete a queue with PodGroups of all three groups and a Job in it: all of them go."""
+    admin, space = stage.admin, "doomed"
+    await install.ensure_namespace(admin, space)
+    await admin.create(kinds.QUEUES, {"metadata": {"name": "doomed"}})
+    content: list[tuple[Kind[Any], str]] = []
+    for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
+        content.append((kind, f"in-{kind.version}"))
+        await admin.create(kind, group(content[-1][1], queue="doomed"), space)
+    meta = {"name": "work", "annotations": {names.QUEUE_NAME_KEYS[0]: "doomed"}}
+    template = {"spec": pods("1000", restartPolicy="Never")}
+    job = await admin.create(kinds.JOBS, {"metadata": meta, "spec": {"template": template}}, space)
+    generated = grouping.generated_name(job.metadata.uid)
+    content += [(kinds.PODGROUPS, generated), (kinds.JOBS, "work")]
+    await wait.until(admin, kinds.PODGROUPS, generated, space, holds=lambda found: found is not None, within=PATIENCE)
+    await wait.until(
+        admin,
+        kinds.QUEUES,
+        "doomed",
+        holds=lambda queue: queue is not None and names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()),
+        within=PATIENCE,
+    )
+    await admin.delete(kinds.QUEUES, "doomed")
+    await gone(admin, kinds.QUEUES, "doomed")
+    for kind, name in content:
+        await gone(admin, kind, name, space)
+
+
+async def keep_ledger(stage: Stage) -> None:
+    """Make a ledger again that somebody deleted, in the foreground even, and let its namespace go."""
+    admin, space = stage.admin, "kept"
+    await add_quota(admin, space)
+    await admin.create(kinds.PODGROUPS, group("first", minResources={"cpu": "6"}), space)
+    before = await admin.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, space)
+    await admin.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, space, propagation="Foreground")
+    await wait.until(
+        admin,
+        kinds.QUOTALEDGERS,
+        names.LEDGER_NAME,
+        space,
+        holds=lambda one: one is not None and one.metadata.uid != before.metadata.uid and bool(one.data.seeded_at),
+        within=PATIENCE,
+    )
+    text = await refusal(admin, kinds.PODGROUPS, group("second", minResources={"cpu": "6"}), space)
+    assert "6 reserved" in text or "6 cpu reserved" in text
+    await admin.delete(kinds.NAMESPACES, space)
+    await gone(admin, kinds.NAMESPACES, space)
+
+
+async def hand_over(stage: Stage) -> None:
+    """Let a worker that stands by take over, first from one that ends, then from one that crashes."""
+    admin, muster = stage.admin, stage.muster
+    for number, crashes in enumerate((False, True)):
+        leaving, before = muster.scheduler, await holder(admin)
+        muster.start_scheduler()
+        leaving.kill() if crashes else leaving.end()
+        await wait.until(
+            admin,
+            kinds.LEASES,
+            "muster-scheduler",
+            install.SYSTEM_NAMESPACE,
+            holds=lambda lease, before=before: (
+                lease is not None and lease.spec.holder_identity not in {"", None, before}
+            ),
+            within=PATIENCE,
+        )
+        made = await admin.create(kinds.PODS, {"metadata": {"name": f"after-{number}"}, "spec": pods()}, "default")
+        await in_phase(admin, grouping.generated_name(made.metadata.uid), "default", "Running")
+
+
+async def holder(admin: Client) -> str | None:
+    return (await admin.get(kinds.LEASES, "muster-scheduler", install.SYSTEM_NAMESPACE)).spec.holder_identity
+
+
+async def crash(stage: Stage) -> None:
+    """Kill both programs while one gang has reserved and another waits, and start them again."""
+    admin, muster, space = stage.admin, stage.muster, "crash"
+    await add_quota(admin, space)
+    await admin.create(kinds.PODGROUPS, group("first", minResources={"cpu": "6"}), space)
+    work = {"parallelism": 2, "completions": 2, "template": {"spec": pods("100", restartPolicy="Never")}}
+    meta = {"name": "large", "annotations": {names.GROUP_MIN_MEMBER: "2"}}
+    job = await admin.create(kinds.JOBS, {"metadata": meta, "spec": work}, "default")
+    generated = grouping.generated_name(job.metadata.uid)
+    await wait.until(
+        admin,
+        kinds.PODGROUPS,
+        generated,
+        "default",
+        holds=lambda found: (
+            found is not None and any(each.type == "Unschedulable" for each in found.status.conditions or ())
+        ),
+        within=PATIENCE,
+    )
+    muster.webhook.kill()
+    muster.scheduler.kill()
+    second, third = (group(name, minResources={"cpu": cpu}) for name, cpu in (("second", "6"), ("third", "4")))
+    with pytest.raises(errors.ServerError, match="failed calling webhook"):
+        await admin.create(kinds.PODGROUPS, second, space)
+    muster.start_webhook()
+    assert "10 cpu" in await refusal(admin, kinds.PODGROUPS, second, space)
+    await admin.create(kinds.PODGROUPS, third, space)
+    await add_node(admin, "huge", "256")
+    muster.start_scheduler()
+    await in_phase(admin, generated, "default", "Completed")
+
+
+EXERCISES: tuple[Exercise, ...] = (
+    story,
+    generate_groups,
+    serve_chosen_namespaces,
+    keep_ledger,
+    crash,
+    serve_legacy_groups,
+    delete_queue,
+    hand_over,
+)
+
+
+class Course:
+    """Has each exercise done once, in order, whichever is asked for first."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[Exercise, Exception | None] = {}
+
+    async def upto(self, last: Exercise, stage: Stage) -> None:
+        """Do what comes before ``last`` and wasn't done, then ``last``; raises what went wrong in that one."""
+        for each in EXERCISES[: EXERCISES.index(last) + 1]:
+            if each not in self._outcomes:
+                try:
+                    await each(stage)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it fails the test of that exercise
+                    self._outcomes[each] = error
+                else:
+                    self._outcomes[each] = None
+        if (error := self._outcomes[last]) is not None:
+            raise error
