@@ -66,6 +66,9 @@ class Cluster:
         self._members: dict[Home, dict[str, _Member]] = {}
         self._special: dict[str, _Member] = {}
         self._assumed: dict[str, str] = {}
+        self._evicting: set[str] = set()
+        self._spared: set[str] = set()
+        self._promised: Mapping[str, str] = {}
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._batch: dict[str, BatchJob] = {}
@@ -98,7 +101,10 @@ class Cluster:
         if pod.spec.node_name or gone:
             self._assumed.pop(uid, None)
         self._forget(uid)
-        if not gone:
+        if gone:
+            self._evicting.discard(uid)
+            self._spared.discard(uid)
+        else:
             self._learn(pod)
         self._changes += 1
 
@@ -162,6 +168,30 @@ class Cluster:
         if self._assumed.pop(uid, None) is not None and uid in self._pods:
             self.pod(self._pods[uid].pod)
 
+    def evicting(self, uid: str) -> None:
+        """Count a pod as leaving while its eviction is on the way."""
+        self._evicting.add(uid)
+        self._again(uid)
+
+    def spare(self, uid: str) -> None:
+        """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
+        self._evicting.discard(uid)
+        self._spared.add(uid)
+        self._again(uid)
+
+    def unspare(self, uid: str) -> None:
+        """Let a pod be evicted again."""
+        self._spared.discard(uid)
+        self._again(uid)
+
+    def promise(self, nodes: Mapping[str, str]) -> None:
+        """Remember which nodes were promised to pods, by uid, in place of all former promises."""
+        self._promised = dict(nodes)
+
+    def _again(self, uid: str) -> None:
+        if uid in self._pods:
+            self.pod(self._pods[uid].pod)
+
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Give a PodGroup as it was last seen."""
         return self._groups.get(key)
@@ -180,12 +210,14 @@ class Cluster:
             namespace=pod.namespace,
             name=pod.name,
             kind=self._class_of(pod),
-            status=intake.pod_status(pod, assumed=bool(node)),
+            status=intake.pod_status(pod, assumed=bool(node), evicting=uid in self._evicting),
             node=node,
             priority=pod.spec.priority or 0,
             created=seconds(pod.metadata.creation_timestamp),
             role=intake.role_of(pod),
             controller=_controller(pod),
+            preemptable=uid not in self._spared and intake.preemptable(pod),
+            patient=pod.spec.preemption_policy == "Never",
         )
         named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
         member = _Member(pod, task, (pod.namespace, named) if named else None)
@@ -244,6 +276,7 @@ class Cluster:
             priorities=self._priorities(),
             ports=self._ports(),
             revision=str(self._changes),
+            promised=self._promised,
         )
 
     def _names(self) -> set[str]:

@@ -27,6 +27,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scheduler.actions.allocate import Allocate
 from scheduler.actions.backfill import Backfill
 from scheduler.actions.enqueue import Enqueue
+from scheduler.actions.preempt import Preempt
+from scheduler.actions.reclaim import Reclaim
 from scheduler.plugin import FLAGS, POINTS, Arguments, Plugin
 from scheduler.plugins.binpack import Binpack
 from scheduler.plugins.conformance import Conformance
@@ -58,7 +60,9 @@ tiers:
   - name: binpack
 """
 
-_ACTIONS: Final[Mapping[str, Action]] = {each.name: each for each in (Enqueue(), Allocate(), Backfill())}
+_ACTIONS: Final[Mapping[str, Action]] = {
+    each.name: each for each in (Enqueue(), Allocate(), Backfill(), Preempt(), Reclaim())
+}
 _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
     each.name: each
     for each in (
@@ -76,8 +80,6 @@ _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
 }
 _OTHER_FLAGS: Final = frozenset(
     {
-        "enableJobStarving",
-        "enablePreemptive",
         "enableBestNode",
         "enableTargetJob",
         "enableReservedNodes",
@@ -192,7 +194,7 @@ class _Reader:
         arguments = self._action_arguments(whole.configurations)
         if self._mistakes:
             raise self._error()
-        return Policy(actions, tiers, {action.name: arguments.get(action.name, Arguments()) for action in actions})
+        return Policy(actions, tiers, {each.name: arguments.get(each.name, each.arguments_type()) for each in actions})
 
     def _actions(self, text: str) -> Iterable[Action]:
         names = [name.strip() for name in text.split(",") if name.strip()]

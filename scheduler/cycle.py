@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from scheduler import placing
 from scheduler.outcome import Outcome, differs
 from scheduler.plan import Plan
 from scheduler.policy import Policy
@@ -16,13 +17,15 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     # 1. Open a session: plugins see the snapshot and divide the cluster.
     session = Session(snapshot, policy, now)
 
-    # 2. Each action in turn marks what it decides; what is all or nothing was committed or undone there.
+    # 2. What was promised is kept first. Then each action in turn marks what it decides; what is all or nothing was
+    #    committed or undone there.
+    placing.keep_promises(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])
 
-    # 3. What was committed for jobs that may start is bound; what was promised is remembered.
+    # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was promised is remembered.
     outcome = Outcome(session)
-    binds, pipelined = outcome.binds(), outcome.pipelined()
+    binds, pipelined, evictions = outcome.binds(), outcome.pipelined(), outcome.evictions()
 
     # 4. Each group moves through the table of its life, and is told why it stands where it stands.
     statuses = outcome.statuses()
@@ -30,12 +33,12 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     # 5. All of it as values; of statuses, only those that change are to be written.
     return Plan(
         binds=binds,
-        evictions=(),
+        evictions=evictions,
         pipelined=pipelined,
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},
-        tasks=outcome.tasks(binds, pipelined),
+        tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
         waiting=any(job.waiting or job.passed or job.phase is Phase.PENDING for job in session.jobs),
     )

@@ -13,16 +13,17 @@ from scheduler.snapshot import Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
 _ROLE: Final = "volcano.sh/task-spec"
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
 
 
-def pod_status(pod: Pod, *, assumed: bool) -> Status:
-    """Tell where a pod stands; ``assumed``: its binding is on the way."""
+def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
+    """Tell where a pod stands; ``assumed``: its binding is on the way; ``evicting``: its eviction is."""
     if pod.status.phase == "Succeeded":
         return Status.SUCCEEDED
     if pod.status.phase == "Failed":
         return Status.FAILED
-    if pod.metadata.deletion_timestamp is not None:
+    if pod.metadata.deletion_timestamp is not None or (evicting and pod.spec.node_name):
         return Status.RELEASING
     if pod.spec.node_name:
         return Status.RUNNING if pod.status.phase == "Running" else Status.BOUND
@@ -34,6 +35,12 @@ def pod_status(pod: Pod, *, assumed: bool) -> Status:
 def role_of(pod: Pod) -> str:
     """Give the pod's task, in the sense of minTaskMember."""
     return pod.metadata.annotation(_ROLE) or pod.metadata.label(_ROLE)
+
+
+def preemptable(pod: Pod) -> bool:
+    """Whether a pod may be evicted, as far as it says itself."""
+    said = pod.metadata.annotation(_PREEMPTABLE) or pod.metadata.label(_PREEMPTABLE)
+    return said.lower() not in {"false", "f", "0"}
 
 
 def replaced(pod: Pod) -> bool:

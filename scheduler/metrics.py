@@ -19,5 +19,8 @@ class Metrics:
             registry=self.registry,
         )
         self.binds = Counter("muster_scheduler_binds", "Pods given a node.", registry=self.registry)
+        self.evictions = Counter(
+            "muster_scheduler_evictions", "Pods chosen to leave for others.", registry=self.registry
+        )
         self.ledger = LedgerMetrics(self.registry)
         self.waiting = Gauge("muster_scheduler_pending_pods", "Pods that have no node.", registry=self.registry)

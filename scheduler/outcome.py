@@ -10,7 +10,7 @@ from muster.model.objects import Condition
 from scheduler import lifecycle, placing, vectors
 from scheduler.explain import Explanations
 from scheduler.lifecycle import Facts
-from scheduler.plan import Bind, GroupStatus, QueueShare, Urgency
+from scheduler.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.plugin import Obstacle, Reason
 from scheduler.session import JobState, Session
 from scheduler.snapshot import GroupKey, Job, Phase, Status
@@ -41,6 +41,14 @@ class Outcome:
             if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
         )
 
+    def evictions(self) -> tuple[Eviction, ...]:
+        """Give who has to go, and for whom."""
+        return tuple(
+            Eviction(mark.task, mark.job.job.key, mark.beneficiary.job.key)
+            for mark in self._session.placed
+            if mark.status is Status.RELEASING and mark.beneficiary is not None
+        )
+
     def released(self) -> frozenset[str]:
         """Give the uids of the Jobs that we hold back and whose group has its turn."""
         return frozenset(
@@ -55,13 +63,18 @@ class Outcome:
         """Give what each queue has and deserves."""
         return {name: self._share(name) for name in self._session.queues}
 
-    def tasks(self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...]) -> Mapping[GroupKey, Mapping[Status, int]]:
+    def tasks(
+        self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
+    ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
         counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs}
         for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
             for bind in placements:
                 counts[bind.group][Status.PENDING] -= 1
                 counts[bind.group][status] += 1
+        for eviction in evictions:
+            counts[eviction.group][eviction.task.status] -= 1
+            counts[eviction.group][Status.RELEASING] += 1
         return {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
     def _share(self, name: str) -> QueueShare:

@@ -67,11 +67,11 @@ class Picker:
         self._views: dict[TaskClass, _View] = {}
         # The log: which node, by a task of which class, placed (1) or taken back (-1). As columns, to be sliced.
         self._rows: list[int] = []
-        self._by: list[tuple[TaskClass, int]] = []
+        self._by: list[tuple[TaskClass | None, int]] = []
         self._all: Rows = np.arange(len(self._table.nodes))
 
-    def touched(self, row: int, kind: TaskClass, sign: int) -> None:
-        """Note that a task of a class was placed on a node (1), or taken back (-1)."""
+    def touched(self, row: int, kind: TaskClass | None, sign: int) -> None:
+        """Note that a task of a class was placed on a node (1), or taken back (-1); None for any other change."""
         self._rows.append(row)
         self._by.append((kind, sign))
 
@@ -89,6 +89,16 @@ class Picker:
         """Give the best node that will have room once the pods that are leaving it are gone, or None."""
         view = self._view(kind)
         return _highest(self._scores(kind, view, self._all, self._session.future))
+
+    def fits(self, kind: TaskClass, row: int, free: Matrix) -> bool:
+        """Whether a task fits on one node with ``free`` of each node, [nodes, resources]."""
+        return bool(self._scores(kind, self._view(kind), np.array([row]), free)[0] > _NEVER)
+
+    def ranked(self, kind: TaskClass, free: Matrix) -> list[int]:
+        """Give the nodes that have room for a task with ``free`` of each, [nodes, resources]; the best first."""
+        scores = self._scores(kind, self._view(kind), self._all, free)
+        order = np.argsort(-scores, kind="stable")
+        return [int(row) for row in order[scores[order] > _NEVER]]
 
     def open_to(self, kind: TaskClass) -> Mask:
         """Tell which nodes accept the class, however full they are."""

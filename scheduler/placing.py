@@ -41,6 +41,24 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
     return False
 
 
+def keep_promises(session: Session) -> None:
+    """Give those their turn first who were promised a place in a former cycle."""
+    promised = session.snapshot.promised
+    for job in session.jobs if promised else ():
+        count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
+        if not count or queue is None or not may_run(session, job):
+            continue
+        for _ in range(count):
+            if not turn(session, queue, job, session.allocatable):
+                break
+
+
+def _promised(session: Session, task: Task) -> int | None:
+    """Give the row of the node that a task was promised a place on, None where there is none."""
+    name = session.snapshot.promised.get(task.uid)
+    return session.snapshot.table.row.get(name) if name is not None else None
+
+
 def _place(
     session: Session, statement: Statement, job: JobState, taken: list[Task], allowed: Callable[[Task], Obstacle | None]
 ) -> list[Task]:
@@ -70,11 +88,17 @@ def _place(
 
 
 def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
-    row = session.picker.best(task.kind)
+    picker, promised = session.picker, _promised(session, task)
+    row = (
+        promised if promised is not None and picker.fits(task.kind, promised, session.idle) else picker.best(task.kind)
+    )
     if row is not None:
         statement.allocate(job, task, row)
         return True
-    row = session.picker.best_later(task.kind) if session.releasing else None
+    if promised is not None and picker.fits(task.kind, promised, session.future):
+        row = promised
+    elif session.releasing:
+        row = picker.best_later(task.kind)
     if row is not None:
         statement.pipeline(job, task, row)
         return True

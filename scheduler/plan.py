@@ -31,6 +31,15 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Eviction:
+    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it."""
+
+    task: Task
+    group: GroupKey
+    beneficiary: GroupKey
+
+
+@dataclass(frozen=True, slots=True)
 class GroupStatus:
     """A status to be written, whole."""
 
@@ -69,7 +78,7 @@ class Plan:
     """The decisions of one cycle.
 
     Attributes:
-        evictions: pods to evict.
+        evictions: pods to evict, each for a group that will start once they are gone.
         pipelined: places promised to pods, to be free once others have left.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
@@ -79,7 +88,7 @@ class Plan:
     """
 
     binds: tuple[Bind, ...]
-    evictions: tuple[Task, ...]
+    evictions: tuple[Eviction, ...]
     pipelined: tuple[Bind, ...]
     statuses: tuple[GroupStatus, ...]
     queues: Mapping[str, QueueShare]

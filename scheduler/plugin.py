@@ -6,7 +6,7 @@ changes nothing there. Which of its points are asked is up to the configuration 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -94,6 +94,9 @@ class Plugin:
     node_local: ClassVar[bool] = True
     """Whether `feasible` and `score` of a node depend on nothing but that node, so that only touched nodes are asked again."""
 
+    guards: ClassVar[bool] = False
+    """Whether its choice of victims is a protection that holds in all tiers, not only in its own."""
+
     def __init__(self, arguments: Any, session: Session) -> None:
         self.arguments = arguments
         self.session = session
@@ -146,12 +149,24 @@ class Plugin:
         """Object to a queue's taking one more task."""
         raise NotImplementedError
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose which of the candidates may be evicted for the claimant, for the action preempt."""
+    def starving(self, job: JobState) -> bool:
+        """Whether a job lacks so much that others may be evicted for it."""
         raise NotImplementedError
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose which of the candidates may be evicted for the claimant, for the action reclaim."""
+    def preemptive(self, queue: QueueState, task: Task) -> bool:
+        """Whether a queue may take what other queues use, to place a task."""
+        raise NotImplementedError
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+        """Choose which of the candidates may be evicted for the claimant, for the action preempt.
+
+        Candidates come with the one to be evicted first first; all that are chosen may be evicted together. None
+        abstains.
+        """
+        raise NotImplementedError
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+        """Choose which of the candidates may be evicted for the claimant, for the action reclaim; as `preemptable`."""
         raise NotImplementedError
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
@@ -178,6 +193,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "pipelined": "enableJobPipelined",
     "overused": "enabledOverused",
     "allocatable": "enabledAllocatable",
+    "starving": "enableJobStarving",
+    "preemptive": "enablePreemptive",
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
     "feasible": "enablePredicate",
@@ -192,3 +209,9 @@ POINTS: Final = (*FLAGS, "valid", "deserved")
 def defines(plugin: type[Plugin], point: str) -> bool:
     """Whether a plugin has an extension point."""
     return getattr(plugin, point) is not getattr(Plugin, point)
+
+
+def is_guard(ask: Callable[..., object]) -> bool:
+    """Whether an extension point belongs to a plugin that guards."""
+    plugin = getattr(ask, "__self__", None)
+    return isinstance(plugin, Plugin) and plugin.guards

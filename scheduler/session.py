@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from scheduler import vectors
 from scheduler.picker import Picker
-from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Vote, defines
+from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Vote, defines, is_guard
 from scheduler.policy import Policy
 from scheduler.snapshot import OCCUPYING, READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
-from scheduler.vectors import Axes, Vector
+from scheduler.tenants import Tenants
+from scheduler.vectors import Axes, Matrix, Vector
 
 _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
 
@@ -105,6 +107,13 @@ class JobState:
             amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
         return vectors.add(amounts, vectors.scale(last, missing))
 
+    def spares(self, roles: Counter[str]) -> bool:
+        """Whether it has its minimum without so many tasks of these roles."""
+        if self.ready - roles.total() < self.job.min_member:
+            return False
+        least = self.job.min_task_member
+        return all(self.roles[role, Status.ALLOCATED] - roles[role] >= least[role] for role in least)
+
     @property
     def unknown_need(self) -> bool:
         """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
@@ -140,6 +149,8 @@ class Session:
                 queue.allocated = vectors.add(queue.allocated, job.allocated)
         self.releasing = bool(snapshot.releasing.any())
         self.placed: list[Mark] = []
+        self.leaving: set[str] = set()
+        self._held: list[Matrix] = []
         self._tiers = self._open_plugins()
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
         for job in self.jobs:
@@ -210,6 +221,15 @@ class Session:
         """Give the first objection to a queue's taking one more task."""
         return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
 
+    def starving(self, job: JobState) -> bool:
+        """Whether others may be evicted for a job: all plugins of the first tier with an opinion say so."""
+        tier = next(iter(self._tiers["starving"]), [])
+        return bool(tier) and all(ask(job) for ask in tier)
+
+    def preemptive(self, queue: QueueState, task: Task) -> bool:
+        """Whether a queue may take what other queues use, to place a task."""
+        return all(ask(queue, task) for ask in self._flat("preemptive"))
+
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
         """Choose victims within a queue: those that all plugins of the first tier with an answer agree on."""
         return _victims(self._tiers["preemptable"], claimant, candidates)
@@ -233,6 +253,11 @@ class Session:
     def queue_of(self, job: JobState) -> QueueState | None:
         """Give a job's queue, None where it doesn't exist."""
         return self.queues.get(job.job.queue)
+
+    @cached_property
+    def tenants(self) -> Tenants:
+        """Who runs where; worked out when somebody is to be evicted."""
+        return Tenants(self)
 
     def let_in(self, job: JobState) -> None:
         """Make a Pending job Inqueue."""
@@ -265,28 +290,48 @@ class Session:
     def keep(self, journal: Sequence[Mark]) -> None:
         """Take over the marks of a committed statement."""
         self.placed += journal
+        self.releasing = self.releasing or bool(self.leaving)
 
     def _count(self, mark: Mark, sign: int) -> None:
         job, task, row = mark.job, mark.task, mark.row
+        gain = -sign if mark.status is Status.RELEASING else sign
         taken = task.kind.vector(self.axes)
-        change = taken if sign > 0 else tuple([-steps for steps in taken])
-        row_change = self.picker.row_of(task.kind)
-        if mark.status is Status.ALLOCATED:
-            job.ready += sign
-            self.idle[row] -= sign * row_change
-        else:
+        change = taken if gain > 0 else tuple([-steps for steps in taken])
+        self._count_on_node(mark, sign, gain * self.picker.row_of(task.kind))
+        if mark.status is Status.PIPELINED:
             job.pipelined += sign
-        self.future[row] -= sign * row_change
+        else:
+            job.ready += gain
         if job.job.min_task_member:
-            job.roles[task.role, mark.status] += sign
+            role = Status.PIPELINED if mark.status is Status.PIPELINED else Status.ALLOCATED
+            job.roles[task.role, role] += gain
         job.allocated = vectors.add(job.allocated, change)
         queue = self.queue_of(job)
         if queue is not None:
             queue.allocated = vectors.add(queue.allocated, change)
-        if task.kind.constraints.ports:
+        if task.kind.constraints.ports and mark.status is not Status.RELEASING:
             self._count_ports(row, task.kind, sign)
+
+    def _count_on_node(self, mark: Mark, sign: int, change: Matrix) -> None:
+        kind, row = mark.task.kind, mark.row
+        self.future[row] -= change
         if mark.status is Status.ALLOCATED:
-            self.picker.touched(row, task.kind, sign)
+            self.idle[row] -= change
+            self.picker.touched(row, kind, sign)
+        elif mark.status is Status.PIPELINED:
+            self._hold(row, sign)
+            self.picker.touched(row, None, sign)
+        else:
+            (self.leaving.add if sign > 0 else self.leaving.remove)(mark.task.uid)
+            self.tenants.evicted(mark.job, kind, row, sign)
+
+    def _hold(self, row: int, sign: int) -> None:
+        """Keep idle what of it was promised, so that nobody else takes it; statements undo the last one first."""
+        if sign > 0:
+            self._held.append(self.idle[row].copy())
+            self.idle[row] = np.minimum(self.idle[row], self.future[row])
+        else:
+            self.idle[row] = self._held.pop()
 
     def _count_ports(self, row: int, kind: TaskClass, sign: int) -> None:
         taken = self.ports.setdefault(row, [])
@@ -298,13 +343,19 @@ class Session:
 
 
 def _victims(
-    tiers: list[list[Callable[..., Sequence[Task]]]], claimant: Task, candidates: Sequence[Task]
+    tiers: list[list[Callable[..., Sequence[Task] | None]]], claimant: Task, candidates: Sequence[Task]
 ) -> list[Task]:
+    """Take the first tier whose plugins agree on somebody to whom no guard of any tier objects."""
+    guards = [ask for tier in tiers for ask in tier if is_guard(ask)]
     for tier in tiers:
-        chosen = list(candidates)
-        for ask in tier:
-            agreed = {task.uid for task in ask(claimant, candidates)}
-            chosen = [task for task in chosen if task.uid in agreed]
+        answers = [ask(claimant, candidates) for ask in tier if not is_guard(ask)]
+        agreed = [{task.uid for task in answer} for answer in answers if answer is not None]
+        if answers and not agreed:
+            continue
+        chosen = [task for task in candidates if all(task.uid in each for each in agreed)]
+        for ask in guards:
+            answer = ask(claimant, chosen) if chosen else None
+            chosen = list(answer) if answer is not None else chosen
         if chosen:
             return chosen
     return []

@@ -89,7 +89,7 @@ class Task:
     """A pod of a group.
 
     ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
-    of the object that controls it.
+    of the object that controls it; ``preemptable``: it may be evicted; ``patient``: nothing may be evicted for it.
     """
 
     uid: str
@@ -102,6 +102,8 @@ class Task:
     created: float = 0.0
     role: str = ""
     controller: str = ""
+    preemptable: bool = True
+    patient: bool = False
 
     def __str__(self) -> str:
         """Write it as ``namespace/name``."""
@@ -245,6 +247,7 @@ class Snapshot:
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port).
+        promised: names of the nodes that former cycles promised to pods, by uid.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 
@@ -256,6 +259,7 @@ class Snapshot:
     priorities: Mapping[str, int]
     ports: Mapping[str, frozenset[tuple[str, str, int]]]
     revision: str = ""
+    promised: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

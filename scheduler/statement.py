@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One entry of the journal: ``task`` of ``job`` got ``row``, now (ALLOCATED) or once it is free (PIPELINED)."""
+    """One entry of the journal.
+
+    ``task`` of ``job`` got ``row``, now (ALLOCATED) or once it is free (PIPELINED); or it gives its place there up
+    (RELEASING) for ``beneficiary``.
+    """
 
     job: JobState
     task: Task
     row: int
     status: Status
+    beneficiary: JobState | None = None
 
 
 class Statement:
@@ -43,6 +48,11 @@ class Statement:
         """How many marks were made."""
         return len(self._journal)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether somebody would have to go."""
+        return any(mark.status is Status.RELEASING for mark in self._journal)
+
     def allocate(self, job: JobState, task: Task, row: int) -> None:
         """Take what ``task`` asks for from the idle part of a node."""
         self._mark(Mark(job, task, row, Status.ALLOCATED))
@@ -51,6 +61,15 @@ class Statement:
         """Take what ``task`` asks for from what a node will have once its leaving pods are gone."""
         self._mark(Mark(job, task, row, Status.PIPELINED))
 
+    def evict(self, job: JobState, task: Task, row: int, beneficiary: JobState) -> None:
+        """Take a node's task away, for another job to have what it leaves."""
+        self._mark(Mark(job, task, row, Status.RELEASING, beneficiary))
+
+    def back_to(self, length: int) -> None:
+        """Undo what was marked after the first ``length`` marks, the last one first."""
+        while len(self._journal) > length:
+            self._session.unapply(self._journal.pop())
+
     def commit(self) -> None:
         """Keep the marks."""
         self._session.keep(self._journal)
@@ -58,8 +77,7 @@ class Statement:
 
     def roll_back(self) -> None:
         """Undo the marks, the last one first."""
-        while self._journal:
-            self._session.unapply(self._journal.pop())
+        self.back_to(0)
         self._close()
 
     def _mark(self, mark: Mark) -> None:

@@ -24,6 +24,7 @@ from scheduler.cluster import Cluster
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.cycle import decide
+from scheduler.evictor import Evictor
 from scheduler.metrics import Metrics
 from scheduler.plan import GroupStatus, Plan
 from scheduler.policy import Policy
@@ -108,6 +109,7 @@ class Term:
         self._views.feed(self._cluster, self._changed.set)
         self._recorder = Recorder(client, clock, scheduler_names[0])
         self._binder = Binder(client, self._give_up)
+        self._evictor = Evictor(client, self._recorder, self)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
         self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen)
         for kind, cache in self._views.groups.items():
@@ -137,6 +139,7 @@ class Term:
     async def close(self) -> None:
         """End what is under way."""
         await self._binder.close()
+        await self._evictor.close()
 
     async def _schedule(self) -> None:
         """Run a cycle when something changed, and each second while something waits."""
@@ -164,8 +167,13 @@ class Term:
         """Begin to carry out a plan; give the seconds after which another cycle is due, whatever happens."""
         for bind in plan.binds:
             self._cluster.assume(bind.task.uid, bind.node)
+        for eviction in plan.evictions:
+            self._cluster.evicting(eviction.task.uid)
+        self._cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
         self._binder.start(plan.binds)
+        self._evictor.start(plan.evictions)
         self._metrics.binds.inc(len(plan.binds))
+        self._metrics.evictions.inc(len(plan.evictions))
         self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
         taken, postponed = self._statuses.offer(plan.statuses)
         for status in taken:
@@ -191,6 +199,16 @@ class Term:
 
     def _give_up(self, uid: str) -> None:
         self._cluster.forget(uid)
+        self._changed.set()
+
+    def spare(self, uid: str) -> None:
+        """Learn that a pod stays: its eviction is refused for a while."""
+        self._cluster.spare(uid)
+        self._changed.set()
+
+    def unspare(self, uid: str) -> None:
+        """Learn that its eviction may be tried again."""
+        self._cluster.unspare(uid)
         self._changed.set()
 
     def _forgetting(self, api_group: str) -> Callable[[Change[PodGroup]], None]:

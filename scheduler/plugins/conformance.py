@@ -17,6 +17,7 @@ class Conformance(Plugin):
     """Spares critical pods, and those in kube-system."""
 
     name = "conformance"
+    guards = True
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose all but the critical ones."""

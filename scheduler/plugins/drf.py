@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler import vectors
 from scheduler.plugin import Key, Plugin
 from scheduler.session import JobState
+from scheduler.snapshot import GroupKey, Task
+from scheduler.vectors import Vector
 
 
 class Drf(Plugin):
@@ -14,5 +18,21 @@ class Drf(Plugin):
 
     def job_key(self, job: JobState) -> Key:
         """Order jobs by the largest part of any resource of the cluster that they hold."""
-        session = self.session
-        return vectors.share(job.allocated, session.snapshot.table.total, session.axes.shared)
+        return self._share(job.allocated)
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose tasks of jobs that keep no smaller a share than the claimant's job will have."""
+        session, left = self.session, dict[GroupKey, Vector]()
+        axes, job = session.axes, session.tenants.owner(claimant)
+        mine = self._share(vectors.add(job.allocated, claimant.kind.vector(axes)))
+        chosen = []
+        for task in candidates:
+            owner = session.tenants.owner(task)
+            rest = vectors.subtract(left.get(owner.job.key, owner.allocated), task.kind.vector(axes))
+            if mine <= self._share(rest):
+                left[owner.job.key] = rest
+                chosen.append(task)
+        return chosen
+
+    def _share(self, amounts: Vector) -> float:
+        return vectors.share(amounts, self.session.snapshot.table.total, self.session.axes.shared)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from scheduler.messages import counted
 from scheduler.plugin import PERMIT, Key, Obstacle, Plugin, Reason, Vote
 from scheduler.session import JobState
-from scheduler.snapshot import Status
+from scheduler.snapshot import GroupKey, Status, Task
 
 
 class Gang(Plugin):
     """Holds jobs to minMember and minTaskMember. Jobs that can't start yet come before those that only grow."""
 
     name = "gang"
+    guards = True
 
     def job_key(self, job: JobState) -> Key:
         """Order jobs: those below their minimum first."""
@@ -46,12 +50,42 @@ class Gang(Plugin):
         """Count what is left of the minimum."""
         return job.job.min_member - job.ready
 
+    def starving(self, job: JobState) -> bool:
+        """Whether it lacks some of its minimum, promised places counted."""
+        return not self._enough(job)
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose what jobs have beyond their minimum; anything, where the action may evict whole jobs."""
+        return self._surplus("preempt", claimant, candidates)
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose what jobs have beyond their minimum; anything, where the action may evict whole jobs."""
+        return self._surplus("reclaim", claimant, candidates)
+
+    def _surplus(self, action: str, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        del claimant
+        if getattr(self.session.policy.arguments.get(action), "whole", False):
+            return candidates
+        gone: dict[GroupKey, Counter[str]] = {}
+        chosen = []
+        for task in candidates:
+            job = self.session.tenants.owner(task)
+            roles = gone.setdefault(job.job.key, Counter())
+            roles[task.role] += 1
+            if job.spares(roles):
+                chosen.append(task)
+            else:
+                roles[task.role] -= 1
+        return chosen
+
     def pipelined(self, job: JobState) -> Vote:
         """Permit holding places when they make up the minimum; reject else."""
-        enough = job.ready + job.pipelined >= job.job.min_member and all(
+        if self._enough(job):
+            return PERMIT
+        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"fewer than {counted(job.job.min_member, 'pod')} find a place")
+
+    def _enough(self, job: JobState) -> bool:
+        return job.ready + job.pipelined >= job.job.min_member and all(
             job.roles[role, Status.ALLOCATED] + job.roles[role, Status.PIPELINED] >= least
             for role, least in job.job.min_task_member.items()
         )
-        if enough:
-            return PERMIT
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"fewer than {counted(job.job.min_member, 'pod')} find a place")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduler.plugin import Key, Plugin
 from scheduler.session import JobState
 from scheduler.snapshot import Task
@@ -16,6 +18,21 @@ class Priority(Plugin):
         """Order jobs by the value of their priority class; none counts as the cluster's default class, or 0."""
         priorities = self.session.snapshot.priorities
         return -priorities.get(job.job.priority_class, priorities.get("", 0))
+
+    def starving(self, job: JobState) -> bool:
+        """Whether some of it has no place."""
+        return bool(job.waiting)
+
+    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose the tasks of jobs below the claimant's, and of its own job those below itself."""
+        owner = self.session.tenants.owner
+        job = owner(claimant)
+        mine = self.job_key(job)
+        return [
+            task
+            for task in candidates
+            if (task.priority < claimant.priority if owner(task) is job else self.job_key(owner(task)) > mine)
+        ]
 
     def task_key(self, task: Task) -> Key:
         """Order tasks by the priority in their pod."""

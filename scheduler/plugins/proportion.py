@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from muster.model.amounts import NOTHING
@@ -17,6 +18,7 @@ class Proportion(Plugin):
     """Water-filling over the queues, resource by resource; a queue takes no more than it deserves."""
 
     name = "proportion"
+    guards = True
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
@@ -80,6 +82,26 @@ class Proportion(Plugin):
             return None
         where = f"left of what queue {queue.name} deserves"
         return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(1, wanted, free, axes, where))
+
+    def preemptive(self, queue: QueueState, task: Task) -> bool:
+        """Whether a queue stays within what it deserves of all that a task asks for."""
+        wanted = task.kind.vector(self.session.axes)
+        return vectors.fits(wanted, vectors.subtract(self._deserved[queue.name], queue.allocated))
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose tasks without which their queues still have what they deserve."""
+        del claimant
+        session, left = self.session, dict[str, Vector]()
+        chosen = []
+        for task in candidates:
+            queue = session.queues[session.tenants.owner(task).job.queue]
+            amounts = task.kind.vector(session.axes)
+            rest = vectors.subtract(left.get(queue.name, queue.allocated), amounts)
+            deserved = self._deserved[queue.name]
+            if all(rest[place] >= deserved[place] for place in session.axes.shared if amounts[place]):
+                left[queue.name] = rest
+                chosen.append(task)
+        return chosen
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what its queue could not hold beside what it holds and awaits.

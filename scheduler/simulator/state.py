@@ -87,6 +87,9 @@ def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
 def _perform(cluster: Cluster, plan: Plan) -> None:
     for bind in plan.binds:
         cluster.assume(bind.task.uid, bind.node)
+    for eviction in plan.evictions:
+        cluster.evicting(eviction.task.uid)
+    cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
     for status in plan.statuses:
         group = cluster.find_group(status.key)
         if group is not None:
@@ -110,7 +113,7 @@ class Report:
         return {
             "cycles": self.cycles,
             "binds": dict(self.binds),
-            "evicted": [str(task) for task in plan.evictions],
+            "evicted": [str(each.task) for each in plan.evictions],
             "pipelined": pipelined,
             "podgroups": {str(key): _group(plan, key) for key in plan.groups},
             "queues": {name: _queue(share) for name, share in plan.queues.items()},

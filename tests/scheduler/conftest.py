@@ -169,6 +169,18 @@ class Build:
             self.pod(f"{name}-{number}", name, cpu)
         return self
 
+    def priority(self, name: str, value: int) -> Build:
+        self.cluster.priority_class(_as(kinds.PRIORITYCLASSES, {"metadata": {"name": name}, "value": value}))
+        return self
+
+    def gone(self, name: str) -> Build:
+        """A pod is deleted."""
+        meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}"}
+        self.cluster.pod(_as(kinds.PODS, {"metadata": meta}), gone=True)
+        return self
+
+    now = START
+
     def decide(self, policy: str = config.DEFAULT) -> Plan:
         return decide(self.cluster.snapshot(), config.parse(policy), START)
 

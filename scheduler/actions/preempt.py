@@ -1,0 +1,27 @@
+"""preempt: let jobs that lack their minimum take places from less important ones of their queue."""
+
+from __future__ import annotations
+
+from scheduler.claims import Claims, EvictionArguments, Rules, hungry
+from scheduler.policy import Action
+from scheduler.session import Session
+from scheduler.turns import Turns
+
+
+class Preempt(Action):
+    """One claim per job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
+
+    name = "preempt"
+    arguments_type = EvictionArguments
+
+    def __call__(self, session: Session, arguments: EvictionArguments, /) -> None:
+        """Evict what lets such jobs start."""
+        rules = Rules(
+            sources=lambda queue: [queue],
+            choose=session.preemptable,
+            entitled=lambda *_: True,
+            whole=arguments.whole,
+        )
+        claims = Claims(session, rules)
+        for queue, job in Turns(session, hungry(session)):
+            claims.make(queue, job)

@@ -1,0 +1,32 @@
+"""reclaim: let queues that have less than they deserve take it back from those that have more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.claims import Claims, EvictionArguments, Rules, hungry
+from scheduler.policy import Action
+from scheduler.session import QueueState, Session
+from scheduler.turns import Turns
+
+
+class Reclaim(Action):
+    """One claim per job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
+
+    name = "reclaim"
+    arguments_type = EvictionArguments
+
+    def __call__(self, session: Session, arguments: EvictionArguments, /) -> None:
+        """Evict what lets such jobs start."""
+
+        def sources(queue: QueueState) -> Iterable[QueueState]:
+            return (other for other in session.queues.values() if other is not queue and other.info.reclaimable)
+
+        rules = Rules(sources=sources, choose=session.reclaimable, entitled=session.preemptive, whole=arguments.whole)
+        claims = Claims(session, rules)
+        turns = Turns(session, hungry(session))
+        for queue, job in turns:
+            if queue.info.state != "Open" or session.overused(queue):
+                turns.leave(queue)
+            else:
+                claims.make(queue, job)
