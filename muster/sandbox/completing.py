@@ -38,13 +38,15 @@ class Completer:
         if obj is not attributes.object:
             # A webhook made it: it may hold anything, and shares parts with what others hold.
             obj = shapes.take_in(attributes.resource, obj, strategy, [])
+            if attributes.operation == "CREATE":
+                # It may also lack what was added before it was asked.
+                plugins.on_create(self._store, attributes.resource, obj)
         if attributes.operation == "CREATE":
             return self._created(attributes, obj, strategy)
         return self._updated(attributes, obj, strategy)
 
     def _created(self, attributes: Attributes, obj: Json, strategy: Strategy) -> Json:
         resource = attributes.resource
-        plugins.on_create(self._store, resource, obj)
         metadata = obj["metadata"]
         self._identify(resource, metadata)
         strategy.prepare_create(obj)

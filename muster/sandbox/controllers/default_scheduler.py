@@ -7,6 +7,8 @@ volumes, gates) stay Pending with a PodScheduled condition that says so. Muster'
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +30,11 @@ _USER: Final = User("system:kube-scheduler", groups=("system:authenticated",))
 _RETRY_SECONDS: Final = 0.1
 """How long freed room is collected before the waiting pods are tried again."""
 
+_REFUSALS_PER_SECOND: Final = 50.0
+_REFUSALS_AT_ONCE: Final = 100
+"""How fast the real scheduler's client writes, unless its configuration says otherwise. Here it holds for pods that fit
+nowhere: telling ten thousand of them takes two writes each, and would take the server from those who wait for it."""
+
 _BEYOND: Final = ("affinity", "topologySpreadConstraints", "schedulingGates", "resourceClaims", "schedulingGroup")
 
 
@@ -40,6 +47,9 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         self._waiting: dict[tuple[str, str], None] = {}
         self._hopeless: dict[bytes, str] = {}
         """Why pods of a shape fit nowhere, until there is new room: ten thousand alike are tried once."""
+        self._pace = Pace(_REFUSALS_PER_SECOND, _REFUSALS_AT_ONCE)
+        self._turns: dict[tuple[str, str], float] = {}
+        """When waiting pods are told why, in loop time."""
 
     def observe(self, event: StoreEvent) -> None:
         """A pod to place; or room: a node that changed, a pod that ended."""
@@ -52,17 +62,21 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         pod, name = event.object, identity(event.object)
         uid = pod["metadata"]["uid"]
         if event.type == "DELETED" or p.ended(pod):
-            self._waiting.pop(name, None)
+            self._forget(name)
             if self._held.holds(uid):
                 self._held.give_back(uid)
                 self._retry()
         elif node_name(pod):
-            self._waiting.pop(name, None)
+            self._forget(name)
             if not self._held.holds(uid):
                 self._held.take(uid, node_name(pod), requests(pod))
         elif _mine(pod) and name not in self._waiting:
             self._waiting[name] = None
             self.queue.add(name)
+
+    def _forget(self, name: tuple[str, str]) -> None:
+        self._waiting.pop(name, None)
+        self._turns.pop(name, None)
 
     def _retry(self) -> None:
         self._hopeless.clear()
@@ -73,7 +87,7 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         """Bind a pod, or say why not."""
         pod = self.store.get(PODS, *name)
         if pod is None or node_name(pod) or p.ended(pod) or not _mine(pod):
-            self._waiting.pop(name, None)
+            self._forget(name)
             return
         why = _unsupported(pod)
         if why:
@@ -128,6 +142,10 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         condition = p.condition(pod, "PodScheduled")
         if condition is not None and condition.get("message") == message:
             return
+        wait = self._wait(identity(pod))
+        if wait > 0:
+            self.queue.add_after(identity(pod), wait)
+            return
         others = [each for each in (pod.get("status") or {}).get("conditions") or () if each["type"] != "PodScheduled"]
         unscheduled: dict[str, Any] = {
             "type": "PodScheduled",
@@ -140,6 +158,31 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         status = {**(pod.get("status") or {}), "conditions": [*others, unscheduled]}
         await self.write.update_status(PODS, pod, status)
         await self.events.warning(pod, "FailedScheduling", message)
+
+    def _wait(self, name: tuple[str, str]) -> float:
+        """Give the seconds until it is a pod's turn to be told; its turn is over when there are none."""
+        now = asyncio.get_running_loop().time()
+        if name not in self._turns:
+            self._turns[name] = self._pace.next(now)
+        wait = self._turns[name] - now
+        if wait <= 0:
+            del self._turns[name]
+        return wait
+
+
+class Pace:
+    """Turns: so many a second, and so many at once after a rest."""
+
+    def __init__(self, per_second: float, at_once: int) -> None:
+        self._apart = 1 / per_second
+        self._rest = (at_once - 1) * self._apart
+        self._free = -math.inf
+
+    def next(self, now: float) -> float:
+        """Give the next free turn and take it; it is at most ``now`` when it has come."""
+        turn = max(self._free, now - self._rest)
+        self._free = turn + self._apart
+        return turn
 
 
 def _shape(pod: Object) -> bytes:

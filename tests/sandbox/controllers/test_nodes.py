@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from muster.sandbox.controllers.default_scheduler import Pace
+
 Cluster = Any
 New = Callable[..., dict[str, Any]]
 
@@ -220,3 +222,27 @@ async def test_pods_that_fit_nowhere_do_not_keep_smaller_ones_waiting(running: C
     await running.create(new_pod("small", requests={"cpu": "1"}))
     await asyncio.sleep(3)
     assert (await phases(running))["small"] == "Running"
+
+
+async def test_many_pods_without_room_are_told_so_as_fast_as_the_real_scheduler_writes(
+    running: Cluster, new_pod: New
+) -> None:
+    for number in range(250):
+        await running.create(new_pod(f"huge-{number:03}", requests={"cpu": "100"}))
+    await asyncio.sleep(1)
+    told = [pod for pod in await running.list("pods") if pod["status"].get("conditions")]
+    assert 100 <= len(told) <= 151
+
+    await running.create(new_pod("small"))
+    await asyncio.sleep(3)
+    assert (await phases(running))["small"] == "Running"
+    assert all(pod["status"].get("conditions") for pod in await running.list("pods"))
+
+
+def test_turns_come_at_once_after_a_rest_and_then_one_by_one() -> None:
+    pace = Pace(per_second=2, at_once=3)
+
+    assert [pace.next(100.0) <= 100.0 for _ in range(3)] == [True] * 3
+    assert [pace.next(100.0) for _ in range(2)] == [100.5, 101.0]
+    assert pace.next(101.5) == 101.5
+    assert [pace.next(200.0) <= 200.0 for _ in range(4)] == [True, True, True, False]
