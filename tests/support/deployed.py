@@ -24,6 +24,7 @@ from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
 from muster.model import kinds
+from scheduler import config
 
 READY_SECONDS = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -91,6 +92,7 @@ class Deployed:
         pair = authority.issue(ca, ("127.0.0.1",), now)
         for name, content in (("ca.crt", ca.certificate), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
             (folder / name).write_bytes(content)
+        (folder / "scheduler.yaml").write_text(config.DEFAULT.replace("allocate,", "allocate, preempt,"))
         self._install()
         self._kubeconfigs = {
             account: str(asyncio.run(self.kubeconfig_of(account, SYSTEM_NAMESPACE)))
@@ -114,7 +116,7 @@ class Deployed:
         self.scheduler = Program(
             self._folder / "scheduler.log",
             *(free_ports(1)[0], "muster.cli", "scheduler", "--kubeconfig", self._kubeconfigs["muster-scheduler"]),
-            *self._legacy,
+            *("--config", str(self._folder / "scheduler.yaml"), *self._legacy),
         )
         return self.scheduler
 

@@ -26,7 +26,7 @@ from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 
 PATIENCE = 45.0
-SPACE = "exercise"
+NODE = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def group(name: str, **spec: Any) -> dict[str, Any]:
 
 async def add_node(admin: Client, name: str, cpu: str) -> None:
     amounts = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
-    made = {"metadata": {"name": name}, "status": {"capacity": amounts, "allocatable": amounts}}
+    meta = {"name": name, "labels": {NODE: name}}
+    made = {"metadata": meta, "status": {"capacity": amounts, "allocatable": amounts}}
     await admin.create(kinds.NODES, made)
 
 
@@ -236,6 +237,30 @@ async def holder(admin: Client) -> str | None:
     return (await admin.get(kinds.LEASES, "muster-scheduler", install.SYSTEM_NAMESPACE)).spec.holder_identity
 
 
+async def preempt(stage: Stage) -> None:
+    """Let a gang of high priority take the place of a pod that another gang can spare."""
+    admin, space = stage.admin, "preemption"
+    await install.ensure_namespace(admin, space)
+    await add_node(admin, "tight", "8")
+    await admin.create(kinds.PRIORITYCLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    for name, count, more in (("cheap", 2, {}), ("urgent", 1, {"priorityClassName": "urgent"})):
+        await admin.create(kinds.PODGROUPS, group(name, **more), space)
+        for number in range(count):
+            meta = {"name": f"{name}-{number}", "annotations": {names.GROUP_NAME: name}}
+            spec = pods("4", nodeSelector={NODE: "tight"}, **more)
+            await admin.create(kinds.PODS, {"metadata": meta, "spec": spec}, space)
+        await wait.until(
+            admin,
+            kinds.PODGROUPS,
+            name,
+            space,
+            holds=lambda found, count=count: found is not None and found.status.running == count,
+            within=PATIENCE,
+        )
+    left = (await admin.list(kinds.PODS, space)).items
+    assert sorted(pod.name.partition("-")[0] for pod in left) == ["cheap", "urgent"]
+
+
 async def crash(stage: Stage) -> None:
     """Kill both programs while one gang has reserved and another waits, and start them again."""
     admin, muster, space = stage.admin, stage.muster, "crash"
@@ -273,6 +298,7 @@ EXERCISES: tuple[Exercise, ...] = (
     generate_groups,
     serve_chosen_namespaces,
     keep_ledger,
+    preempt,
     crash,
     serve_legacy_groups,
     delete_queue,
