@@ -31,6 +31,7 @@ from scheduler.actions.preempt import Preempt
 from scheduler.actions.reclaim import Reclaim
 from scheduler.plugin import FLAGS, POINTS, Arguments, Plugin
 from scheduler.plugins.binpack import Binpack
+from scheduler.plugins.capacity import Capacity
 from scheduler.plugins.conformance import Conformance
 from scheduler.plugins.drf import Drf
 from scheduler.plugins.gang import Gang
@@ -75,6 +76,7 @@ _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         Predicates,
         NodeOrder,
         Binpack,
+        Capacity,
         Sla,
     )
 }

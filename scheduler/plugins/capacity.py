@@ -1,0 +1,179 @@
+"""Shares of the cluster as stated: what each queue deserves and is guaranteed, in a hierarchy or flat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from muster.model.amounts import NOTHING
+from scheduler import messages, vectors
+from scheduler.plugin import Arguments, Key, Obstacle, Plugin, Reason, Vote
+from scheduler.session import JobState, QueueState, Session
+from scheduler.snapshot import Task
+from scheduler.vectors import Vector
+
+ROOT = "root"
+
+
+class CapacityArguments(Arguments):
+    """How many ancestors of a queue count for reclaim, beside the queue itself."""
+
+    level: int = Field(default=0, ge=0, alias="ancestorReclaimLevel")
+
+
+class Capacity(Plugin):
+    """Holds each queue, and each of its ancestors, to its capability and to what is guaranteed to others.
+
+    A queue takes back what it deserves from queues that use more than they deserve. Queues without a parent, and those
+    whose parent is ``root`` or doesn't exist, are directly below the whole cluster.
+    """
+
+    name = "capacity"
+    arguments_type = CapacityArguments
+    guards = True
+
+    def __init__(self, arguments: Any, session: Session) -> None:
+        super().__init__(arguments, session)
+        axes, infos = session.axes, session.queues
+        self._lines = {name: self._line(name) for name in infos}
+        self._guarantee = {name: axes.vector(queue.info.guarantee or NOTHING) for name, queue in infos.items()}
+        self._deserved = {
+            name: vectors.most(axes.vector(queue.info.deserved or NOTHING), self._guarantee[name])
+            for name, queue in infos.items()
+        }
+        self._below: dict[str, list[QueueState]] = {name: [] for name in infos}
+        for name, queue in infos.items():
+            for above in self._lines[name] if queue.jobs else ():
+                self._below[above].append(queue)
+        self._limit = {name: axes.limit(queue.info.capability) for name, queue in infos.items()}
+        self._stated = any(queue.info.deserved or queue.info.guarantee for queue in infos.values())
+        self._most = {name: self._within(name) for name in infos}
+        self._awaited: dict[str, Vector] | None = None
+
+    def _line(self, name: str) -> list[str]:
+        """Give a queue and its ancestors below the root; a circle of parents ends where it would begin again."""
+        line, queues = [name], self.session.queues
+        while (parent := queues[line[-1]].info.parent) in queues and parent != ROOT and parent not in line:
+            line.append(parent)
+        return line
+
+    def _used(self, name: str) -> Vector:
+        """What a queue and all below it have."""
+        used = self.session.axes.zero
+        for queue in self._below[name]:
+            used = vectors.add(used, queue.allocated)
+        return used
+
+    def queue_key(self, queue: QueueState) -> Key:
+        """Order queues: the higher priority first, then the one with the smallest part of what it deserves."""
+        share = vectors.share(queue.allocated, self._deserved[queue.name], self.session.axes.shared)
+        return (-queue.info.priority, share)
+
+    def deserved(self, queue: QueueState) -> Vector:
+        """Tell what the queue states, its guarantee at least."""
+        return self._deserved[queue.name]
+
+    def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
+        """Object to a task that takes its queue, or an ancestor, beyond what it may have."""
+        return self._objection(queue, task.kind.vector(self.session.axes), 1, {}, within_cluster=True)
+
+    def enqueueable(self, job: JobState) -> Vote:
+        """Reject what its queue or an ancestor could not hold beside what it holds and awaits.
+
+        An estimate (a group without minResources) is held against capabilities only, and nobody waits for it: what it
+        takes is known once its pods exist.
+        """
+        queue = self.session.queue_of(job)
+        if queue is None:
+            return None
+        count = max(job.job.min_member - job.ready, 1)
+        stated = job.job.stated is not None
+        return self._objection(queue, job.lacking(), count, self._awaiting(), within_cluster=stated)
+
+    def enqueued(self, job: JobState) -> None:
+        """Set aside what a job let in waits for."""
+        if self._awaited is not None:
+            self._await(self._awaited, job)
+
+    def _awaiting(self) -> dict[str, Vector]:
+        if self._awaited is None:
+            self._awaited = {}
+            for job in self.session.jobs:
+                if job.unfinished:
+                    self._await(self._awaited, job)
+        return self._awaited
+
+    def _await(self, awaited: dict[str, Vector], job: JobState) -> None:
+        queue = self.session.queue_of(job)
+        if queue is not None and job.job.stated is not None:
+            for name in self._lines[queue.name]:
+                awaited[name] = vectors.add(awaited.get(name, self.session.axes.zero), job.lacking())
+
+    def _objection(
+        self, queue: QueueState, wanted: Vector, count: int, awaited: dict[str, Vector], *, within_cluster: bool
+    ) -> Obstacle | None:
+        axes = self.session.axes
+        for name in self._lines[queue.name]:
+            limit = self._most[name] if within_cluster else self._limit[name]
+            free = vectors.subtract(limit, vectors.add(self._used(name), awaited.get(name, axes.zero)))
+            if not vectors.fits(wanted, free):
+                where = f"left of the capability of queue {name}"
+                return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, axes, where))
+        return None
+
+    def _within(self, name: str) -> Vector:
+        """What a queue may have at most: its capability, and what isn't guaranteed to those beside it."""
+        axes, above = self.session.axes, self._lines[name][1:]
+        rest = self.session.snapshot.table.total
+        for other, line in self._lines.items():
+            if other not in {name, ROOT} and line[1:] == above:
+                rest = vectors.subtract(rest, self._guarantee[other])
+        counted = [most if place in axes.shared else vectors.UNLIMITED for place, most in enumerate(rest)]
+        return vectors.least(self._limit[name], tuple(counted))
+
+    def preemptive(self, queue: QueueState, task: Task) -> bool:
+        """Whether some of what a task asks for is still due to its queue, or to an ancestor that counts.
+
+        Where no queue states what it deserves there is nothing to go by, and others decide.
+        """
+        return not self._stated or any(self._due(name, task) for name in self._counting(queue.name))
+
+    def _due(self, name: str, task: Task) -> bool:
+        wanted = task.kind.vector(self.session.axes)
+        after = vectors.add(self._used(name), wanted)
+        deserved = self._deserved[name]
+        return any(wanted[place] and after[place] <= deserved[place] for place in self.session.axes.shared)
+
+    def _counting(self, name: str) -> list[str]:
+        return self._lines[name][: self.arguments.level + 1]
+
+    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+        """Choose tasks without which their queues, and ancestors not shared with the claimant, have what they deserve.
+
+        The claimant's side must be due something below the first ancestor that both sides share: what that one has
+        doesn't change.
+        """
+        if not self._stated:
+            return None
+        session, owner = self.session, self.session.tenants.owner
+        mine = owner(claimant).job.queue
+        left: dict[str, Vector] = {}
+        chosen = []
+        for task in candidates:
+            theirs = owner(task).job.queue
+            apart = [name for name in self._lines[theirs] if name not in self._lines[mine]]
+            own = [name for name in self._counting(mine) if name not in self._lines[theirs]]
+            amounts = task.kind.vector(session.axes)
+            rest = {name: vectors.subtract(left.get(name) or self._used(name), amounts) for name in apart}
+            if any(self._due(name, claimant) for name in own) and all(
+                self._keeps(name, rest[name], amounts) for name in apart
+            ):
+                left |= rest
+                chosen.append(task)
+        return chosen
+
+    def _keeps(self, name: str, rest: Vector, amounts: Vector) -> bool:
+        deserved = self._deserved[name]
+        return all(rest[place] >= deserved[place] for place in self.session.axes.shared if amounts[place])

@@ -1,0 +1,114 @@
+"""The plugin capacity: limits along the ancestors, and reclaim of what queues state to deserve."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import config
+from scheduler.cycle import decide
+
+POLICY = """\
+actions: "enqueue, allocate, reclaim"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: capacity
+    arguments: {ancestorReclaimLevel: 1}
+"""
+
+
+@pytest.fixture
+def tree(make_build):
+    """Two departments of 2 cpu each on 4 cpu, with two queues each."""
+    build = make_build().node("n", "4")
+    for parent in ("red", "blue"):
+        build.queue(parent, deserved={"cpu": "2"}, parent="root")
+        for child in "12":
+            build.queue(f"{parent}{child}", deserved={"cpu": "1"}, parent=parent)
+    return build
+
+
+def greedy(build, queue, count):
+    build.group("greedy", 0, phase="Running", queue=queue)
+    for number in range(count):
+        build.pod(f"greedy-{number}", "greedy", node="n")
+
+
+def test_an_ancestor_holds_its_queues_to_its_capability(make_build, binds):
+    build = make_build().node("n", "8").queue("all", capability={"cpu": "3"})
+    build.queue("a", parent="all").queue("b", parent="all")
+    build.gang("first", 2, 2, queue="a").gang("second", 2, 2, queue="b")
+    assert len(binds(build.decide(POLICY))) == 2
+
+
+def test_what_is_guaranteed_to_one_queue_is_not_given_to_another(make_build, binds, message):
+    build = make_build().node("n", "4").queue("safe", guarantee={"resource": {"cpu": "3"}}).queue("other")
+    build.gang("large", 2, 2, queue="other")
+    plan = build.decide(POLICY)
+    assert binds(plan) == {}
+    assert "left of the capability of queue other" in message(plan, "large")
+
+
+def test_a_group_waits_while_an_ancestor_could_not_hold_what_it_states(make_build):
+    build = make_build().node("n", "8").queue("all", capability={"cpu": "2"})
+    build.queue("a", parent="all").queue("b", parent="all")
+    for name, queue in (("first", "a"), ("second", "b")):
+        build.group(name, 1, phase="Pending", queue=queue, minResources={"cpu": "2"})
+    phases = {each.key.name: each.phase.value for each in build.decide(POLICY).groups.values()}
+    assert phases == {"first": "Inqueue", "second": "Pending"}
+
+
+def test_a_queue_takes_back_what_it_deserves_from_another_department(tree):
+    greedy(tree, "red1", 4)
+    tree.gang("due", 1, 1, queue="blue1")
+    assert len(tree.decide(POLICY).evictions) == 1
+
+
+def test_nothing_is_taken_from_a_department_that_has_no_more_than_it_deserves(tree):
+    greedy(tree, "red1", 2)
+    tree.group("other", 0, phase="Running", queue="blue2")
+    for number in range(2):
+        tree.pod(f"other-{number}", "other", node="n")
+    tree.gang("due", 1, 1, queue="blue1")
+    assert {each.task.name[:5] for each in tree.decide(POLICY).evictions} == {"other"}
+
+
+def test_parents_in_a_circle_do_no_harm(make_build, binds):
+    build = make_build().node("n", "4").queue("a", parent="b").queue("b", parent="a")
+    build.gang("g", 1, 1, queue="a")
+    assert binds(build.decide(POLICY)) == {"g-0": "n"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_queue_nor_ancestor_ends_below_what_it_deserves(make_build, data):
+    draw = data.draw
+    build = make_build().node("n", "6")
+    parents = {}
+    for name in ("p", "q", "a", "b", "c"):
+        parents[name] = draw(st.sampled_from(["", "p", "q"])) if name in "abc" else ""
+        deserved = draw(st.sampled_from([{}, {"cpu": "1"}, {"cpu": "2"}, {"cpu": "4"}]))
+        build.queue(name, parent=parents[name], deserved=deserved)
+    room = 6
+    for number in range(draw(st.integers(1, 5))):
+        build.group(f"g{number}", draw(st.integers(0, 2)), queue=draw(st.sampled_from("abc")))
+        for pod in range(draw(st.integers(1, 3))):
+            placed = room > 0 and draw(st.booleans())
+            room -= placed
+            build.pod(f"g{number}-{pod}", f"g{number}", **({"node": "n"} if placed else {}))
+    snapshot = build.cluster.snapshot()
+    plan = decide(snapshot, config.parse(POLICY), build.now)
+    queue_of = {job.key: job.queue for job in snapshot.jobs}
+    above = {name: [name, *([parents[name]] if parents[name] else [])] for name in parents}
+    used = dict.fromkeys(parents, 0)
+    for name, share in plan.queues.items():
+        for each in above[name]:
+            used[each] += share.allocated.nano.get("cpu", 0)
+    for eviction in plan.evictions:
+        mine, theirs = above[queue_of[eviction.beneficiary]], above[queue_of[eviction.group]]
+        for name in set(theirs) - set(mine):
+            deserved = plan.queues[name].deserved
+            assert used[name] >= deserved.nano.get("cpu", 0), f"{name} is below what it deserves"
