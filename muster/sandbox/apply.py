@@ -20,7 +20,7 @@ from muster.sandbox.reads import bad_options
 from muster.sandbox.status import StatusError, bad_request, conflict, not_found, quote, required
 from muster.sandbox.store import Object
 from muster.sandbox.strategies.table import strategy_of
-from muster.sandbox.writes import check_name, check_uid
+from muster.sandbox.writes import check_name
 
 if TYPE_CHECKING:
     from muster.sandbox.requests import ApiServer
@@ -72,7 +72,7 @@ def _configuration(call: Call, body: Any) -> Json:
         raise bad_request("metadata.managedFields must be nil")
     metadata.setdefault("name", call.target.name)
     check_name(metadata, call.target.name)
-    if call.resource.namespaced and metadata.setdefault("namespace", call.target.namespace) != call.target.namespace:
+    if call.resource.namespaced and metadata.get("namespace", call.target.namespace) != call.target.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     return wanted
 
@@ -88,7 +88,6 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
     given = wanted["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
         raise conflict(call.resource, call.target.name)
-    check_uid(call, wanted, old)
     shape = shapes.shape_of(call.resource)
     manager = _applier(call)
     owners = _known_owners(old, call)
@@ -115,7 +114,9 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
         merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
     obj = _remembered(call, wanted, _with_defaults(call, _reassembled(call, old, merged, wanted)))
     remaining = others if mine is None else {**others, manager: mine}
-    acts = ownable(call.resource, obj, subresource) != live
+    # A status counts, though this request can't change it: it is put back only later.
+    foreign = not subresource and "status" in wanted and wanted["status"] != old.get("status")
+    acts = foreign or ownable(call.resource, obj, subresource) != live
     _own(server, call, obj, remaining, fields, acts=acts)
     return obj
 
@@ -177,6 +178,8 @@ def _reassembled(call: Call, old: Object, merged: Json, wanted: Json) -> Json:
     kept = {key: value for key, value in old["metadata"].items() if key not in owned.get("metadata", {})}
     rest = {key: value for key, value in old.items() if key not in owned}
     metadata = {**kept, **merged.get("metadata", {})}
+    if "uid" in wanted["metadata"]:
+        metadata["uid"] = wanted["metadata"]["uid"]  # and validation says that it is another's
     return {**rest, **merged, "apiVersion": wanted["apiVersion"], "kind": old["kind"], "metadata": metadata}
 
 

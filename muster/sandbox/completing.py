@@ -12,11 +12,18 @@ from muster.sandbox.identities import Identities, timestamp
 from muster.sandbox.registry import Resource
 from muster.sandbox.status import Cause, generate_name_conflict, invalid
 from muster.sandbox.store import Store
-from muster.sandbox.strategies.base import Strategy, carry, validate_metadata, validate_metadata_update
+from muster.sandbox.strategies.base import (
+    Strategy,
+    carry,
+    validate_finalizers,
+    validate_metadata,
+    validate_metadata_update,
+)
 from muster.sandbox.strategies.table import strategy_of
 
 Json = dict[str, Any]
 
+_DEFINITIONS: Final = "apiextensions.k8s.io"  # a server of its own, with laxer rules
 _NAME_TRIES: Final = 8
 _NOT_SPEC: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
 _SERVER_SET: Final = ("name", "namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -54,6 +61,8 @@ class Completer:
         if strategy.counts_generations:
             metadata["generation"] = 1
         causes = validate_metadata(metadata, strategy, namespaced=resource.namespaced)
+        if resource.group != _DEFINITIONS and not resource.custom:
+            causes += validate_finalizers(metadata)
         _refuse(resource, metadata, causes + self._causes(resource, strategy, obj, None))
         return obj
 
@@ -89,7 +98,8 @@ class Completer:
         carry(obj["metadata"], before, "generation")
         if strategy.counts_generations and not attributes.subresource and _spec_changed(obj, old):
             obj["metadata"]["generation"] = before.get("generation", 0) + 1
-        causes = validate_metadata_update(obj["metadata"], before)
+        # The real server checks metadata twice, for all kinds and for each, and says so twice.
+        causes = validate_metadata_update(obj["metadata"], before) * 2
         _refuse(resource, before, causes + self._update_causes(attributes, strategy, obj, old))
         return obj
 

@@ -13,7 +13,7 @@ import yaml
 
 from muster.model.amounts import Quantity, QuantityError
 from muster.sandbox import syntaxerrors
-from muster.sandbox.fields import Shape
+from muster.sandbox.fields import Shape, builtin
 from muster.sandbox.registry import Resource
 from muster.sandbox.status import StatusError, bad_request, invalid, quote, too_large, unsupported_media_type, wrong
 
@@ -86,16 +86,50 @@ def body_object(body: bytes, content_type: str, resource: Resource, kind: str = 
     if media_type in _JSON_TYPES:
         obj = _json(body, wanted)
     elif media_type == "application/yaml":
-        obj = json_or_yaml(body)
+        obj = _yaml(body, wanted)
     elif media_type == "application/vnd.kubernetes.protobuf" and not resource.custom:
         from muster.sandbox import protobuf
 
         obj = protobuf.decode(body)
     else:
         raise unsupported_media_type(content_type, ACCEPTED[:2] if resource.custom else ACCEPTED)
+    if resource.custom and isinstance(obj, dict) and not obj.get("kind"):
+        shown = body[:1024].decode(errors="replace")
+        what = f"the object provided is unrecognized (must be of type {wanted})"
+        raise bad_request(f"{what}: Object 'Kind' is missing in '{shown}' ({shown})")
     if not isinstance(obj, dict):
         raise _unrecognized(wanted, f"json: cannot unmarshal {json_name(obj)} into Go value of type {_TYPE_META}", body)
     return obj
+
+
+def delete_options(body: bytes) -> dict[str, Any]:
+    """Decode the body of a deletion.
+
+    Raises:
+        StatusError: 400 when it isn't that of DeleteOptions.
+    """
+    try:
+        options = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        if body.lstrip()[:1] == b"{" or b":" not in body:
+            raise bad_request(f"couldn't get version/kind; json parse error: {syntaxerrors.explain(body)}") from None
+        options = json_or_yaml(body)
+    if not isinstance(options, dict):
+        given = json_name(options)
+        raise bad_request(
+            f"couldn't get version/kind; json parse error: json: cannot unmarshal {given} into Go value of type {_TYPE_META}"
+        )
+    version, kind = options.get("apiVersion") or "v1", options.get("kind") or "DeleteOptions"
+    if kind != "DeleteOptions":
+        what = f"no kind {quote(str(kind))} is registered for version {quote(str(version))}"
+        raise bad_request(f'{what} in scheme "pkg/runtime/scheme.go:111"')
+    shape = builtin("", "v1", "DeleteOptions")
+    assert shape is not None, "DeleteOptions is in fields.json"
+    try:
+        conformed: dict[str, Any] = _conform(options, shape, "", [])
+    except _TypeMismatchError as error:
+        raise bad_request(str(error)) from error
+    return conformed
 
 
 def check_size(body: bytes) -> None:
@@ -114,21 +148,25 @@ def check_kind(obj: dict[str, Any], resource: Resource) -> dict[str, Any]:
     if api_version == resource.api_version and kind == resource.kind:
         return obj
     if resource.custom:
-        raise _wrong_custom_kind(api_version, kind, resource)
+        metadata = obj.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else ""
+        raise _wrong_custom_kind(api_version, kind, resource, name or "")
     if (api_version or resource.api_version) != resource.api_version or (kind or resource.kind) != resource.kind:
         named, version = kind or resource.kind, api_version or resource.api_version
-        raise bad_request(
-            f"{named} in version {quote(version)} cannot be handled as a {resource.kind}: "
-            f'no kind {quote(named)} is registered for version {quote(version)} in scheme "pkg/runtime/scheme.go:111"'
-        )
+        why = f'no kind {quote(named)} is registered for version {quote(version)} in scheme "pkg/runtime/scheme.go:111"'
+        group, _, short = version.rpartition("/")
+        if builtin(group, short, named) is not None:
+            here = resource.group.partition(".")[0] or "core"
+            why = f"converting ({short}.{named}) to ({here}.{resource.kind}): unknown conversion"
+        raise bad_request(f"{named} in version {quote(version)} cannot be handled as a {resource.kind}: {why}")
     return {"apiVersion": resource.api_version, "kind": resource.kind} | {
         key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}
     }
 
 
-def _wrong_custom_kind(api_version: Any, kind: Any, resource: Resource) -> StatusError:
+def _wrong_custom_kind(api_version: Any, kind: Any, resource: Resource, name: str) -> StatusError:
     if kind != resource.kind:
-        return invalid(replace(resource, kind=str(kind)), "", [wrong("kind", kind, f"must be {resource.kind}")])
+        return invalid(replace(resource, kind=str(kind)), name, [wrong("kind", kind, f"must be {resource.kind}")])
     return bad_request(
         f"the API version in the data ({api_version}) does not match the expected API version ({resource.api_version})"
     )
@@ -224,9 +262,12 @@ def _conform_object(value: Any, shape: Shape, path: str, unknown: list[str]) -> 
             unknown.append(below)
         elif each is not None:
             try:
-                result[key] = _conform(each, child, below, unknown)
+                value_in = _conform(each, child, below, unknown)
             except _TypeMismatchError as error:
                 raise error.at(shape, below) from None
+            # Go leaves empty lists and maps out, unless the field is in every object.
+            if value_in or child.always or child.element is None:
+                result[key] = value_in
     return result
 
 
@@ -300,6 +341,14 @@ def _json(body: bytes, kind: str) -> Any:
         raise _unrecognized(kind, syntaxerrors.explain(body), body) from error
     except RecursionError as error:
         raise bad_request("error decoding JSON: exceeded max depth") from error
+
+
+def _yaml(body: bytes, kind: str) -> Any:
+    try:
+        return json_or_yaml(body)
+    except StatusError as error:
+        why = error.message.partition(": ")[2]
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): yaml: {why}") from error
 
 
 def _unrecognized(kind: str, text: str, body: bytes) -> StatusError:

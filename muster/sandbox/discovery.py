@@ -5,6 +5,8 @@ kubectl prefers the aggregated form and takes it for such only by its Content-Ty
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -182,7 +184,15 @@ def _listed(resource: Resource) -> list[dict[str, Any]]:
         "kind": resource.kind,
         "verbs": _verbs(resource),
     }
+    if "list" in resource.verbs:
+        entry["storageVersionHash"] = _storage_hash(resource)
     return [entry | _names(resource), *(_listed_subresource(resource, *row) for row in _subresources(resource))]
+
+
+def _storage_hash(resource: Resource) -> str:
+    """Tell apart what versions objects are stored in, in the real server's way."""
+    stored = f"{resource.group}/{resource.version}/{resource.kind}"
+    return base64.b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
 
 
 def _listed_subresource(
@@ -215,7 +225,7 @@ def _verbs(resource: Resource) -> list[str]:
 def _subresources(resource: Resource) -> list[tuple[str, str, str, str, list[str]]]:
     """Give name, group, version, kind and verbs of each."""
     rows = []
-    for name in sorted(resource.subresources):
+    for name in sorted(resource.subresources, reverse=resource.custom):
         own = (resource.group, resource.version, resource.kind, _OWN_KIND_VERBS.get(name, _STATUS_VERBS))
         rows.append((name, *_SUBRESOURCES.get(name, own)))
     return rows

@@ -15,12 +15,15 @@ _OLD_TO_NEW: Final = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
+_LEFT_OUT: Final = frozenset({"reportingComponent", "reportingInstance"})
+"""Of the old form when empty, not of the new one."""
+
 _NEW_TO_OLD: Final = {new: old for old, new in _OLD_TO_NEW.items()}
 
 
 def to_new(event: Json) -> Json:
     """Give a stored event in the form of events.k8s.io/v1."""
-    renamed = {_OLD_TO_NEW.get(key, key): value for key, value in event.items()}
+    renamed = {_OLD_TO_NEW.get(key, key): value for key, value in event.items() if value or key not in _LEFT_OUT}
     return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
 

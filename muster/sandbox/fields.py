@@ -7,7 +7,7 @@ One form for both sources: ``fields.json`` for built-in kinds (made from a real 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -52,11 +52,21 @@ class Shape:
     def child(self, name: str) -> Shape:
         """Give the shape of a field; `ANYTHING` when it isn't known."""
         if self.type == "object":
-            return self.fields.get(name, ANYTHING)
+            return self.fields.get(name, _DEDUCED if self.open else ANYTHING)
         return self.element or ANYTHING
 
 
+def empty(shape: Shape) -> dict[str, Any]:
+    """Give the object that says nothing: with the fields that every object has."""
+    return {
+        name: empty(child) if child.type == "object" else None for name, child in shape.fields.items() if child.always
+    }
+
+
 ANYTHING: Final = Shape("any")
+_DEDUCED: Final = Shape("dict")
+"""What nobody has declared: an object is a map of more such, everything else is a whole."""
+_DEDUCED.element = _DEDUCED
 
 
 def builtin(group: str, version: str, kind: str) -> Shape | None:
@@ -99,7 +109,7 @@ def _field(type_: str, traits: Mapping[str, Any]) -> Shape:
         shape.type,
         # The same dictionary, not a copy: it may still be being filled.
         shape.fields,
-        shape.element,
+        replace(shape.element, merges=ATOMIC) if traits.get("entries") == ATOMIC and shape.element else shape.element,
         merges=traits.get("list") or traits.get("map") or shape.merges,
         keys=tuple(traits.get("keys", ())),
         strategy=frozenset(traits.get("strategy", "").split(",")) - {""},
@@ -122,7 +132,12 @@ def custom(schema: Mapping[str, Any]) -> Shape:
     shape = _from_schema(schema)
     if shape.type != "object":
         shape = Shape("object", open=True)
-    shape.fields = {**shape.fields, "apiVersion": Shape("string"), "kind": Shape("string"), "metadata": metadata()}
+    shape.fields = {
+        **shape.fields,
+        "apiVersion": Shape("string"),
+        "kind": Shape("string"),
+        "metadata": replace(metadata(), always=True),
+    }
     return shape
 
 

@@ -114,7 +114,12 @@ def of_value(value: Any, shape: Shape, *, inner: bool, new: bool = False) -> Fie
     if kind is list:
         fields = _of_list(value, shape, inner=inner)
     elif shape.type in {"object", "dict"}:
-        fields = {f"f:{key}": _of_field(each, shape.child(key), inner=inner, new=new) for key, each in value.items()}
+        fields = {
+            f"f:{key}": _of_field(each, shape.child(key), inner=inner, new=new)
+            for key, each in value.items()
+            # What every object has isn't set by who leaves it empty.
+            if each or new or not shape.child(key).always
+        }
     else:
         return {}
     if fields and inner and new:
@@ -134,7 +139,11 @@ def _of_list(value: list[Any], shape: Shape, *, inner: bool) -> Fields:
     if shape.merges == SET:
         return {key: {} for key in entries}
     element = shape.element
-    return {key: {**of_value(each, element, inner=inner, new=True), _SELF: {}} for key, each in entries.items()}
+    fields = {}
+    for key, each in entries.items():
+        inside = of_value(each, element, inner=inner, new=True)
+        fields[key] = {**inside, _SELF: {}} if inside else {}
+    return fields
 
 
 def entries_of(value: list[Any], shape: Shape) -> dict[str, Any] | None:

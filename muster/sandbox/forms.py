@@ -11,12 +11,13 @@ import msgspec
 from muster.kube.transport import JSON, Request, Response
 from muster.sandbox import events, tables
 from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, bad_request, not_acceptable, wrong
+from muster.sandbox.status import NoSuchPageError, StatusError, bad_request, not_acceptable, nothing_readable, wrong
 
 Json = dict[str, Any]
 
 HEADERS: Final[Mapping[str, str]] = {"content-type": JSON}
 _WRITABLE: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_STREAMS: Final = ("application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 _JSON_RANGES: Final = {"", "application/json", "application/*", "*/*"}
 _INCLUDES: Final = ("", "Metadata", "Object", "None")
 _TYPE: Final = frozenset({"kind", "apiVersion"})
@@ -37,10 +38,12 @@ def form_of(accept: str) -> str:
     """
     if accept == JSON:
         return OBJECT
+    readable = False
     for each in accept.split(","):
         media, *parameters = (part.strip() for part in each.split(";"))
         if media not in _JSON_RANGES:
             continue
+        readable = True
         given = dict(part.partition("=")[::2] for part in parameters)
         kind = given.get("as", "")
         if not kind or not media:
@@ -50,7 +53,7 @@ def form_of(accept: str) -> str:
                 return TABLE
             if kind in _PARTIAL:
                 return PARTIAL
-    raise not_acceptable(_WRITABLE)
+    raise not_acceptable(_WRITABLE) if readable else nothing_readable((*_WRITABLE, *_STREAMS))
 
 
 def in_version(resource: Resource, obj: Json) -> Json:
@@ -80,6 +83,8 @@ def listing(resource: Resource, objects: Sequence[Json], list_meta: Json, reques
         kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
     else:
         kind, version = resource.listing, resource.api_version
+        if resource.custom:
+            list_meta = {"continue": "", **list_meta}  # what has no Go type has no way to leave it out
         if not resource.custom:
             # Of Go's typed lists the items don't say what they are.
             items = [{key: obj[key] for key in obj if key not in _TYPE} for obj in items]
@@ -112,6 +117,8 @@ def respond(status: int, body: Any, warnings: Sequence[str] = ()) -> Response:
 
 def refuse(error: StatusError, warnings: Sequence[str] = ()) -> Response:
     """Give the response that carries a Status."""
+    if isinstance(error, NoSuchPageError):
+        return Response(error.code, f"{error.message}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
     response = respond(error.code, error.json(), warnings)
     if not error.headers:
         return response

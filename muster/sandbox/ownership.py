@@ -85,7 +85,9 @@ class Ownership:
         before, after = (ownable(call.resource, each, subresource) for each in (old, obj))
         changed, removed = difference(before, after, shape_of(call.resource))
         if changed is not None or removed is not None:
-            owners = _handed_over(owners, updater(call), changed, removed, timestamp(self._now()))
+            # Of a custom resource's scale the real server doesn't say when.
+            now = "" if call.resource.custom and subresource == "scale" else timestamp(self._now())
+            owners = _handed_over(owners, updater(call), changed, removed, now)
         entries = written(owners)
         if entries:
             metadata["managedFields"] = entries

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import jsonpatch
 import jsonpointer
@@ -27,6 +28,25 @@ def decode(body: bytes) -> Any:
         raise bad_request(f"error decoding patch: {syntaxerrors.explain(body)}") from error
 
 
+class _Replace(jsonpatch.ReplaceOperation):
+    """A replacement which, as the real server's library has it, may also add a field."""
+
+    def apply(self, obj: Any) -> Any:
+        holder, part = self.pointer.to_last(obj)
+        if isinstance(holder, dict) and part is not None:
+            holder[part] = self.operation["value"]
+            return obj
+        return super().apply(obj)
+
+
+class _Patch(jsonpatch.JsonPatch):
+    """RFC 6902 as the real server reads it."""
+
+    operations: ClassVar[MappingProxyType[str, type[jsonpatch.PatchOperation]]] = MappingProxyType(
+        {**jsonpatch.JsonPatch.operations, "replace": _Replace}
+    )
+
+
 def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
     """Apply a JSON patch.
 
@@ -41,7 +61,7 @@ def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
         message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     try:
-        patched = jsonpatch.apply_patch(obj, operations)
+        patched = _Patch(operations).apply(obj)
     except _MISFITS as error:
         # The real server says no more than this.
         message = "the server rejected our request due to an error in our request"

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.status import no_such_method, no_such_path, unsupported
+from muster.sandbox.status import no_such_method, no_such_page, no_such_path, unsupported
 
 _NOT_HERE: Final = frozenset({
     "attach", "ephemeralcontainers", "exec", "portforward", "proxy", "token", "approval", "resize",
@@ -53,7 +53,8 @@ def _target(group: str, version: str, namespace: str, rest: list[str], registry:
     if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
         if len(rest) > 2 and rest[2] in _NOT_HERE and resource is not None:
             raise unsupported(f"{resource.plural}/{rest[2]}")
-        raise no_such_path()
+        builtin = any((each.group, each.version, each.custom) == (group, version, False) for each in registry.all())
+        raise no_such_path() if builtin else no_such_page()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
     if name and resource.namespaced and not namespace:
@@ -72,6 +73,8 @@ def check_method(target: Target, method: str) -> None:
         allowed = frozenset({"GET", "PUT", "PATCH", "DELETE"}) if "get" in resource.verbs else frozenset()
     elif "list" not in resource.verbs:
         allowed = frozenset({"POST"})
+    elif resource.key == ("", "namespaces"):
+        allowed = frozenset({"GET", "POST"})
     elif resource.namespaced and not target.namespace:
         allowed = frozenset({"GET"})
     else:

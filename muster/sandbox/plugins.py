@@ -18,6 +18,7 @@ Json = dict[str, Any]
 
 _UNKILLABLE: Final = frozenset({"default", "kube-system", "kube-public"})
 _NAMESPACES: Final = ("", "namespaces")
+_ACCOUNTS: Final = ("", "serviceaccounts")
 _PRIORITY_CLASSES: Final = ("scheduling.k8s.io", "priorityclasses")
 _WAITED_OUT: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
@@ -57,6 +58,11 @@ def on_create(store: Store, resource: Resource, obj: Json) -> None:
     if resource.key == ("", "pods"):
         spec = obj["spec"]
         account = spec.setdefault("serviceAccountName", "default")
+        namespace = obj["metadata"].get("namespace", "")
+        if account != "default" and store.get(_ACCOUNTS, namespace, account) is None:
+            # The real server refuses the default one too, for the moment until its controller has made it.
+            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            raise forbidden(resource, obj["metadata"].get("name", ""), why)
         spec["serviceAccount"] = account
         _set_priority(store, resource, obj)
         _tolerate(spec)

@@ -118,6 +118,8 @@ def _started(store: Store, target: Target, query: Mapping[str, str]) -> tuple[li
     match = query.get("resourceVersionMatch", "")
     text = query.get("resourceVersion", "")
     causes = []
+    if "sendInitialEvents" in query:
+        causes.append(not_allowed("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     if match and not text:
         causes.append(
             not_allowed("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided")

@@ -269,6 +269,8 @@ def _check_field(resource: Resource, path: str) -> None:
     if path in {"metadata.name", "metadata.namespace"} or path in resource.selectable:
         return
     if resource.selectable or resource.custom:
+        if resource.group == "batch":
+            raise bad_request(f"field label {quote(path)} not supported for {resource.kind}")
         raise bad_request(f"field label not supported: {path}")
     raise bad_request(f'{quote(path)} is not a known field selector: only "metadata.name", "metadata.namespace"')
 

@@ -15,7 +15,6 @@ Json = dict[str, Any]
 
 _BUILTIN: Final[dict[Resource, Shape]] = {}
 _OMITTED_WHEN_EMPTY: Final = ("labels", "annotations", "finalizers", "ownerReferences")
-_META_SHAPE: Final = Shape("object", {"metadata": fields.metadata()})
 
 
 def shape_of(resource: Resource) -> Shape:
@@ -62,7 +61,8 @@ def without_defaults(resource: Resource, obj: Json, unknown: list[str]) -> Json:
         return taken
     declared = resource.schema or {}
     taken = private(obj)
-    taken |= decoding.conform({"metadata": taken.get("metadata", {})}, _META_SHAPE, resource)[0]
+    # Of the other server that serves custom resources, which decodes metadata by itself.
+    taken["metadata"] = decoding.conform(taken.get("metadata") or {}, fields.metadata(), resource)[0]
     unknown += schema.unknown_fields(declared, obj)
     return {"apiVersion": resource.api_version, "kind": resource.kind} | schema.prune(declared, taken)
 

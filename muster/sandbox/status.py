@@ -125,6 +125,15 @@ def no_such_path() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
+class NoSuchPageError(StatusError):
+    """404 of what no part of the server knows; the answer is a line of text."""
+
+
+def no_such_page() -> NoSuchPageError:
+    """404: no API group and version of the server has this path."""
+    return NoSuchPageError(404, "NotFound", "404 page not found")
+
+
 def already_exists(resource: Named, name: str) -> StatusError:
     """409 on a create."""
     message = f"{resource.qualified} {quote(name)} already exists"
@@ -187,6 +196,12 @@ def not_acceptable(types: Iterable[str]) -> StatusError:
     """406: the client reads none of the forms that the server can write."""
     message = f"only the following media types are accepted: {', '.join(types)}"
     return StatusError(406, "NotAcceptable", message)
+
+
+def nothing_readable(types: Iterable[str]) -> StatusError:
+    """406: the client reads no format that the server can write."""
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(types)}"
+    return StatusError(406, "NotAcceptable", message, {})
 
 
 def unsupported_media_type(given: str, accepted: Iterable[str]) -> StatusError:

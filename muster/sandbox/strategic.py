@@ -31,7 +31,7 @@ def strategic_merge(shape: Shape, obj: Json, patch: Json) -> Json:
     if directive == "delete":
         return {}
     if directive not in {None, "merge"}:
-        raise StatusError(500, "", f"unknown patch type: {directive} in map: {_go(patch)}")
+        raise StatusError(500, "", f"unknown patch type: {directive} in map: {go_text(patch)}")
     result = _retained(obj, patch)
     for key, value in patch.items():
         if key.startswith("$"):
@@ -85,7 +85,9 @@ def _merged(shape: Shape, old: Any, value: Any, order: Any) -> Any:
 
 
 def _merged_list(shape: Shape, old: list[Any], patch: list[Any], order: Any) -> list[Any]:
-    if not isinstance(order, list):
+    if isinstance(order, list):
+        _check_order(shape, patch, order)
+    else:
         order = patch  # the order of what is patched is the patch's, as far as nobody says else
     if not shape.merge_key:
         added = [each for each in patch if each not in old]
@@ -105,10 +107,22 @@ def _merged_list(shape: Shape, old: list[Any], patch: list[Any], order: Any) -> 
     return _ordered(shape, list(merged.values()), old, order)
 
 
+def _check_order(shape: Shape, patch: list[Any], order: list[Any]) -> None:
+    """Refuse a patch whose entries stand in another order than the one that it sets."""
+    keep = [each for each in patch if not (isinstance(each, dict) and each.get(_PATCH))]
+    given = [each.get(shape.merge_key) if isinstance(each, dict) else each for each in keep]
+    wanted = [each.get(shape.merge_key) if isinstance(each, dict) else each for each in order]
+    if given != [each for each in wanted if each in given]:
+        text = (
+            f"The order in patch list:\n{go_text(keep)}\n doesn't match {_ORDER.rstrip('/')} list:\n{go_text(order)}\n"
+        )
+        raise StatusError(500, "", text)
+
+
 def _key(entry: Any, shape: Shape) -> Any:
     value = entry.get(shape.merge_key) if isinstance(entry, dict) else None
     if value is None or isinstance(value, dict | list):
-        raise StatusError(500, "", f"map: {_go(entry)} does not contain declared merge key: {shape.merge_key}")
+        raise StatusError(500, "", f"map: {go_text(entry)} does not contain declared merge key: {shape.merge_key}")
     return value
 
 
@@ -141,12 +155,12 @@ def interleaved(
     return result + named + others
 
 
-def _go(value: Any) -> str:
-    """Write a value as Go does, for messages."""
+def go_text(value: Any) -> str:
+    """Write a value as Go's %v does, for messages."""
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go(each)}' for key, each in sorted(value.items()))}]"
+        return f"map[{' '.join(f'{key}:{go_text(each)}' for key, each in sorted(value.items()))}]"
     if isinstance(value, list):
-        return f"[{' '.join(_go(each) for each in value)}]"
+        return f"[{' '.join(go_text(each) for each in value)}]"
     return "<nil>" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

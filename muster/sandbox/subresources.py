@@ -94,7 +94,8 @@ def scale_of(resource: Resource, obj: Object) -> Json:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: metadata[key] for key in shown if key in metadata},
-        "spec": {"replicas": _at(obj, paths["specReplicasPath"]) or 0},
+        # Go leaves out the zero.
+        "spec": {"replicas": replicas} if (replicas := _at(obj, paths["specReplicasPath"])) else {},
         "status": status,
     }
 
@@ -140,8 +141,7 @@ async def _write_scale(server: ApiServer, call: Call, request: Request) -> Respo
         scale = _new_scale(call, request, scale_of(resource, old))
         replicas = (scale.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
-            cause = wrong("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise invalid(_SCALE, call.target.name, [cause])
+            raise _negative(resource, call.target.name, replicas)
         given = (scale.get("metadata") or {}).get("resourceVersion")
         if given and given != old["metadata"]["resourceVersion"]:
             raise conflict(resource, call.target.name)
@@ -152,6 +152,13 @@ async def _write_scale(server: ApiServer, call: Call, request: Request) -> Respo
     # Admission sees the object itself under its own name: the sandbox' policies and webhooks match on resources.
     updated = await server.writes.update(call, change, subresource="")
     return forms.respond(200, scale_of(resource, updated), call.warnings)
+
+
+def _negative(resource: Resource, name: str, replicas: int) -> StatusError:
+    if resource.custom:
+        path = _scale_paths(resource)["specReplicasPath"]
+        return invalid(resource, name, [wrong(path, replicas, "should be a non-negative integer")])
+    return invalid(_SCALE, name, [wrong("spec.replicas", replicas, "must be greater than or equal to 0")])
 
 
 def _new_scale(call: Call, request: Request, old: Json) -> Json:

@@ -54,8 +54,8 @@ def _row(prints: Printer, resource: Resource, obj: Json, include_object: str, no
         row |= {"conditions": conditions} if conditions else {}
     if include_object == "Object":
         row["object"] = obj
-    elif include_object != "None":
-        row["object"] = partial(obj)
+    else:
+        row["object"] = None if include_object == "None" else partial(obj)
     return row
 
 

@@ -29,6 +29,7 @@ from muster.sandbox.status import (
     bad_request,
     conflict,
     no_such_method,
+    not_allowed,
     not_found,
     shown,
     unsupported_media_type,
@@ -72,7 +73,7 @@ async def answer(server: ApiServer, target: Target, request: Request, caller: Ca
         StatusError: the answer is no.
     """
     if request.method == "GET":
-        return _read(server, target, request)
+        return _read(server, target, request, warnings)
     call = _call(target, request, caller, warnings)
     if target.subresource in subresources.OWN_KINDS:
         return await subresources.answer(server, call, request)
@@ -104,18 +105,18 @@ def _call(target: Target, request: Request, caller: Caller, warnings: list[str])
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read(server: ApiServer, target: Target, request: Request) -> Response:
+def _read(server: ApiServer, target: Target, request: Request, warnings: list[str]) -> Response:
     if target.subresource in subresources.OWN_KINDS:
         return subresources.read(server, target, request)
     now = server.clock.now()
     if not target.name:
         page = reads.read_page(server.store, target, request.query)
-        return forms.respond(200, forms.listing(target.resource, page.items, page.metadata(), request, now))
+        return forms.respond(200, forms.listing(target.resource, page.items, page.metadata(), request, now), warnings)
     found = server.store.get(target.resource.key, target.namespace, target.name)
     _check_version(server, request)
     if found is None:
         raise not_found(target.resource, target.name)
-    return forms.respond(200, forms.single(target.resource, found, request, now))
+    return forms.respond(200, forms.single(target.resource, found, request, now), warnings)
 
 
 def _check_version(server: ApiServer, request: Request) -> None:
@@ -167,6 +168,9 @@ async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
         force = reads.flag(request.query, "force")
         applied, created = await apply.apply(server, call, decoding.json_or_yaml(request.body), force=force)
         return _one(server, call, request, applied, 201 if created else 200)
+    if request.query.get("force"):
+        causes = [not_allowed("force", "may not be specified for non-apply patch")]
+        raise reads.bad_options("PatchOptions", causes)
     change = patching.decode(request.body)
     return _one(server, call, request, await patch(server, call, change, content_type), 200)
 
@@ -202,9 +206,7 @@ def _deletion(request: Request) -> Json:
     body: Any = {}
     if request.body.strip():
         decoding.check_size(request.body)
-        body = decoding.json_or_yaml(request.body)
-    if not isinstance(body, dict):
-        raise bad_request("couldn't get version/kind; json parse error: DeleteOptions has to be an object")
+        body = decoding.delete_options(request.body)
     return delete_options(request.query, body)
 
 
@@ -253,7 +255,8 @@ async def patch(server: ApiServer, call: Call, change: Any, content_type: str) -
     def apply_to(old: Object) -> Json:
         if pinned and pinned != old["metadata"]["resourceVersion"]:
             raise conflict(call.resource, call.target.name)
-        obj = _patched(call, patched(forms.in_version(call.resource, old)))
+        given = strategic.go_text(change) if content_type == transport.STRATEGIC_PATCH else None
+        obj = _patched(call, patched(forms.in_version(call.resource, old)), given)
         check_name(obj["metadata"], call.target.name)
         return obj
 
@@ -286,19 +289,19 @@ def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Jso
     return merge
 
 
-def _patched(call: Call, obj: Json) -> Json:
+def _patched(call: Call, obj: Json, given: str | None) -> Json:
     try:
         return _taken_in(call, obj)
     except StatusError as error:
         if error.code != 400:
             raise
         why = error.message.partition(f"cannot be handled as a {call.resource.kind}: ")[2] or error.message
-        raise bad_patch(obj, why) from error
+        raise bad_patch(obj if given is None else given, why) from error
 
 
-def bad_patch(obj: Json, why: str) -> StatusError:
+def bad_patch(obj: Json | str, why: str) -> StatusError:
     """422 for a patch whose result isn't an object of its kind any more."""
-    cause = wrong("patch", shown(obj), why)
+    cause = wrong("patch", obj if isinstance(obj, str) else shown(obj), why)
     return StatusError(422, "Invalid", f' "" is invalid: {cause}', {"causes": [cause.json()]})
 
 

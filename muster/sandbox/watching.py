@@ -16,9 +16,11 @@ import msgspec
 from muster.kube.clock import Clock
 from muster.kube.transport import Request
 from muster.sandbox import forms, selectors, tables
+from muster.sandbox.fields import empty
 from muster.sandbox.paths import Target
 from muster.sandbox.reads import bad_options, flag, integer, too_new, version
 from muster.sandbox.selectors import Matcher
+from muster.sandbox.shapes import shape_of
 from muster.sandbox.status import StatusError, expired, not_allowed, not_one_of
 from muster.sandbox.store import ExpiredError, Key, Object, Store, StoreEvent
 
@@ -147,7 +149,7 @@ class Watchers:
         )
         initial = _wants_initial(query)
         since = query.get("resourceVersion", "")
-        revision = version(since, "") if since else 0
+        revision = _since(since)
         bookmarks = flag(query, "allowWatchBookmarks")
         seconds = integer(query, "timeoutSeconds") or DEFAULT_SECONDS
         watch = Watch(selection, seconds=seconds, bookmarks=bookmarks, closed=self._remove)
@@ -251,6 +253,8 @@ class Watchers:
         if annotations:
             metadata["annotations"] = dict(annotations)
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        if not resource.custom:
+            obj = {**empty(shape_of(resource)), **obj}
         watch.push(self._line(watch, "BOOKMARK", obj))
 
     def _schedule_bookmarks(self) -> None:
@@ -281,6 +285,14 @@ class Watchers:
 
 def _matcher(target: Target, query: Mapping[str, str]) -> Matcher | None:
     return selectors.matcher(target.resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+
+
+def _since(text: str) -> int:
+    try:
+        return version(text, "") if text else 0
+    except StatusError as error:
+        # The real server finds out too late to take it for the client's mistake.
+        raise StatusError(500, "", error.message) from error
 
 
 def _wants_initial(query: Mapping[str, str]) -> bool | None:

@@ -80,6 +80,8 @@ class Writes:
         for _ in range(_TRIES):
             old = self._existing(call)
             obj = change(old)
+            if call.resource.namespaced:
+                _fit_namespace(obj["metadata"], call.target.namespace)
             pinned = self._check_versions(call, obj, old)
             self._server.ownership.updated(call, obj, old)
             admitted = await self._admit(call, "UPDATE", obj, old, subresource)
@@ -173,7 +175,7 @@ class Writes:
             old_object=old,
             user=call.user,
             dry_run=call.dry_run,
-            options=call.options,
+            options=_told(call.options, operation),
         )
         return await self._server.admission.admit(attributes, call.warnings)
 
@@ -182,6 +184,14 @@ class Writes:
         admitted = await self._admit(call, operation, obj, old)
         assert admitted is not None, "admission gives the object of a write"
         return admitted
+
+
+def _told(options: Json, operation: str) -> Json:
+    """Give the options as admission is told: a patch is to it the update, or the creation, that it comes to."""
+    if options.get("kind") != "PatchOptions":
+        return options
+    kept = {key: value for key, value in options.items() if key != "force"}
+    return {**kept, "kind": "CreateOptions" if operation == "CREATE" else "UpdateOptions"}
 
 
 def _fit_namespace(metadata: Json, namespace: str) -> None:

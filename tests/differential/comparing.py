@@ -12,6 +12,9 @@ continue tokens        opaque: ``TOKEN``
 managedFields          kept of the managers whose requests these are, without times; the controllers of the sandbox have
                        one manager each, kube-controller-manager has one for all. Sorted: the real order is by time in seconds
 the plane's own name   in URLs of webhooks
+JSON in messages       its order of keys has no meaning, and what stands in it is compared as the rest
+descriptions           of columns are Kubernetes' documentation, which is not copied; kubectl doesn't print them
+errors of YAML         the words after the colon are those of two parsers
 PEM                    each has its authority
 """
 
@@ -31,8 +34,11 @@ _AGE = re.compile(r"(\d+[smhd])+|<invalid>")
 _ADDRESS = re.compile(r"\b(?!127\.0\.0\.1\b)(?!0\.0\.0\.0\b)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
 _PEM = re.compile(r"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", re.DOTALL)
 _PLANE = re.compile(r"(https://127\.0\.0\.1:\d+)/(?:sandbox|kubernetes)\b")
-_VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: )\d+( \(\d+\))?")
-_LISTS = ("items", "rows", "initial-events-end")
+_VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: |in record \()\d+( \(\d+\))?")
+_YAML = re.compile(
+    r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML): .*", re.DOTALL
+)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MANAGERS = re.compile(r"(test|kubectl)")
 
 
@@ -82,12 +88,15 @@ class Normaliser:
         if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, list):
-            if key == "managedFields":
+            if key.endswith("managedFields"):
                 value = sorted(filter(_ours, value), key=_manager)
-            return [self._value(each, "cell" if key == "cells" else "") for each in value]
+            return [self._value(each, "cell" if key.endswith("cells") else "") for each in value]
         return self._text(value, key) if isinstance(value, str) else value
 
     def _mapping(self, value: dict[str, Any]) -> dict[str, Any]:
+        if "columnDefinitions" in value:
+            columns = [{**each, "description": ""} for each in value["columnDefinitions"]]
+            value = {**value, "columnDefinitions": columns}
         result = {self._text(each, ""): self._value(value[each], each) for each in sorted(value)}
         if "managedFields" in result and not result["managedFields"]:
             del result["managedFields"]
@@ -100,12 +109,21 @@ class Normaliser:
             return "TOKEN"
         if key == "cell" and _AGE.fullmatch(text):
             return "AGE"
+        text = _QUOTED.sub(self._embedded, _YAML.sub(r"\1: …", text))
         text = _UID.sub(lambda match: self._uids.setdefault(match[0], f"uid#{len(self._uids) + 1}"), text)
         text = _PEM.sub("PEM", _PLANE.sub(r"\1/PLANE", _TIME.sub("TIME", text)))
         text = _VERSION_IN_TEXT.sub(r"\1RV", _ADDRESS.sub("ADDRESS", text))
         for name, label in self._names.items():
             text = text.replace(name, label)
         return text
+
+    def _embedded(self, quoted: re.Match[str]) -> str:
+        """Give a quoted JSON object in its normal form, and anything else as it is."""
+        try:
+            value = json.loads(json.loads(quoted[0]))
+        except ValueError:
+            return quoted[0]
+        return json.dumps(self._value(value), sort_keys=True) if isinstance(value, dict) else quoted[0]
 
 
 def _plain(seen: Seen) -> dict[str, Any]:

@@ -76,7 +76,8 @@ class Plane:
 
 
 def _compared(response: aiohttp.ClientResponse) -> dict[str, Any]:
-    return {name: response.headers.getall(name) for name in _COMPARED_HEADERS if name in response.headers}
+    # One header with several values is to HTTP the same as several headers.
+    return {name: ", ".join(response.headers.getall(name)) for name in _COMPARED_HEADERS if name in response.headers}
 
 
 def _decoded(body: bytes) -> Any:

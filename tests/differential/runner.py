@@ -9,7 +9,7 @@ as        name under which the answer can be referred to
 expect    status to be awaited: the request is repeated until it comes, since a server doesn't say when a configuration
           of its admission or a definition has come into force
 until     AWAIT: values by path that the object has to have, or ``gone``
-count     WATCH: how many events to read; without it until the server ends the watch
+count     WATCH: how many events to read; last: values by path of the last one; without either until the server ends
 show      parts of the answer (paths) that are compared, where the rest is not for this sequence to say
 
 Placeholders in any string: ${ns} ${rv:NAME} ${uid:NAME} ${NAME.path.to.value} ${hooks} ${ca} ${otherca}.
@@ -199,7 +199,7 @@ class Runner:
                     return Seen(shown, events)
                 async for event in events:
                     seen.append(_parts(event, step) if "show" in step else event)
-                    if len(seen) == step.get("count"):
+                    if len(seen) == step.get("count") or ("last" in step and _has(event, step["last"])):
                         break
         except TimeoutError as error:
             raise SequenceError(f"{self._plane.name}: {shown}: only {seen}") from error
@@ -221,9 +221,10 @@ class Runner:
                 async for event in events:
                     if event["type"] != "BOOKMARK":
                         last = event["object"] if event["type"] in {"ADDED", "MODIFIED"} else None
-                    if (last is None) if until == "gone" else (last is not None and _has(last, until)):
-                        if until != "gone" or event["type"] in {"BOOKMARK", "DELETED"}:
-                            return last
+                    # Before the bookmark what isn't shown may be still to come.
+                    gone = last is None and event["type"] in {"BOOKMARK", "DELETED"}
+                    if gone if until == "gone" else last is not None and _has(last, until):
+                        return last
         except TimeoutError as error:
             raise SequenceError(f"{self._plane.name}: {path} never came to {until}: {last}") from error
         raise SequenceError(f"{self._plane.name}: the watch of {path} ended")

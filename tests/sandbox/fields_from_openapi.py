@@ -22,6 +22,12 @@ SCALARS = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any",
 }
 
+# Fields that are in every object without being structs: the document doesn't tell them from those that may be absent.
+EMPTY = {
+    "core.v1.Event": ("eventTime", "firstTimestamp", "lastTimestamp", "reportingComponent", "reportingInstance"),
+    "events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
+}
+
 
 class Collector:
     def __init__(self, definitions, always):
@@ -62,6 +68,8 @@ class Collector:
             "map": schema.get("x-kubernetes-map-type")
             or self.definitions.get(schema.get("$ref", "").rpartition("/")[2], {}).get("x-kubernetes-map-type"),
         }
+        items = schema.get("items", {}).get("$ref", "").rpartition("/")[2]
+        traits["entries"] = self.definitions.get(items, {}).get("x-kubernetes-map-type")
         traits = {key: value for key, value in traits.items() if value}
         return [self.type(schema), traits] if traits else [self.type(schema)]
 
@@ -78,7 +86,8 @@ def fields_in_every_object(file):
         for field, schema in definition.get("properties", {}).items():
             collection = schema.get("type") == "array" or "additionalProperties" in schema
             struct = "allOf" in schema and schema.get("default") == {}
-            if struct or (collection and field in required):
+            short = ".".join(name.split(".")[-3:])
+            if field in EMPTY.get(short, ()) or struct or (collection and field in required):
                 yield name, field
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.sandbox import syntaxerrors
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.forms import in_version
 from muster.sandbox.registry import Resource
@@ -125,12 +126,11 @@ def _decoded(body: bytes, version: str) -> Json:
         return review
     if api_version == f"{_GROUP}/{version}" and kind == _KIND:
         return review
-    known = api_version.startswith(f"{_GROUP}/") and kind == _KIND
-    if known or (api_version, kind) == ("v1", "Status"):
+    if (api_version, kind) == (f"{_GROUP}/v1beta1", _KIND) or (api_version, kind) == ("v1", "Status"):
         shown = f"{api_version.rpartition('/')[2]}.{kind}"
         raise CallError(f"failed to call webhook: converting ({shown}) to ({version}.{_KIND}): unknown conversion")
     raise CallError(
-        f'failed to call webhook: no kind {quote(str(kind))} is registered for version {quote(str(api_version))} in scheme "muster-sandbox"'
+        f'failed to call webhook: no kind {quote(str(kind))} is registered for version {quote(str(api_version))} in scheme "pkg/runtime/scheme.go:111"'
     )
 
 
@@ -200,7 +200,7 @@ def _check_patch(response: Mapping[str, Any], patch: bytes, *, mutating: bool, v
         raise _unfit("webhook returned response.patchType but not response.patch")
     if kind == "":
         raise _unfit('webhook returned invalid response.patchType of ""')
-    if patch and kind != "JSONPatch" and patch.strip() != b"[]":
+    if patch and kind != "JSONPatch" and operations(patch):
         raise CallError(f"unsupported patch type {quote(str(kind))}")
 
 
@@ -217,8 +217,7 @@ def operations(patch: bytes) -> list[Json]:
     try:
         decoded = msgspec.json.decode(patch)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        first = patch[:1].decode(errors="replace")
-        text = f"invalid character '{first}' looking for beginning of value"
+        text = syntaxerrors.explain(patch)
         raise CallError(f"received undecodable patch in webhook response: {text}") from error
     if not isinstance(decoded, list) or any(not isinstance(each, dict) for each in decoded):
         given = _GO.get(type(decoded), "null")

@@ -83,20 +83,20 @@ class RuleTree:
         try:
             verdict = rule.program.evaluate(variables)
         except cel.CelError as error:
-            return wrong(field, self.kind, _failure(str(error), text))
+            return wrong(field, self.kind, _failure(str(error), text, rule.source.get("message") or _line(text)))
         if verdict is True:
             return None
         return _cause(rule, field, path, value, _message(rule, variables))
 
 
-def _failure(error: str, rule: str) -> str:
+def _failure(error: str, rule: str, shown: str) -> str:
     if error.startswith("no such overload"):
         return f"'{error}': call arguments did not match a supported operator, function or macro signature for rule: {_line(rule)}"
     if error.startswith("operation cancelled"):
         return (
             f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {_line(rule)}"
         )
-    return f"{error} evaluating rule: {_line(rule)}"
+    return f"{error} evaluating rule: {shown}"
 
 
 def _message(rule: Rule, variables: Mapping[str, Any]) -> str:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from muster.sandbox.status import Cause, not_allowed, required, shown, wrong
 from muster.sandbox.strategies import syntax
 
 Json = dict[str, Any]
+
+
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
+_OWNER_FIELDS: Final = (
+    ("apiVersion", "version must not be empty"),
+    ("kind", "must not be empty"),
+    ("name", "must not be empty"),
+    ("uid", "must not be empty"),
+)
 
 
 class Strategy:
@@ -121,19 +130,32 @@ def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
     return causes
 
 
+def validate_finalizers(metadata: Mapping[str, Any]) -> list[Cause]:
+    """Give the finalizers of a built-in kind's object that are neither Kubernetes' own nor somebody's."""
+    text = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        wrong(f"metadata.finalizers[{index}]", each, text)
+        for index, each in enumerate(metadata.get("finalizers") or ())
+        if "/" not in each and each not in _STANDARD_FINALIZERS
+    ]
+
+
 def _owner_causes(owners: list[Json]) -> list[Cause]:
     causes: list[Cause] = []
     controller = ""
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]" if index >= 0 else ""
-        for key, text in (("apiVersion", "version must not be empty"), ("kind", ""), ("name", ""), ("uid", "")):
+    path = "metadata.ownerReferences"
+    for owner in owners:
+        for key, text in _OWNER_FIELDS:
             if not owner.get(key):
-                causes.append(wrong(f"{path}.{key}", "", text or f"{key} must not be empty"))
+                causes.append(wrong(f"{path}.{key}", "", text))
+        group, _, version = str(owner.get("apiVersion", "")).rpartition("/")
+        if owner.get("kind") == "Event" and (group, version) == ("", "v1"):
+            causes.append(wrong(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             who = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
                 text = f'Only one reference can have Controller set to true. Found "true" in references for {controller} and {who}'
-                causes.append(wrong("metadata.ownerReferences", owners, text))
+                causes.append(wrong(path, owners, text))
             controller = who
     return causes
 

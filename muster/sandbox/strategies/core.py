@@ -11,6 +11,14 @@ from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wron
 from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 
+_WHOLE_RESOURCES: Final = frozenset({
+    "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps",
+    "services.nodeports", "services.loadbalancers",
+})  # fmt: skip
+_SCOPES: Final = frozenset({
+    "Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+})  # fmt: skip
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 _SYSTEM_PRIORITY: Final = "system-"
 _DATA_LIMIT: Final = 1024 * 1024
@@ -31,6 +39,11 @@ class NamespaceStrategy(Strategy):
     def name_errors(self, name: str) -> tuple[str, ...]:
         """Check a name."""
         return syntax.label(name)
+
+    def default(self, obj: Json) -> None:
+        """Label it with its name, as far as it has one by now."""
+        if obj["metadata"].get("name"):
+            _label_with_name(obj)
 
     def prepare_create(self, obj: Json) -> None:
         """Start in phase Active, with the finalizer of the namespace controller and the label of its name."""
@@ -89,6 +102,14 @@ class ConfigMapStrategy(Strategy):
         return _immutable_causes(obj, old, ("data", "binaryData")) + self.validate(obj)
 
 
+_SECRET_KEYS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
 class SecretStrategy(Strategy):
     """v1 Secret."""
 
@@ -100,8 +121,10 @@ class SecretStrategy(Strategy):
             data |= {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
 
     def validate(self, obj: Json) -> list[Cause]:
-        """Check keys and size."""
-        return _data_causes(obj, ("data",))
+        """Check keys and size, and that there is what its type needs."""
+        data = obj.get("data") or {}
+        needed = _SECRET_KEYS.get(obj.get("type", ""), ())
+        return _data_causes(obj, ("data",)) + [required(f"data[{key}]") for key in needed if key not in data]
 
     def validate_update(self, obj: Json, old: Json) -> list[Cause]:
         """Keep the type, and an immutable one whole."""
@@ -217,6 +240,11 @@ class ResourceQuotaStrategy(Strategy):
                 causes.append(wrong(path, name, "must be a standard resource for quota"))
             if Quantity.parse(amount).nano < 0:
                 causes.append(wrong(path, amount, "must be greater than or equal to 0"))
+            if name in _WHOLE_RESOURCES and Quantity.parse(amount).nano % 10**9:
+                causes.append(wrong(path, amount, "must be an integer"))
+        scopes = (obj.get("spec") or {}).get("scopes") or []
+        if any(each not in _SCOPES for each in scopes):
+            causes.append(wrong("spec.scopes", scopes, "unsupported scope"))
         return causes
 
 
@@ -256,11 +284,31 @@ class EventStrategy(Strategy):
 
     creates_on_update = True
 
+    def default(self, obj: Json) -> None:
+        """Show what every event shows."""
+        for key in ("firstTimestamp", "lastTimestamp", "eventTime"):
+            obj.setdefault(key, None)
+        obj.setdefault("source", {})
+        for key in ("reportingComponent", "reportingInstance"):
+            obj.setdefault(key, "")
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check that it is where the thing is that it is about, or in ``default`` for a thing of the cluster."""
+        place, about = obj["metadata"].get("namespace", ""), obj.get("involvedObject", {}).get("namespace", "")
+        if about not in {"", place} or (not about and place not in {"", "default", "kube-system"}):
+            return [wrong("involvedObject.namespace", about, "does not match event.namespace")]
+        return []
+
 
 class LeaseStrategy(Strategy):
     """coordination.k8s.io/v1 Lease."""
 
     creates_on_update = True
+    unconditional = False
+
+    def default(self, obj: Json) -> None:
+        """Show an empty spec too."""
+        obj.setdefault("spec", {})
 
     def validate(self, obj: Json) -> list[Cause]:
         """Check durations."""
@@ -334,6 +382,7 @@ SYSTEM_PRIORITIES: Final = frozenset(
 class DisruptionBudgetStrategy(Strategy):
     """policy/v1 PodDisruptionBudget."""
 
+    unconditional = False
     has_status = True
     counts_generations = True
 
@@ -348,6 +397,11 @@ class DisruptionBudgetStrategy(Strategy):
         causes: list[Cause] = []
         if "minAvailable" in spec and "maxUnavailable" in spec:
             causes.append(wrong("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+        causes += [
+            wrong(f"spec.{name}", spec[name], "must not be greater than 100%")
+            for name in ("minAvailable", "maxUnavailable")
+            if isinstance(spec.get(name), str) and spec[name][:-1].isdigit() and int(spec[name][:-1]) > 100
+        ]
         for name in ("minAvailable", "maxUnavailable"):
             value = spec.get(name)
             if isinstance(value, int) and value < 0:

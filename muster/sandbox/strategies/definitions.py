@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from muster.sandbox.discovery import version_order
 from muster.sandbox.registry import ALL_VERBS, Column, Resource
 from muster.sandbox.schema import check_schema
 from muster.sandbox.status import Cause, not_one_of, required, wrong
@@ -107,6 +108,9 @@ def _version_causes(versions: Any) -> list[Cause]:
     causes: list[Cause] = []
     if sum(bool(each.get("storage")) for each in versions) != 1:
         causes.append(wrong("spec.versions", versions, "must have exactly one version marked as storage version"))
+    schemas = [(each.get("schema") or {}).get("openAPIV3Schema") for each in versions]
+    # What all versions have in common the real server keeps, and checks, once.
+    shared = schemas[0] if schemas and all(each == schemas[0] for each in schemas) else None
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         causes += [
@@ -114,9 +118,11 @@ def _version_causes(versions: Any) -> list[Cause]:
         ]
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is None:
-            causes.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-        else:
+            causes.append(required(f"{path}.schema.openAPIV3Schema"))
+        elif shared is None:
             causes += check_schema(schema, f"{path}.schema.openAPIV3Schema")
+    if shared is not None:
+        causes += check_schema(shared, "spec.validation.openAPIV3Schema")
     return causes
 
 
@@ -195,7 +201,12 @@ def _deprecation(spec: Json, version: Json) -> str:
     if not version.get("deprecated"):
         return ""
     what = f"{spec['group']}/{version['name']} {spec['names']['kind']}"
-    text: str = version.get("deprecationWarning") or f"{what} is deprecated"
+    others = sorted(
+        (each["name"] for each in spec["versions"] if each.get("served") and not each.get("deprecated")),
+        key=version_order,
+    )
+    better = f"; use {spec['group']}/{others[-1]} {spec['names']['kind']}" if others else ""
+    text: str = version.get("deprecationWarning") or f"{what} is deprecated{better}"
     return text
 
 

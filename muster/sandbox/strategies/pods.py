@@ -35,6 +35,9 @@ class PodStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         default_spec(spec)
         spec.setdefault("enableServiceLinks", True)
+        for condition in (obj.get("status") or {}).get("conditions") or ():
+            for key in ("lastProbeTime", "lastTransitionTime"):
+                condition.setdefault(key, None)
         for kind in ("initContainers", "containers"):
             for container in spec.get(kind) or ():
                 _request_limits(container["resources"])
@@ -47,6 +50,7 @@ class PodStrategy(Strategy):
                 {
                     "type": "PodScheduled",
                     "status": "False",
+                    "lastProbeTime": None,
                     "lastTransitionTime": obj["metadata"]["creationTimestamp"],
                     "reason": "SchedulingGated",
                     "message": "Scheduling is blocked due to non-empty scheduling gates",

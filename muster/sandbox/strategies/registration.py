@@ -18,6 +18,7 @@ class WebhooksStrategy(Strategy):
     """ValidatingWebhookConfiguration; MutatingWebhookConfiguration with one default more."""
 
     counts_generations = True
+    unconditional = False
     mutating = False
 
     def default(self, obj: Json) -> None:
@@ -94,9 +95,7 @@ def _client_causes(config: Json, path: str) -> list[Cause]:
     if ("url" in config) == ("service" in config):
         return [required(path, "exactly one of url or service is required")]
     if "url" in config and not config["url"].startswith("https://"):
-        text = (
-            f'"https" is the only allowed URL scheme; should be of the form "https://host[:port]/path": {config["url"]}'
-        )
+        text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
         return [wrong(f"{path}.url", config["url"].partition(":")[0], text)]
     return []
 
@@ -104,6 +103,7 @@ def _client_causes(config: Json, path: str) -> list[Cause]:
 class PolicyStrategy(Strategy):
     """ValidatingAdmissionPolicy."""
 
+    unconditional = False
     has_status = True
     counts_generations = True
 
@@ -141,6 +141,7 @@ class PolicyStrategy(Strategy):
 class PolicyBindingStrategy(Strategy):
     """ValidatingAdmissionPolicyBinding."""
 
+    unconditional = False
     counts_generations = True
 
     def validate(self, obj: Json) -> list[Cause]:

@@ -110,7 +110,7 @@ def changed(definition, **version):
         ),
         (
             {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "array"}}}}},
-            "spec.versions[0].schema.openAPIV3Schema.properties[spec].items: Required value: must be specified",
+            "spec.validation.openAPIV3Schema.properties[spec].items: Required value: must be specified",
         ),
     ],
 )

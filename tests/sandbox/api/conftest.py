@@ -48,6 +48,8 @@ class Api:
             Request(method, url.path, query, data, content_type, accept), ADMIN, agent="cmp/1"
         )
         self.warnings = response.headers.get("warning", "")
+        if response.headers.get("content-type", "").startswith("text/plain"):
+            return response.status, response.body.decode()
         return response.status, msgspec.json.decode(response.body) if response.body else None
 
     async def ok(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:

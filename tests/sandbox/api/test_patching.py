@@ -84,6 +84,9 @@ entries = st.lists(names, unique=True).flatmap(
 
 @given(entries, entries, st.lists(names, unique=True))
 def test_a_strategic_merge_is_idempotent_and_changes_nothing_it_was_given(old, patch, order):
+    # Entries of the patch have to be in the order, and in their order.
+    given = [each["name"] for each in patch]
+    order = [*(each for each in order if each not in given), *given]
     directives = {"$setElementOrder/containers": [{"name": each} for each in order]}
     before = [dict(each) for each in old]
     once = merged_containers(old, list(patch), **directives)
@@ -174,9 +177,11 @@ async def test_status_and_object_are_owned_apart(api, pod):
     assert [(each["manager"], each.get("subresource")) for each in owners] == [("cmp", None), ("kubelet", "status")]
 
 
-async def test_ownership_can_be_forgotten_by_an_empty_list(api):
+async def test_ownership_can_be_forgotten_by_an_empty_entry_and_not_by_an_empty_list(api):
     await api.apply(f"{MAPS}/a", "one", wanted(x="1"))
-    forgotten = await api.merge(f"{MAPS}/a", {"metadata": {"managedFields": []}})
+    kept = await api.merge(f"{MAPS}/a", {"metadata": {"managedFields": []}})
+    assert "managedFields" in kept["metadata"]
+    forgotten = await api.merge(f"{MAPS}/a", {"metadata": {"managedFields": [{}]}})
     assert "managedFields" not in forgotten["metadata"]
     status, answer = await api.apply(f"{MAPS}/a", "two", wanted(x="2"))
     assert (status, answer["details"]["causes"][0]["message"]) == (409, 'conflict with "before-first-apply" using v1')

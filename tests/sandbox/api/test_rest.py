@@ -297,7 +297,7 @@ def definition(**version):
 
 
 async def test_a_definition_serves_at_once_and_takes_its_objects_with_it(api):
-    assert (await api.send("GET", THING))[0] == 404
+    assert await api.send("GET", THING) == (404, "404 page not found\n")
     made = await api.post(DEFINITIONS, definition())
     assert {each["type"]: each["status"] for each in made["status"]["conditions"]}["Established"] == "True"
     thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t", "finalizers": ["x.y/z"]}}
