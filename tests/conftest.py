@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,16 @@ from typing import Any
 import binaries
 import plane as planes_of_tests
 import pytest
+from _pytest.nodeid import coerce_node_id
 from controlplane import ControlPlane
+from hypothesis import HealthCheck, settings
 from plane import Plane
+
+# A landing must not depend on luck, so that what is tried is the same each time; HYPOTHESIS_PROFILE=random tries
+# something new. No deadlines: how long something takes is for benchmarks to say.
+settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", settings.get_profile("default"), derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 _MISSING = [binary.name for binary in binaries.BINARIES if binaries.find(binary.name) is None]
 
@@ -56,12 +65,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "only(plane, reason): runs on one control plane only, and why")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all that uses the real control plane in one worker process, so that it is started once."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Keep all that uses the real control plane in one worker process, so that it is started once.
+
+    What shares a `muster up` stays together as well.
+    """
     for item in items:
         uses: Any = getattr(item, "fixturenames", ())
         if "real_control_plane" in uses or "[kubernetes" in item.nodeid or planes_of_tests.on_kubernetes(item):
             item.add_marker(pytest.mark.xdist_group("kubernetes"))
+        elif "up" in uses:
+            item.add_marker(pytest.mark.xdist_group("muster up"))
+    yield
+    for item in items:
+        # pytest-xdist 3.8 writes the group to where pytest kept its id before 9.2, which heeds it no more.
+        if "_nodeid" in vars(item):
+            item._id = coerce_node_id(vars(item)["_nodeid"])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
