@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any, Final
 
+import click
 import yaml
 
 from muster.kube import errors
@@ -55,10 +56,21 @@ def _read(folder: str, without: Iterable[str] = ()) -> list[Manifest]:
 
 
 async def apply(client: Client, manifests: Iterable[Manifest]) -> None:
-    """Apply manifests of this module, in order."""
+    """Apply manifests of this module, in order.
+
+    Raises:
+        ClickException: the cluster is too old to serve one of their kinds.
+    """
     for manifest in manifests:
         namespace = manifest["metadata"].get("namespace", "")
-        await client.apply(_KINDS[manifest["kind"]], manifest, namespace, manager=names.FIELD_MANAGER)
+        kind = _KINDS[manifest["kind"]]
+        try:
+            await client.apply(kind, manifest, namespace, manager=names.FIELD_MANAGER)
+        except errors.NotFoundError as error:
+            if namespace:
+                raise
+            text = f"this cluster doesn't serve {kind.name} ({kind.api_version}): Muster needs Kubernetes 1.30 or newer"
+            raise click.ClickException(text) from error
 
 
 async def remove(client: Client, manifests: Iterable[Manifest]) -> None:

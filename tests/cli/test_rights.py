@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+
+from muster.cli import install, rights
+from muster.kube.client import Client
+from muster.kube.clock import LoopClock
+from muster.kube.errors import ForbiddenError
+from muster.kube.transport import Request, Response
+from muster.model import kinds, names
+from muster.sandbox.inprocess import InProcessTransport
+from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.users import User
+
+SPACE = install.SYSTEM_NAMESPACE
+
+
+@pytest.fixture
+async def sandbox():
+    running = Sandbox(LoopClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> Client:
+    one = Client(sandbox.transport())
+    await install.apply_kinds(one, legacy_apis=False, adopt=False)
+    await install.ensure_namespace(one, SPACE)
+    return one
+
+
+def names_of(manifests: list[Any]) -> set[str]:
+    return {manifest["metadata"]["name"] for manifest in manifests}
+
+
+def test_rights_to_legacy_groups_are_given_on_request():
+    more = names_of(rights.roles(legacy_apis=True)) - names_of(rights.roles(legacy_apis=False))
+    assert more == {"muster-webhook-legacy", "muster-scheduler-legacy"}
+    said = json.dumps(rights.roles(legacy_apis=False))
+    assert not [group for group in names.LEGACY_GROUPS if group in said]
+
+
+def test_every_role_is_bound_to_an_account_that_exists():
+    manifests = rights.roles(legacy_apis=True)
+    accounts = {each["metadata"]["name"] for each in manifests if each["kind"] == "ServiceAccount"}
+    bindings = [each for each in manifests if each["kind"].endswith("Binding")]
+    assert {each["roleRef"]["name"] for each in bindings} == names_of([each for each in manifests if "rules" in each])
+    assert {subject["name"] for each in bindings for subject in each["subjects"]} == accounts
+
+
+async def test_only_those_whom_the_policy_names_write_ledgers(client: Client, sandbox: Sandbox):
+    await rights.apply(client, rights.policies('o"neill'))
+    for user, refused in (
+        ('o"neill', False),
+        ("system:serviceaccount:muster-system:muster-webhook", False),
+        ("eve", True),
+    ):
+        writer = Client(InProcessTransport(sandbox.server, User(user)))
+        ledger = {"metadata": {"name": f"ledger-{len(user)}"}}
+        if refused:
+            with pytest.raises(ForbiddenError, match="is written by Muster only, not by user eve: change PodGroups"):
+                await writer.create(kinds.QUOTALEDGERS, ledger, SPACE)
+        else:
+            await writer.create(kinds.QUOTALEDGERS, ledger, SPACE)
+
+
+async def test_all_of_it_is_applied_twice_and_removed_twice(client: Client):
+    everything = [*rights.roles(legacy_apis=True), *rights.policies()]
+    for _ in range(2):
+        await rights.apply(client, everything)
+    assert names_of(rights.policies()) == {one.name for one in (await client.list(kinds.POLICIES)).items}
+    for _ in range(2):
+        await rights.remove(client, everything)
+    assert not (await client.list(kinds.POLICIES)).items
+    assert not [one for one in (await client.list(kinds.CLUSTERROLES)).items if one.name.startswith("muster")]
+
+
+class Old:
+    """An API server that doesn't know policies."""
+
+    async def request(self, _: Request, **_deadline: float) -> Response:
+        status = {"kind": "Status", "code": 404, "message": "the server could not find the requested resource"}
+        return Response(404, json.dumps(status | {"reason": "NotFound"}).encode(), {})
+
+
+async def test_a_cluster_that_is_too_old_is_told_which_it_takes():
+    with pytest.raises(click.ClickException) as caught:
+        await rights.apply(Client(Old()), rights.policies())
+    assert caught.value.message == (
+        "this cluster doesn't serve ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1): "
+        "Muster needs Kubernetes 1.30 or newer"
+    )
