@@ -42,7 +42,9 @@ def up() -> float:
 def report(name: str, measure: Callable[[], float], runs: int) -> None:
     measure()  # bytecode and file caches
     times = [measure() for _ in range(runs)]
-    print(f"{name:14} median {statistics.median(times):.3f} s, min {min(times):.3f}, max {max(times):.3f} ({runs} runs)")
+    print(
+        f"{name:14} median {statistics.median(times):.3f} s, min {min(times):.3f}, max {max(times):.3f} ({runs} runs)"
+    )
 
 
 def main() -> None:

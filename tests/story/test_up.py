@@ -62,7 +62,7 @@ def test_the_kubeconfig_can_be_read_by_its_owner_only(tmp_path):
 
 
 def test_a_signal_while_it_starts_ends_it_at_once_without_a_traceback(tmp_path):
-    command = [sys.executable, "-m", "muster.cli", "up", "--nodes", "5000", "--kubeconfig-out", str(tmp_path / "k")]
+    command = [sys.executable, "-m", "muster.cli", "up", "--nodes", "1000", "--kubeconfig-out", str(tmp_path / "k")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         # Until it listens it has nothing to tell; from then on it is on its way to being ready.
         while process.poll() is None and not listening_ports(process.pid):
