@@ -21,6 +21,7 @@ from muster.model import kinds
 from muster.model.objects import PodGroup
 from scheduler.binder import Binder
 from scheduler.cluster import Cluster
+from scheduler.controllers.fences import FenceController
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.cycle import decide
@@ -115,11 +116,12 @@ class Term:
         for kind, cache in self._views.groups.items():
             cache.subscribe(self._forgetting(kind.group))
         self._queues = QueueController(client, self._views, self._recorder)
+        self._fences = FenceController(client, self._views)
         self._podgroups = PodGroupController(
             client, self._views, self._recorder, scheduler_names, delays=policy.enqueues
         )
 
-        observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS))
+        observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS), self._views.pods)
         ledgers = self._views.cache(kinds.QUOTALEDGERS)
         self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger)
         ledgers.subscribe(lambda _: self._changed.set())
@@ -133,6 +135,7 @@ class Term:
             group.create_task(self._statuses.run(), name="statuses")
             group.create_task(self._queues.run(), name="queues")
             group.create_task(self._podgroups.run(), name="podgroups")
+            group.create_task(self._fences.run(), name="fences")
             group.create_task(self._keeper.run(), name="ledgers")
             group.create_task(self._schedule(), name="cycles")
 

@@ -29,6 +29,8 @@ PRIMARY: Final[tuple[Kind[Any], ...]] = (
     # Of these, admission reads who owns them.
     kinds.JOBS,
     kinds.REPLICASETS,
+    # Of these the ledger reads what they take of quotas.
+    kinds.PODS,
 )
 LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)
 

@@ -68,5 +68,5 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
 
 def _committer(client: Client, clock: Clock, view: CachedView, metrics: Metrics) -> Committer:
     groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
-    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS))
+    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
     return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(metrics.registry))

@@ -105,8 +105,6 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
     annotations = (*names.QUEUE_NAME_KEYS, *names.GROUP_NAME_KEYS)
     annotated = (_annotated(where, annotations) for where in ("object", "object.spec.template"))
     ours = [("ours", " || ".join(f"({part})" for part in (_ours(scope, "object.spec.template.spec"), *annotated)))]
-    # The ledger charges no pods yet, so other schedulers' pods have nothing to be asked about here.
-    our_pods = [("ours", _ours(scope, "object.spec"))]
     pods = _rule(_WRITE, kinds.PODS, "pods/resize")
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
     queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail")
@@ -115,10 +113,8 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
         _webhook(scope, "podgroupminresources.muster.sh", "/validate/podgroups", _podgroups(scope, _WRITE), "Fail"),
         _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
-        _where(
-            _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail", our_pods), "In", GUARANTEED
-        ),
-        _where(_webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore", our_pods), "In", GUARDED),
+        _where(_webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"), "In", GUARANTEED),
+        _where(_webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), "In", GUARDED),
         _where(
             _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),
             "In",

@@ -286,7 +286,7 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
     for ask in asks:
         if isinstance(ask, Lesson):
             table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
-    table = table.fold(view, coming={promise.name for promise in promises})
+    table = table.fold(view, coming={promise.booked for promise in promises})
     over = table.overcommitted() if len(promises) < len(asks) else ()
     table, given = table.reserve(promises)
     answers = iter(given)

@@ -10,11 +10,12 @@ from typing import Final
 from muster.kube import versions
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
-from muster.ledger.promises import held
-from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, View, covers, source
+from muster.ledger.promises import held, taken_by
+from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, View, covers, source
+from muster.model import grouping, kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
-from muster.model.objects import PodGroup, ResourceQuota
+from muster.model.objects import Pod, PodGroup, ResourceQuota
 
 COMPLETED: Final = "Completed"
 
@@ -43,16 +44,24 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
 
 
 class Observer:
-    """Keeps a `NamespaceView` of each namespace that has groups or quotas.
+    """Keeps a `NamespaceView` of each namespace that has groups or quotas; of pods only where there are quotas.
 
     Args:
         groups: each served kind of PodGroup and the cache of it, of all namespaces.
         quotas: the cache of all ResourceQuotas.
+        pods: the cache of all Pods.
     """
 
-    def __init__(self, groups: Mapping[Kind[PodGroup], Cache[PodGroup]], quotas: Cache[ResourceQuota]) -> None:
+    def __init__(
+        self,
+        groups: Mapping[Kind[PodGroup], Cache[PodGroup]],
+        quotas: Cache[ResourceQuota],
+        pods: Cache[Pod],
+    ) -> None:
         self._groups = dict(groups)
         self._quotas = quotas
+        self._pods = pods
+        self._counted: set[str] = set()
         self._revisions: dict[str, int] = {}
         self._graveyard = Graveyard()
         self._views: dict[str, NamespaceView] = {}
@@ -61,7 +70,9 @@ class Observer:
             self._follow(kind, cache)
         for quota in quotas.items():
             self._own(quota.namespace).put_quota(_limits(quota))
+            self._count_pods(quota.namespace)
         quotas.subscribe(self._quota_changed)
+        pods.subscribe(self._pod_changed)
 
     @property
     def sources(self) -> int:
@@ -70,7 +81,7 @@ class Observer:
 
     def lacks(self, observed: Iterable[str]) -> bool:
         """Whether a source of ``observed`` isn't served here any more, so that no view can be as new."""
-        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTAS}
+        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTAS, PODS}
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Have ``changed`` called with the namespace of each group or quota that came, changed or went.
@@ -90,7 +101,7 @@ class Observer:
         return self._views.get(namespace) or NamespaceView(self._revisions, self._graveyard)
 
     async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> View:
-        """Give a view that is no older than this call, nor than ``observed``, by reading all groups and quotas.
+        """Give a view that is no older than this call, nor than ``observed``, by reading all groups, pods and quotas.
 
         Where the caches show all that was read, the view is theirs: it knows when each group came, and its revisions
         are such as other caches reach too. To be used at once, not across an await.
@@ -98,17 +109,23 @@ class Observer:
         Raises:
             KubeError: one of the lists failed.
         """
-        quotas, groups = await asyncio.gather(
+        self._count_pods(namespace)
+        quotas, pods, groups = await asyncio.gather(
             client.list(RESOURCEQUOTAS, namespace),
+            client.list(kinds.PODS, namespace),
             asyncio.gather(*(client.list(kind, namespace) for kind in self._groups)),
         )
         listings = dict(zip(self._groups, groups, strict=True))
         revisions = {source(kind.group): versions.number(each.resource_version) for kind, each in listings.items()}
-        revisions[QUOTAS] = versions.number(quotas.resource_version)
+        revisions |= {QUOTAS: versions.number(quotas.resource_version), PODS: versions.number(pods.resource_version)}
         listed = [_place(source(kind.group), group) for kind, each in listings.items() for group in each.items]
-        listed += [_place(QUOTAS, quota) for quota in quotas.items]
+        listed += [_place(QUOTAS, quota) for quota in quotas.items] + [_place(PODS, pod) for pod in pods.items]
         # What can't be read keeps the last state that could, in the caches as below: any state of it will do.
-        unreadable = [*quotas.unreadable, *(each for listing in groups for each in listing.unreadable)]
+        unreadable = [
+            *quotas.unreadable,
+            *pods.unreadable,
+            *(each for listing in groups for each in listing.unreadable),
+        ]
         listed += [(QUOTAS, each.about.metadata.uid, 0) for each in unreadable]
         caught_up = await self._catches_up(namespace, revisions, listed)
         known = self.view(namespace)
@@ -119,6 +136,8 @@ class Observer:
             self._add_listed(view, known, kind, listing)
         for quota in quotas.items:
             view.put_quota(_limits(quota))
+        for pod in pods.items:
+            view.put_pod(_shown_pod(pod))
         return view
 
     async def _catches_up(self, namespace: str, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
@@ -146,6 +165,7 @@ class Observer:
         there = {uid for _, uid, _ in listed}
         held = [(source(each.group), each.uid, each.revision) for each in view.groups()]
         held += [(QUOTAS, each.uid, each.revision) for each in view.quotas.values()]
+        held += [(PODS, each.uid, each.revision) for each in view.pods()]
         return (
             revisions.keys() <= view.revisions.keys()
             and all(view.revision_of(uid) >= at or self._graveyard.last_seen(uid)[1] for _, uid, at in listed)
@@ -213,10 +233,33 @@ class Observer:
         assert quota is not None
         if change.new is not None:
             self._own(quota.namespace).put_quota(_limits(quota))
+            self._count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)
             self._graveyard.bury(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
         self._tell(quota.namespace)
+
+    def _count_pods(self, namespace: str) -> None:
+        """Follow the pods of a namespace from now on: that of each pod of the cluster costs, and few have quotas."""
+        if namespace not in self._counted:
+            self._counted.add(namespace)
+            for pod in self._pods.by_namespace(namespace):
+                self._own(namespace).put_pod(_shown_pod(pod))
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.new or change.old
+        assert pod is not None
+        if pod.namespace not in self._counted:
+            return
+        if change.new is None:
+            self._own(pod.namespace).drop_pod(pod.metadata.uid)
+            self._graveyard.bury(pod.metadata.uid, PODS, versions.number(pod.metadata.resource_version))
+        else:
+            view = self._own(pod.namespace)
+            known = view.pod(pod.metadata.uid)
+            same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
+            view.put_pod(_shown_pod(change.new, known.amounts if known is not None and same else None))
+        self._tell(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:
         view = self._views.get(namespace)
@@ -227,12 +270,13 @@ class Observer:
     def _tell(self, namespace: str) -> None:
         if self._views[namespace].empty:
             del self._views[namespace]
+            self._counted.discard(namespace)
         for changed in self._changed:
             changed(namespace)
 
     def _catch_up(self) -> None:
         caches = {source(kind.group): cache.revision for kind, cache in self._groups.items()}
-        for place, revision in (caches | {QUOTAS: self._quotas.revision}).items():
+        for place, revision in (caches | {QUOTAS: self._quotas.revision, PODS: self._pods.revision}).items():
             if revision:
                 self._revisions[place] = versions.number(revision)
 
@@ -241,7 +285,7 @@ _Place = tuple[str, str, int]
 """The source that shows an object, its uid and its resourceVersion."""
 
 
-def _place(place: str, item: PodGroup | ResourceQuota) -> _Place:
+def _place(place: str, item: PodGroup | ResourceQuota | Pod) -> _Place:
     return place, item.metadata.uid, versions.number(item.metadata.resource_version)
 
 
@@ -256,6 +300,9 @@ class _Elsewhere:
         shown = self._view.group(uid)
         if shown is not None:
             return source(shown.group), shown.revision
+        pod = self._view.pod(uid)
+        if pod is not None:
+            return PODS, pod.revision
         quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
         return (QUOTAS, quota.revision) if quota else self._graveyard.last_seen(uid)
 
@@ -265,6 +312,21 @@ def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
     amounts = NOTHING if finished else held(readable(item.spec.min_resources))
     meta = item.metadata
     return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at)
+
+
+def _takes_the_same(old: Pod, new: Pod) -> bool:
+    # Most changes of a pod are of its conditions, and adding up what it asks for is most of the work.
+    return old.metadata.uid == new.metadata.uid and (old.spec, old.status.phase) == (new.spec, new.status.phase)
+
+
+def _shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
+    if amounts is None:
+        try:
+            amounts = taken_by(pod)
+        except QuantityError:
+            amounts = NOTHING
+    meta = pod.metadata
+    return ShownPod(meta.uid, grouping.group_of(meta), versions.number(meta.resource_version), amounts)
 
 
 def _limits(quota: ResourceQuota) -> Limits:

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from muster.model.amounts import NOTHING, Resources
+from muster.model.amounts import NANO, NOTHING, Resources
+from muster.model.objects import Pod
+from muster.model.requests import pod_limits, pod_request
 
 PODGROUP: Final = "PodGroup"
 JOB: Final = "Job"
-KINDS: Final = (PODGROUP, JOB)
+POD: Final = "Pod"
+GROUPS: Final = (PODGROUP, JOB)
+"""What reserves: a group, or a Job for the group that it will get."""
+KINDS: Final = (*GROUPS, POD)
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +26,14 @@ class Promise:
     """What an object will hold if the API server stores it.
 
     Attributes:
-        kind: ``PodGroup``, or ``Job`` for the group that a Job will get.
-        group: API group of the PodGroup; for a Job, of the group to come.
-        name: the PodGroup's name; for a Job, ``podgroup-<uid of the Job>``, so that both are one charge.
+        kind: ``PodGroup``, ``Job`` for the group that a Job will get, or ``Pod``.
+        group: API group of the PodGroup; for a Job, of the group to come; for a Pod, the name of the PodGroup that it is
+            in, empty where it is in none.
+        name: the PodGroup's or Pod's name; for a Job, ``podgroup-<uid of the Job>``, so that both are one charge.
         uid: of the object in the review, final in the validating phase.
-        amounts: minResources as written; ``requests.cpu`` and ``cpu`` are one thing.
+        amounts: minResources as written, or what a Pod takes of quotas; ``requests.cpu`` and ``cpu`` are one thing.
         revision: on UPDATE the resourceVersion of oldObject, else empty.
-        previous: on UPDATE oldObject's minResources; None is none.
+        previous: on UPDATE what oldObject had; None is none.
     """
 
     namespace: str
@@ -44,11 +52,16 @@ class Promise:
             ValueError: an unknown kind, previous amounts without their revision, or a negative amount.
         """
         if self.kind not in KINDS:
-            raise ValueError(f"the ledger keeps promises to {' and '.join(KINDS)}, not to {self.kind}")
+            raise ValueError(f"the ledger keeps promises to {', '.join(KINDS)}, not to {self.kind}")
         if self.previous is not None and not self.revision:
             raise ValueError(f"a promise to {self.name} changes amounts, so it needs the revision that had them")
         if any(amount < 0 for amounts in (self.amounts, self.previous or NOTHING) for amount in amounts.nano.values()):
             raise ValueError(f"a promise to {self.name} has a negative amount: {self.amounts}")
+
+    @property
+    def booked(self) -> str:
+        """The name of the group on whose account it is; empty for a Pod outside every group."""
+        return self.group if self.kind == POD else self.name
 
     @property
     def asked(self) -> Resources:
@@ -62,7 +75,7 @@ class Shortage:
 
     Attributes:
         reserved: what unfinished groups, other than the one that asks, hold or were promised.
-        used: what pods outside every group hold.
+        used: what pods hold beyond what their groups have reserved: those outside every group, all of it.
     """
 
     resource: str
@@ -123,3 +136,15 @@ def held(amounts: Resources) -> Resources:
     """Write minResources by the names of `limited`; where a group lists both spellings, the larger counts."""
     spelled: Iterable[Resources] = (Resources({limited(name): amount}) for name, amount in amounts.nano.items())
     return reduce(Resources.maximum, spelled, NOTHING)
+
+
+def taken_by(pod: Pod) -> Resources:
+    """Give what a pod takes of quotas, in the names of `held`; nothing once it has ended.
+
+    Raises:
+        QuantityError: an amount isn't a quantity; an API server stores no such pod.
+    """
+    if pod.status.phase in _ENDED:
+        return NOTHING
+    limits = {f"limits.{name}": amount for name, amount in pod_limits(pod.spec).nano.items()}
+    return Resources({**pod_request(pod.spec).nano, **limits, "pods": NANO})

@@ -3,7 +3,7 @@
     <kind> <API group>/<name> <uid> <amounts> <state>
 
 For example ``PodGroup scheduling.volcano.sh/train 6f0c… cpu=6,memory=4Gi new``. No part can hold a space, a slash
-ends the API group (the core group is empty), amounts are ``resource=quantity`` joined by commas, ``-`` for none. The
+ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. The
 states:
 
 ``new``
@@ -13,7 +13,8 @@ states:
     amounts are the hard limits that it may have next.
 ``seen:<revision>``
     an object that exists, but whose charge is here and not in the totals because its name also has a ``new`` row:
-    a name is charged once.
+    a name is charged once. ``Pods /<PodGroup> - <amounts> seen`` is what all pods of a group take
+    that a view shows; as a sum it has no revision.
 ``unreserved:<revision>``
     an object that came without a promise and didn't fit: charged nothing, and its pods must not be scheduled.
 
@@ -27,10 +28,11 @@ from enum import Enum
 from typing import Final
 
 from muster.kube import versions
-from muster.ledger.promises import JOB, KINDS, PODGROUP, limited
+from muster.ledger.promises import JOB, POD, PODGROUP, limited
 from muster.model.amounts import NANO, QuantityError, Resources
 
 RESOURCEQUOTA: Final = "ResourceQuota"
+PODS: Final = "Pods"
 
 _MOST: Final = (2**63 - 1) * NANO
 
@@ -54,13 +56,15 @@ class State(Enum):
 _STATES: Final[dict[str, frozenset[State]]] = {
     PODGROUP: frozenset(State),
     JOB: frozenset({State.NEW, State.FROM}),
+    POD: frozenset({State.NEW, State.FROM}),
+    PODS: frozenset({State.SEEN}),
     RESOURCEQUOTA: frozenset({State.NEW, State.FROM}),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One promise. ``revision`` is zero for `State.NEW`. A ResourceQuota's amounts are limits and charge nothing."""
+    """One promise. ``revision`` is zero for `State.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
 
     kind: str
     group: str
@@ -76,9 +80,14 @@ class Row:
         return self.group, self.name
 
     @property
+    def booked(self) -> str:
+        """The name of the group on whose account it is; empty for a Pod outside every group."""
+        return self.group if self.kind == POD else self.name
+
+    @property
     def charges(self) -> bool:
         """Whether it holds amounts of quotas."""
-        return self.kind in KINDS and self.state is not State.UNRESERVED
+        return self.kind != RESOURCEQUOTA and self.state is not State.UNRESERVED
 
     @property
     def pending(self) -> bool:
@@ -92,7 +101,7 @@ class Row:
 
     def __str__(self) -> str:
         """Write the row as the ledger holds it."""
-        state = self.state.value if self.state is State.NEW else f"{self.state.value}:{self.revision}"
+        state = f"{self.state.value}:{self.revision}" if self.revision else self.state.value
         return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}"
 
     @staticmethod
@@ -113,6 +122,8 @@ class Row:
             row = Row(kind, group, name, uid, _amounts(amounts), *_state(state))
         except (QuantityError, ValueError) as error:
             raise MalformedLedgerError(str(error)) from error
+        if bool(row.revision) is (row.state is State.NEW or kind == PODS):
+            raise MalformedLedgerError(f"{state[:64]!r} is not a state of a {kind}")
         if row.state not in _STATES[kind]:
             raise MalformedLedgerError(f"a {kind} is never {row.state.value}")
         if row.charges and any(limited(resource) != resource for resource in row.amounts):
@@ -139,8 +150,6 @@ def _amounts(text: str) -> Resources:
 def _state(text: str) -> tuple[State, int]:
     name, colon, revision = text.partition(":")
     state = State(name)
-    if (state is State.NEW) is bool(colon):
-        raise MalformedLedgerError(f"{text[:64]!r} is not a state")
     return state, versions.number(revision) if colon else 0
 
 

@@ -2,15 +2,17 @@
 
 **Invariant.** For every quota and every resource that it limits, in exact integers::
 
-    sum over names of max(charge(name), held(name))  +  other   <=   max(hard, what was taken when hard was lowered)
+    sum over groups of max(charge, used)  +  other   <=   max(hard, what was taken when hard was lowered)
 
-and every group that exists or that the API server may still store is in that sum, unless it is marked unreserved.
-What the API server can do that isn't in the ledger is nothing; that is the guarantee.
+where ``charge`` is what a group reserved, ``used`` what its pods take and ``other`` what pods outside every group take.
+Every group and pod that exists or that the API server may still store is in that sum, except groups that are marked
+unreserved (their pods are in it) and pods whose admission didn't ask us. What the API server can do that isn't in the
+ledger is nothing; that is the guarantee.
 
-**Why it holds.** Each group is in the sum in one of two ways: the totals count it, because a view at least as new as
-`Table.observed` shows it, or it has a row.
+**Why it holds.** Each group and each pod is in the sum in one of two ways: the totals count it, because a view at least
+as new as `Table.observed` shows it, or it has a row.
 
-1. *Coming in.* A group is stored only after our yes, and yes is said only after the API server has stored a ledger
+1. *Coming in.* A group or pod is stored only after our yes, and yes is said only after the API server has stored a ledger
    with its row, compare-and-swap, in which the sum was within the limit (`reserve`). So it has a row before it exists.
 2. *From row to totals.* `fold` recomputes the totals from a view and drops, in that same write, the rows whose objects
    the view has delivered. The totals then count these objects, or they are gone and their uids can't come again. An
@@ -25,10 +27,16 @@ What the API server can do that isn't in the ledger is nothing; that is the guar
 6. *The limit.* A quota's change is a row too, so that from the moment it is admitted until a view shows which version
    holds, the smallest counts.
 7. *Late.* A group that is in neither came without our yes: it was under way when the ledger was made. It is taken in
-   if it fits, else marked `State.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone.
+   if it fits, else marked `State.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone. A late pod is
+   counted: it runs.
+8. *Pods.* What a pod takes is held against what its group reserved first: a sum of maxima over names, so a member is
+   free up to its group's minimum, and what is reserved for a group that comes after its pods is theirs at once. A pod
+   changes its group only from none to one, which can't make the sum larger.
 
-A name is charged once, by the largest of its rows, because etcd lets one object have it. For that the totals must not
-count a group whose name also has a row for a group to come: `fold` then gives it a row as well (`State.SEEN`).
+A name is charged once, by the largest of its rows, because etcd lets one object have it. For that, and for the maximum,
+the totals must not count a name that also has rows for what is to come: `fold` then gives what is shown of it rows as
+well (`State.SEEN`). Where a view too old to fold leaves such a name in the totals, rows are charged on top of it: more
+than is due, never less.
 """
 
 from __future__ import annotations
@@ -40,8 +48,9 @@ from functools import reduce
 from typing import Final, Self
 
 from muster.kube import versions
-from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused, Shortage, limited
-from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
+from muster.ledger import view as views
+from muster.ledger.promises import GROUPS, JOB, POD, PODGROUP, Busy, Granted, Promise, Refused, Shortage, limited
+from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
 from muster.ledger.tally import Tally, Totals
 from muster.ledger.view import QUOTAS, Shown, View, covers, source
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
@@ -99,7 +108,7 @@ class Table:
             shown.name: shown.amounts for shown in view.groups() if shown.uid not in self.unreserved
         }
         for row in self.rows:
-            if row.charges:
+            if row.charges and row.kind in GROUPS:
                 base = holds.get(row.name, NOTHING)
                 holds[row.name] = base + row.amounts if row.state is State.FROM else base.maximum(row.amounts)
         ranked = sorted(holds.items(), key=lambda item: ([-item[1][name] for name in short], item[0]))
@@ -188,8 +197,9 @@ class Table:
         if bool(self.seeded_at) != bool(self.observed):
             raise MalformedLedgerError("data: seededAt and observed belong together")
         for name, totals in self.quotas.items():
-            if set(totals.reserved) - set(totals.hard):
-                raise MalformedLedgerError(f"data.quotas.{name}: reserved names a resource without a limit")
+            for part, amounts in (("reserved", totals.reserved), ("used", totals.used), ("other", totals.other)):
+                if set(amounts) - set(totals.hard):
+                    raise MalformedLedgerError(f"data.quotas.{name}: {part} names a resource without a limit")
 
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
@@ -206,12 +216,15 @@ class Table:
     def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
         pending = [row for row in self.rows if not (row in expired or self._settled(row, view))]
         outside = self._outside(view)
-        apart = {shown.uid for shown in outside}
-        names = {row.name for row in pending if row.charges and row.state is State.NEW}.union(coming)
-        seen = [_seen(each) for name in sorted(names) for each in view.called(name) if each.uid not in apart]
+        names = sorted(_apart(pending, outside, view, coming))
+        left = {shown.uid for shown in outside}
+        seen = [_seen(each) for name in names for each in view.called(name) if each.uid not in left]
         without = [each.amounts for each in seen] + [each.amounts for each in outside]
+        seen += [_used(name, view.usage(name)) for name in names if view.usage(name)]
         total, rows = reduce(Resources.__sub__, without, view.total), tuple(pending + seen)
-        folded = replace(self, observed=dict(view.revisions), quotas=_quotas(view, rows, total), rows=rows)
+        other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
+        quotas = _quotas(view, rows, _Sums(total, view.used, other))
+        folded = replace(self, observed=dict(view.revisions), quotas=quotas, rows=rows)
         return folded._take_in(outside, view, total, names) if outside else folded  # noqa: SLF001 - of its own kind
 
     def _take_in(self, outside: Iterable[Shown], view: View, total: Resources, names: Collection[str]) -> Self:
@@ -225,7 +238,8 @@ class Table:
                 rows.append(row)
             else:
                 total += each.amounts
-        return replace(self, quotas=_quotas(view, rows, total), rows=tuple(rows))
+        other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
+        return replace(self, quotas=_quotas(view, rows, _Sums(total, view.used, other)), rows=tuple(rows))
 
     def _settled(self, row: Row, view: View) -> bool:
         """Whether the view makes the row superfluous."""
@@ -235,7 +249,8 @@ class Table:
             return row.state is State.NEW and any(shown.group == row.group for shown in view.called(row.name))
         if row.state is State.NEW:
             return view.delivered(row.uid)
-        at = view.revisions.get(QUOTAS if row.kind == RESOURCEQUOTA else source(row.group), 0)
+        place = {RESOURCEQUOTA: QUOTAS, POD: views.PODS}.get(row.kind) or source(row.group)
+        at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
     def _outside(self, view: View) -> list[Shown]:
@@ -263,7 +278,36 @@ def _seen(shown: Shown) -> Row:
     return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, State.SEEN, shown.revision)
 
 
-def _quotas(view: View, rows: Iterable[Row], total: Resources) -> dict[str, Totals]:
+def _used(name: str, amounts: Resources) -> Row:
+    return Row(PODS, "", name, "-", amounts, State.SEEN, 0)
+
+
+def _apart(pending: Iterable[Row], outside: Iterable[Shown], view: View, coming: Iterable[str]) -> set[str]:
+    """Give the names whose maxima the totals can't hold: something of them is to come, or isn't reserved."""
+    names = {
+        row.booked
+        for row in pending
+        if row.charges and (row.state is State.NEW or row.kind == POD or view.usage(row.booked))
+    }
+    names |= {shown.name for shown in outside if view.usage(shown.name)}
+    return names.union(coming) - {""}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What a view shows beside the names that have rows, over all resources."""
+
+    reserved: Resources
+    used: Resources
+    other: Resources
+
+    def of(self, uid: str, hard: Resources) -> Totals:
+        """Give one quota's part."""
+        parts = (self.reserved, self.used, self.other)
+        return Totals(uid, hard, *(Resources({name: part[limited(name)] for name in hard}) for part in parts))
+
+
+def _quotas(view: View, rows: Iterable[Row], sums: _Sums) -> dict[str, Totals]:
     """Give each quota that is shown or may come, with the smallest of the limits that it may have."""
     shown = {name: quota for name, quota in view.quotas.items() if quota.hard.nano}
     uids = {name: quota.uid for name, quota in shown.items()}
@@ -272,10 +316,7 @@ def _quotas(view: View, rows: Iterable[Row], total: Resources) -> dict[str, Tota
         if row.kind == RESOURCEQUOTA:
             uids.setdefault(row.name, row.uid)
             hard[row.name] = hard[row.name].minimum(row.amounts) if row.name in hard else row.amounts
-    return {
-        name: Totals(uids[name], most, Resources({resource: total[limited(resource)] for resource in most}))
-        for name, most in hard.items()
-    }
+    return {name: sums.of(uids[name], most) for name, most in hard.items()}
 
 
 def _age(shown: Shown) -> tuple[int, str]:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from muster.ledger.promises import KINDS, Shortage, limited
+from muster.ledger.promises import GROUPS, Shortage, limited
 from muster.ledger.rows import Key, Row, State
 from muster.model.amounts import NOTHING, Resources
 
@@ -22,8 +22,9 @@ class Totals:
     Attributes:
         hard: what counts now: the smallest of all versions that the quota may have.
         reserved: the sum over unfinished groups, without those that have rows of their own.
-        used: what pods hold, for people.
-        other: what pods outside every group hold.
+        used: what all pods take, for people.
+        other: what pods take beyond what their groups hold: those outside every group, all of it. Without the names
+            that have rows of their own.
     """
 
     uid: str
@@ -33,17 +34,49 @@ class Totals:
     other: Resources = NOTHING
 
 
+@dataclass
+class _Account:
+    """The rows of one name: of its groups, and of the pods that say they are in it."""
+
+    promises: dict[Key, list[Row]] = field(default_factory=dict)
+    pods: dict[Key, list[Row]] = field(default_factory=dict)
+    promised: Resources = NOTHING
+    used: Resources = NOTHING
+
+    def after(self, row: Row) -> tuple[Resources, Resources]:
+        """Give what would be promised and used with one more row."""
+        mine = self._of(row).get(row.key, [])
+        growth = charge([*mine, row]) - charge(mine)
+        return (self.promised + growth, self.used) if row.kind in GROUPS else (self.promised, self.used + growth)
+
+    def put(self, row: Row) -> None:
+        self.promised, self.used = self.after(row)
+        self._of(row).setdefault(row.key, []).append(row)
+
+    @property
+    def cost(self) -> Resources:
+        return self.promised.maximum(self.used)
+
+    @property
+    def beyond(self) -> Resources:
+        return (self.used - self.promised).positive()
+
+    def _of(self, row: Row) -> dict[Key, list[Row]]:
+        return self.promises if row.kind in GROUPS else self.pods
+
+
 class Tally:
     """Totals and rows, summed. Adding a row keeps the sums up to date without summing again."""
 
     def __init__(self, quotas: Mapping[str, Totals], rows: Iterable[Row]) -> None:
         self._quotas = quotas
         self._promises = {row.promise: row for row in rows}
-        self._names: dict[Key, list[Row]] = defaultdict(list)
+        self._accounts: dict[str, _Account] = defaultdict(_Account)
         self._groups: dict[str, set[str]] = defaultdict(set)
         for row in self._promises.values():
             self._index(row)
-        self._charged = reduce(Resources.__add__, map(charge, self._names.values()), NOTHING)
+        self._charged = reduce(Resources.__add__, (each.cost for each in self._accounts.values()), NOTHING)
+        self._beyond = reduce(Resources.__add__, (each.beyond for each in self._accounts.values()), NOTHING)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -65,7 +98,7 @@ class Tally:
     def over(self) -> tuple[Shortage, ...]:
         """Give every resource of which more is taken than there is."""
         return tuple(
-            self._shortage(quota, resource, self.taken(quota, resource), 0)
+            self._shortage(quota, resource, self.taken(quota, resource), 0, self._beyond)
             for quota, totals in self._quotas.items()
             for resource in totals.hard
             if self.taken(quota, resource) > totals.hard[resource]
@@ -77,11 +110,13 @@ class Tally:
         It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is promised
         stops growth and nothing else.
         """
-        rows = self._names.get(row.key, [])
-        growth = charge([*rows, row]) - charge(rows)
-        asked = row.amounts
+        account = self._accounts[row.booked]
+        promised, used = account.after(row)
+        growth, beyond = promised.maximum(used) - account.cost, (used - promised).positive() - account.beyond
+        # A group's own pods aren't others to it; of a pod, what its group has reserved for it isn't asked for.
+        asked, others = (row.amounts, self._beyond - account.beyond) if row.kind in GROUPS else (growth, self._beyond)
         shortages = tuple(
-            self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)])
+            self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)], others)
             for quota, totals in self._quotas.items()
             for resource in totals.hard
             if (more := growth[limited(resource)]) > max(0, totals.hard[resource] - self.taken(quota, resource))
@@ -91,17 +126,18 @@ class Tally:
             self._promises[row.promise] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
             self._index(row)
             self._charged += growth
+            self._beyond += beyond
         return shortages
 
     def _index(self, row: Row) -> None:
-        if row.kind in KINDS:
+        if row.kind in GROUPS:
             self._groups[row.name].add(row.group)
         if row.charges:
-            self._names[row.key].append(row)
+            self._accounts[row.booked].put(row)
 
-    def _shortage(self, quota: str, resource: str, taken: int, asked: int) -> Shortage:
+    def _shortage(self, quota: str, resource: str, taken: int, asked: int, others: Resources) -> Shortage:
         totals = self._quotas[quota]
-        hard, used = totals.hard[resource], totals.other[resource]
+        hard, used = totals.hard[resource], totals.other[resource] + others[limited(resource)]
         return Shortage(resource, hard, taken - used - asked, used, asked, taken - hard, quota)
 
 

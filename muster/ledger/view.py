@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, Protocol
 
 from muster.model.amounts import NOTHING, Resources
 
 QUOTAS: Final = "resourcequotas"
 """The source that shows ResourceQuotas."""
+PODS: Final = "pods"
+"""The source that shows Pods."""
 
 _REMEMBERED: Final = 10_000
 
@@ -38,6 +41,21 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPod:
+    """A Pod as a view shows it.
+
+    Attributes:
+        group: the name of the PodGroup that it is in; empty where it is in none.
+        amounts: what it takes of quotas; nothing once it has ended.
+    """
+
+    uid: str
+    group: str
+    revision: int
+    amounts: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """A ResourceQuota as a view shows it; ``hard`` is empty where its scopes leave groups alone."""
 
@@ -61,8 +79,26 @@ class View(Protocol):
         ...
 
     @property
+    def used(self) -> Resources:
+        """What all pods take."""
+        ...
+
+    @property
+    def excess(self) -> Resources:
+        """What pods take beyond what their groups hold, summed over all names of groups: see `beyond`."""
+        ...
+
+    @property
     def quotas(self) -> Mapping[str, Limits]:
         """Every quota, by name."""
+        ...
+
+    def usage(self, name: str) -> Resources:
+        """What the pods take that say they are in a group of that name; of no name, those in no group."""
+        ...
+
+    def beyond(self, name: str) -> Resources:
+        """What of `usage` exceeds what groups of that name hold."""
         ...
 
     def groups(self) -> Iterable[Shown]:
@@ -73,16 +109,24 @@ class View(Protocol):
         """The group of that uid, if it is shown."""
         ...
 
+    def pod(self, uid: str) -> ShownPod | None:
+        """The pod of that uid, if it is shown."""
+        ...
+
+    def pods(self) -> Iterable[ShownPod]:
+        """Every pod."""
+        ...
+
     def called(self, name: str) -> Iterable[Shown]:
         """The groups of that name, of any API group."""
         ...
 
     def revision_of(self, uid: str) -> int:
-        """The resourceVersion of the group or quota that is shown; zero when none of that uid is."""
+        """The resourceVersion of the group, pod or quota that is shown; zero when none of that uid is."""
         ...
 
     def delivered(self, uid: str) -> bool:
-        """Whether a group or quota of that uid is shown, or is known to have been and to be gone as of `revisions`."""
+        """Whether an object of that uid is shown, or is known to have been and to be gone as of `revisions`."""
         ...
 
     def born_after(self, revisions: Mapping[str, int]) -> Iterable[Shown]:
@@ -110,17 +154,19 @@ class Graveyard:
     """
 
     def __init__(self) -> None:
-        self._gone: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._gone: dict[str, OrderedDict[str, tuple[str, int]]] = {}
 
     def bury(self, uid: str, place: str, revision: int) -> None:
         """Remember that an object was there at ``revision`` and no longer is."""
-        self._gone[uid] = place, revision
-        if len(self._gone) > _REMEMBERED:
-            self._gone.popitem(last=False)
+        # By source, so that pods, of which there are most, don't make us forget groups.
+        gone = self._gone.setdefault(place, OrderedDict())
+        gone[uid] = place, revision
+        if len(gone) > _REMEMBERED:
+            gone.popitem(last=False)
 
     def last_seen(self, uid: str) -> tuple[str, int]:
         """Give where and at which revision it was last there."""
-        return self._gone.get(uid, ("", 0))
+        return next((gone[uid] for gone in self._gone.values() if uid in gone), ("", 0))
 
 
 class NamespaceView:
@@ -136,12 +182,16 @@ class NamespaceView:
         self._called: dict[str, dict[str, Shown]] = {}
         self._born: dict[str, deque[tuple[int, str]]] = {}
         self._quotas: dict[str, Limits] = {}
+        self._pods: dict[str, ShownPod] = {}
+        self._usage: dict[str, Resources] = {}
         self._total = NOTHING
+        self._used = NOTHING
+        self._excess = NOTHING
 
     @property
     def empty(self) -> bool:
         """Whether it shows nothing."""
-        return not (self._groups or self._quotas)
+        return not (self._groups or self._quotas or self._pods)
 
     @property
     def revisions(self) -> Mapping[str, int]:
@@ -152,6 +202,27 @@ class NamespaceView:
     def total(self) -> Resources:
         """What all groups hold."""
         return self._total
+
+    @property
+    def used(self) -> Resources:
+        """What all pods take."""
+        return self._used
+
+    @property
+    def excess(self) -> Resources:
+        """What pods take beyond what their groups hold."""
+        return self._excess
+
+    def usage(self, name: str) -> Resources:
+        """What the pods of a name take."""
+        return self._usage.get(name, NOTHING)
+
+    def beyond(self, name: str) -> Resources:
+        """What the pods of a name take beyond what groups of that name hold."""
+        usage = self._usage.get(name)
+        if usage is None:
+            return NOTHING
+        return reduce(Resources.__sub__, (each.amounts for each in self.called(name)), usage).positive()
 
     @property
     def quotas(self) -> Mapping[str, Limits]:
@@ -166,14 +237,23 @@ class NamespaceView:
         """Give the group of that uid, if it is shown."""
         return self._groups.get(uid)
 
+    def pod(self, uid: str) -> ShownPod | None:
+        """Give the pod of that uid, if it is shown."""
+        return self._pods.get(uid)
+
+    def pods(self) -> Iterable[ShownPod]:
+        """Every pod."""
+        return self._pods.values()
+
     def called(self, name: str) -> Iterable[Shown]:
         """Give the groups of that name, of any API group."""
         return self._called.get(name, {}).values()
 
     def revision_of(self, uid: str) -> int:
-        """Give the resourceVersion of the group or quota; zero when none of that uid is shown."""
-        shown = self._groups.get(uid) or next((each for each in self._quotas.values() if each.uid == uid), None)
-        return shown.revision if shown else 0
+        """Give the resourceVersion of the group, pod or quota; zero when none of that uid is shown."""
+        shown = self._groups.get(uid) or self._pods.get(uid)
+        quota = next((each for each in self._quotas.values() if each.uid == uid), None) if shown is None else None
+        return shown.revision if shown else quota.revision if quota else 0
 
     def delivered(self, uid: str) -> bool:
         """Tell whether it is shown, or gone: last seen at a revision that this view is past, and not there now.
@@ -203,17 +283,35 @@ class NamespaceView:
             births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
             births.append((shown.absent_at, shown.uid))
         self._total = self._total + shown.amounts - (known.amounts if known else NOTHING)
+        before = self.beyond(shown.name)
         self._groups[shown.uid] = shown
         self._called.setdefault(shown.name, {})[shown.uid] = shown
+        self._recount(shown.name, before)
 
     def drop(self, uid: str) -> None:
         """Show that a group is gone."""
         shown = self._groups.pop(uid)
         self._total = (self._total - shown.amounts).positive()
-        namesakes = self._called[shown.name]
+        before, namesakes = self.beyond(shown.name), self._called[shown.name]
         del namesakes[uid]
         if not namesakes:
             del self._called[shown.name]
+        self._recount(shown.name, before)
+
+    def put_pod(self, pod: ShownPod) -> None:
+        """Show a new or changed pod."""
+        known = self._pods.get(pod.uid)
+        if known is None or (known.group, known.amounts) != (pod.group, pod.amounts):
+            if known is not None:
+                self._take(known.group, NOTHING - known.amounts)
+            self._take(pod.group, pod.amounts)
+        self._pods[pod.uid] = pod
+
+    def drop_pod(self, uid: str) -> None:
+        """Show that a pod is gone."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._take(pod.group, NOTHING - pod.amounts)
 
     def put_quota(self, quota: Limits) -> None:
         """Show a new or changed quota."""
@@ -222,3 +320,19 @@ class NamespaceView:
     def drop_quota(self, name: str) -> None:
         """Show that a quota is gone."""
         self._quotas.pop(name, None)
+
+    def _take(self, name: str, amounts: Resources) -> None:
+        if not amounts:
+            return
+        before, usage = self.beyond(name), (self.usage(name) + amounts).positive()
+        self._used = (self._used + amounts).positive()
+        if usage:
+            self._usage[name] = usage
+        else:
+            self._usage.pop(name, None)
+        self._recount(name, before)
+
+    def _recount(self, name: str, before: Resources) -> None:
+        after = self.beyond(name)
+        if after != before:
+            self._excess = (self._excess + after - before).positive()

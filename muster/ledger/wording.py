@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from muster.ledger.promises import JOB, Promise, Refused, Shortage, limited
+from muster.ledger.promises import JOB, POD, Promise, Refused, Shortage, limited
 from muster.model.amounts import NANO, Resources, amount_text
 
 
@@ -24,7 +24,10 @@ def refusal(promise: Promise, refused: Refused) -> str:
         for quota, shortages in by_quota
     )
     more = " more" if promise.revision else ""
-    return f"{who} asks for {asked}{more}, but {reasons}; {_remedy(promise, refused)}"
+    beyond = (
+        f" beyond what PodGroup {_quoted(promise.group)} has reserved" if promise.kind == POD and promise.group else ""
+    )
+    return f"{who} asks for {asked}{more}{beyond}, but {reasons}; {_remedy(promise, refused)}"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:
@@ -53,7 +56,7 @@ def overcommitted(quota: str, shortage: Shortage) -> str:
 
 def _who(promise: Promise) -> str:
     # A Job's promise is kept under the name of the group to come, which its user has never seen.
-    return "the Job's PodGroup" if promise.kind == JOB else f"PodGroup {_quoted(promise.name)}"
+    return "the Job's PodGroup" if promise.kind == JOB else f"{promise.kind} {_quoted(promise.name)}"
 
 
 def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
@@ -72,7 +75,7 @@ def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
 
 
 def _remedy(promise: Promise, refused: Refused) -> str:
-    field = "what its pods ask" if promise.kind == JOB else "spec.minResources"
+    field = {JOB: "what its pods ask", POD: "its requests"}.get(promise.kind, "spec.minResources")
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"
     wait = f"wait for {refused.holders[0][0]}" if refused.holders else "wait until some of it is free"

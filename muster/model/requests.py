@@ -7,7 +7,7 @@ pod that has been through it, it changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from muster.model.amounts import NOTHING, Resources
@@ -25,7 +25,7 @@ def pod_request(spec: PodSpec) -> Resources:
     Raises:
         QuantityError: an amount isn't a quantity; an API server admits no such pod.
     """
-    request = _containers(spec)
+    request = _containers(spec, _container)
     if spec.resources is not None:
         request = _pod_level(spec.resources, request)
     if spec.overhead:
@@ -33,14 +33,33 @@ def pod_request(spec: PodSpec) -> Resources:
     return request
 
 
-def _containers(spec: PodSpec) -> Resources:
+def pod_limits(spec: PodSpec) -> Resources:
+    """Give what a pod of this spec may use at most, as a quota's ``limits.*`` count it; where nothing is said, nothing.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    limits = _containers(spec, _limits)
+    if spec.resources is not None and spec.resources.limits:
+        limits = Resources({**limits.nano, **Resources.parse(_supported(spec.resources.limits)).nano})
+    if spec.overhead and limits.nano:
+        # Without a limit of its own the pod stays without one.
+        limits += Resources.parse(spec.overhead).only(limits)
+    return limits
+
+
+def _limits(container: Container) -> Resources:
+    return Resources.parse(container.resources.limits) if container.resources is not None else NOTHING
+
+
+def _containers(spec: PodSpec, of: Callable[[Container], Resources]) -> Resources:
     """Sum the containers and sidecars, or take a moment of initialisation that needs more."""
     request = NOTHING
     for container in spec.containers:
-        request = _sum(request, _container(container))
+        request = _sum(request, of(container))
     sidecars, initial = NOTHING, NOTHING
     for container in spec.init_containers or ():
-        mine = _container(container)
+        mine = of(container)
         if container.restart_policy == "Always":
             request, sidecars = _sum(request, mine), _sum(sidecars, mine)
             initial = initial.maximum(sidecars)

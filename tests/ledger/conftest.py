@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -26,10 +27,10 @@ from muster.ledger.committer import Committer
 from muster.ledger.keeper import Keeper
 from muster.ledger.metrics import Metrics
 from muster.ledger.observer import Observer
-from muster.ledger.promises import PODGROUP, Busy, Granted, Learned, Promise, Refused
-from muster.model import kinds, names
+from muster.ledger.promises import POD, PODGROUP, Busy, Granted, Learned, Promise, Refused, taken_by
+from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
-from muster.model.objects import PodGroup, QuotaLedger, ResourceQuota
+from muster.model.objects import Pod, PodGroup, QuotaLedger, ResourceQuota
 from muster.sandbox import virtual_time
 from muster.sandbox.admission import Attributes
 from muster.sandbox.inprocess import InProcessTransport
@@ -128,6 +129,14 @@ class Webhooks(NoWebhooks):
             self.answers[name] = answer
             if not isinstance(answer, Granted):
                 raise forbidden(attributes.resource, name, "the ledger said no")
+        elif plural == "pods" and attributes.operation == "CREATE":
+            pod = msgspec.convert(final, Pod)
+            meta = pod.metadata
+            promise = Promise(NAMESPACE, POD, grouping.group_of(meta), name, meta.uid, taken_by(pod))
+            answer = await replica.committer.reserve(promise, dry_run=attributes.dry_run, deadline=deadline)
+            self.answers[name] = answer
+            if not isinstance(answer, Granted):
+                raise forbidden(attributes.resource, name, "the ledger said no")
         elif plural == "resourcequotas":
             hard = Resources.parse(final["spec"]["hard"])
             self.answers[name] = await replica.committer.learn_quota(
@@ -170,8 +179,14 @@ class Lab:
         groups = {kind: Cache[PodGroup]() for kind in kinds_of_groups}
         quotas, ledgers = Cache[ResourceQuota](), Cache[QuotaLedger]()
         registry = CollectorRegistry()
-        observer, metrics, clock = Observer(groups, quotas), Metrics(registry), self.server.clock
-        for kind, cache in (*groups.items(), (kinds.RESOURCEQUOTAS, quotas), (kinds.QUOTALEDGERS, ledgers)):
+        pods = Cache[Pod]()
+        observer, metrics, clock = Observer(groups, quotas, pods), Metrics(registry), self.server.clock
+        for kind, cache in (
+            *groups.items(),
+            (kinds.RESOURCEQUOTAS, quotas),
+            (kinds.PODS, pods),
+            (kinds.QUOTALEDGERS, ledgers),
+        ):
             reflector: Reflector[Any] = Reflector(client, kind, cache)
             self.run(reflector.run())
             await reflector.wait_synced()
@@ -210,6 +225,21 @@ class Lab:
             await self.client.create(kinds.PODGROUPS, _manifest(name, cpu), NAMESPACE)
         answer = self.webhooks.answers[name]
         assert isinstance(answer, Granted | Refused | Busy)
+        return answer
+
+    async def pod(
+        self, process: Process | None, name: str, cpu: str, group: str = ""
+    ) -> Granted | Refused | Busy | None:
+        """Create a Pod, through a replica's webhook or past all."""
+        self.webhooks.replica = None
+        if process is not None:
+            self.webhooks.replicas[name] = process
+        meta = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
+        main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+        with contextlib.suppress(errors.ForbiddenError):
+            await self.client.create(kinds.PODS, {"metadata": meta, "spec": {"containers": [main]}}, NAMESPACE)
+        answer = self.webhooks.answers.get(name)
+        assert not isinstance(answer, Learned)
         return answer
 
     async def resize(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy:

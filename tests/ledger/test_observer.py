@@ -12,7 +12,7 @@ from muster.ledger.view import NamespaceView, View, source
 from muster.model.amounts import Resources
 from muster.model.kinds import PODGROUPS
 from muster.model.names import VOLCANO_GROUP
-from muster.model.objects import Meta, PodGroup, PodGroupSpec, PodGroupStatus, ResourceQuota, ResourceQuotaSpec
+from muster.model.objects import Meta, Pod, PodGroup, PodGroupSpec, PodGroupStatus, ResourceQuota, ResourceQuotaSpec
 
 GROUPS = source(VOLCANO_GROUP)
 
@@ -24,7 +24,7 @@ def group(name: str, revision: int, cpu: str = "1", phase: str = "") -> PodGroup
 
 def observed() -> tuple[Observer, Cache[PodGroup], Cache[ResourceQuota]]:
     groups, quotas = Cache[PodGroup](), Cache[ResourceQuota]()
-    return Observer({PODGROUPS: groups}, quotas), groups, quotas
+    return Observer({PODGROUPS: groups}, quotas, Cache[Pod]()), groups, quotas
 
 
 def born_after(view: View, revision: int) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.kube.transport import Request
 from muster.ledger import wording
-from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused
+from muster.ledger.promises import JOB, POD, PODGROUP, Busy, Granted, Promise, Refused
 from muster.model import kinds, names
 from muster.model.amounts import Resources
 
@@ -495,5 +495,84 @@ def test_a_late_group_that_does_not_fit_is_marked_once_and_the_leader_rests(play
         writes = leader.network.count("PUT", "quotaledgers")
         await asyncio.sleep(30)
         assert leader.network.count("PUT", "quotaledgers") == writes
+
+    play(story)
+
+
+# ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_group_reserved_stays_free_for_its_pods_through_two_replicas(play: Any) -> None:
+    async def story(lab: Any) -> None:
+        first, second = await lab.process(), await lab.process()
+        await lab.quota(first, cpu="10")
+        assert await lab.create(first, "gang", "6") == Granted()
+        pods = [lab.pod((first, second)[n % 2], f"out{n}", "1") for n in range(8)]
+        assert sorted(type(each).__name__ for each in await asyncio.gather(*pods)) == ["Granted"] * 4 + ["Refused"] * 4
+        members = [lab.pod((first, second)[n % 2], f"m{n}", "2", "gang") for n in range(4)]
+        given = await asyncio.gather(*members)
+        assert sorted(type(each).__name__ for each in given) == ["Granted"] * 3 + ["Refused"]
+        assert (await lab.ledger()).data.summary == "quota cpu 10/10"
+
+    play(story)
+
+
+def test_case_29_pods_and_groups_that_race_never_get_more_than_there_is(play: Any) -> None:
+    async def story(lab: Any) -> None:
+        first, second = await lab.process(), await lab.process()
+        await lab.quota(first, cpu="10")
+        asks = [
+            each
+            for n in range(8)
+            for each in (
+                lab.pod((first, second)[n % 2], f"p{n}", "1"),
+                lab.create((second, first)[n % 2], f"g{n}", "2"),
+            )
+        ]
+        given = await asyncio.gather(*asks)
+        units = sum((1, 2)[n % 2] for n, answer in enumerate(given) if isinstance(answer, Granted))
+        assert units in {9, 10}
+        assert (await lab.ledger()).data.summary == f"quota cpu {units}/10"
+
+    play(story)
+
+
+def test_a_pod_that_was_never_stored_gives_back_what_it_was_promised(play: Any, asking: Any) -> None:
+    async def story(lab: Any) -> None:
+        replica = await lab.process()
+        lab.run(replica.keeper.run())
+        await lab.quota(replica, cpu="4")
+        assert await asking(replica, "ghost", "4", kind=POD, group="") == Granted()
+        await asyncio.sleep(30)
+        assert isinstance(await lab.pod(replica, "a", "1"), Refused)
+        await asyncio.sleep(30)
+        assert await lab.pod(replica, "b", "4") == Granted()
+
+    play(story)
+
+
+def test_a_pod_that_no_webhook_saw_is_counted_once_it_is_shown(play: Any) -> None:
+    async def story(lab: Any) -> None:
+        replica = await lab.process()
+        lab.run(replica.keeper.run())
+        await lab.quota(replica, cpu="4")
+        await lab.pod(None, "stray", "3")
+        await asyncio.sleep(2)
+        assert (await lab.ledger()).data.summary == "quota cpu 3/4"
+        assert isinstance(await lab.create(replica, "gang", "2"), Refused)
+        await lab.client.delete(kinds.PODS, "stray", "team")
+        assert await lab.create(replica, "gang", "2") == Granted()
+
+    play(story)
+
+
+def test_a_group_that_comes_after_its_pods_needs_no_second_place_for_them(play: Any) -> None:
+    async def story(lab: Any) -> None:
+        replica = await lab.process()
+        await lab.quota(replica, cpu="6")
+        assert await lab.pod(replica, "m0", "2", "gang") == Granted()
+        assert await lab.create(replica, "gang", "6") == Granted()
+        assert isinstance(await lab.pod(replica, "out", "1"), Refused)
+        assert await lab.pod(replica, "m1", "4", "gang") == Granted()
 
     play(story)

@@ -17,7 +17,7 @@ amounts = st.dictionaries(
 
 
 @given(
-    kind=st.sampled_from(["PodGroup", "Job", RESOURCEQUOTA]),
+    kind=st.sampled_from(["PodGroup", "Job", "Pod", RESOURCEQUOTA]),
     name=names,
     uid=names,
     held=amounts,
@@ -43,7 +43,7 @@ def test_a_row_reads_well() -> None:
         ("PodGroup g/a u cpu=1 new extra", "it isn't of the form"),
         ("PodGroup g/a  cpu=1 new", "it isn't of the form"),
         ("PodGroup ga u cpu=1 new", "it isn't of the form"),
-        ("Pod g/a u cpu=1 new", "it isn't of the form"),
+        ("Service g/a u cpu=1 new", "it isn't of the form"),
         ("PodGroup g/ u cpu=1 new", "it has no name"),
         ("PodGroup g/a u cpu new", "'cpu' is not one resource and its amount"),
         ("PodGroup g/a u cpu=1,cpu=2 new", "'cpu=2' is not one resource and its amount"),
@@ -56,6 +56,8 @@ def test_a_row_reads_well() -> None:
         ("PodGroup g/a u cpu=1 from:07", "is not a positive integer"),
         ("PodGroup g/a u cpu=1 gone", "'gone' is not a valid State"),
         ("Job g/a u cpu=1 seen:7", "a Job is never seen"),
+        ("Pods /a - cpu=1 seen:7", "'seen:7' is not a state of a Pods"),
+        ("Pods /a - cpu=1 new", "a Pods is never new"),
         ("ResourceQuota /a u cpu=1 unreserved:7", "a ResourceQuota is never unreserved"),
     ],
 )

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from muster.ledger import wording
-from muster.ledger.promises import JOB, PODGROUP, Busy, Granted, Promise, Refused, held
+from muster.ledger.promises import JOB, POD, PODGROUP, Busy, Granted, Promise, Refused, held
 from muster.ledger.rows import MalformedLedgerError, Row, State
 from muster.ledger.table import MOST_ROWS, Table
 from muster.ledger.tally import Totals
-from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, source
+from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, source
 from muster.model.amounts import QuantityError, Resources
 from muster.model.names import SIGS_GROUP, VOLCANO_GROUP
 from muster.model.objects import LedgerData, QuotaTotals
@@ -27,10 +27,13 @@ def promise(name: str, asks: Resources, uid: str = "", kind: str = PODGROUP, gro
     return Promise("ns", kind, group, name, uid or f"u-{name}", asks)
 
 
-def view_of(*groups: Shown, at: int = 100, **hard: Resources) -> NamespaceView:
-    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at}, Graveyard())
-    for group in groups:
-        view.put(group)
+def view_of(*groups: Shown | ShownPod, at: int = 100, **hard: Resources) -> NamespaceView:
+    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at, PODS: at}, Graveyard())
+    for each in groups:
+        if isinstance(each, Shown):
+            view.put(each)
+        else:
+            view.put_pod(each)
     for name, limits in hard.items():
         view.put_quota(Limits(name, f"u-{name}", 50, limits))
     return view
@@ -40,7 +43,7 @@ def shown(name: str, asks: Resources, revision: int = 60, group: str = VOLCANO_G
     return Shown(group, name, f"u-{name}", revision, asks)
 
 
-def seeded(*groups: Shown, **hard: Resources) -> Table:
+def seeded(*groups: Shown | ShownPod, **hard: Resources) -> Table:
     return Table().seed(view_of(*groups, **hard), NOW)
 
 
@@ -236,3 +239,103 @@ def test_a_taken_name_is_told_with_the_api_group_that_has_it() -> None:
 def test_unreserved_groups_are_known_by_uid() -> None:
     row = Row(PODGROUP, VOLCANO_GROUP, "late", "u-late", amounts(cpu="1"), State.UNRESERVED, 60)
     assert Table(rows=(row,)).unreserved == {"u-late"}
+
+
+# ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pod(name: str, group: str, asks: Resources, uid: str = "") -> Promise:
+    return Promise("ns", POD, group, name, uid or f"u-{name}", asks)
+
+
+def shown_pod(name: str, group: str, asks: Resources) -> ShownPod:
+    return ShownPod(f"u-{name}", group, 70, asks)
+
+
+def test_what_a_group_reserved_is_for_its_own_pods_only() -> None:
+    hard, gang = amounts(cpu="10"), shown("gang", amounts(cpu="6"))
+    table = seeded(gang, team=hard).fold(view_of(gang, team=hard), coming={"gang"})
+    members = [pod(f"m{n}", "gang", amounts(cpu="2")) for n in range(3)]
+    assert answers(table, *members, pod("out", "", amounts(cpu="5"))) == [Granted, Granted, Granted, Refused]
+    assert answers(table, *members, pod("out", "", amounts(cpu="4")), pod("m3", "gang", amounts(cpu="1m"))) == [
+        *[Granted] * 4,
+        Refused,
+    ]
+
+
+def test_an_elastic_group_pays_for_what_exceeds_its_minimum() -> None:
+    hard, gang = amounts(cpu="10"), shown("gang", amounts(cpu="2"))
+    table = seeded(gang, shown_pod("m0", "gang", amounts(cpu="5")), team=hard)
+    assert table.render().summary == "team cpu 5/10"
+    assert answers(table, promise("other", amounts(cpu="6")), promise("another", amounts(cpu="5"))) == [
+        Refused,
+        Granted,
+    ]
+
+
+def test_a_group_that_comes_after_its_pods_takes_them_over_in_the_same_write() -> None:
+    hard = amounts(cpu="6")
+    view = view_of(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
+    table = seeded(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
+    assert answers(table, promise("stranger", amounts(cpu="3"))) == [Refused]
+    after, given = table.fold(view, coming={"gang"}).reserve([promise("gang", amounts(cpu="6"))])
+    assert given == (Granted(),)
+    assert after.render().summary == "team cpu 6/6"
+
+
+def test_until_a_view_can_fold_a_member_is_charged_more_than_is_due_and_never_less() -> None:
+    hard, gang = amounts(cpu="10"), shown("gang", amounts(cpu="6"))
+    table, _ = seeded(gang, team=hard).reserve([pod("m0", "gang", amounts(cpu="2"))])
+    assert table.render().summary == "team cpu 8/10"
+    folded = table.fold(view_of(gang, team=hard))
+    assert folded.render().summary == "team cpu 6/10"
+
+
+def test_case_29_a_pod_and_a_group_for_the_same_place_are_served_in_order() -> None:
+    table = seeded(team=amounts(cpu="4"))
+    asks = [pod("out", "", amounts(cpu="3")), promise("gang", amounts(cpu="2"))]
+    assert answers(table, *asks) == [Granted, Refused]
+    assert answers(table, *reversed(asks)) == [Granted, Refused]
+
+
+def test_case_17_a_sidecar_makes_members_cost_what_exceeds_the_minimum() -> None:
+    hard, gang = amounts(cpu="6"), shown("gang", amounts(cpu="4"))
+    table = seeded(gang, team=hard).fold(view_of(gang, team=hard), coming={"gang"})
+    members = [pod(f"m{n}", "gang", amounts(cpu="1500m")) for n in range(5)]
+    assert answers(table, *members) == [Granted] * 4 + [Refused]
+
+
+def test_pods_are_counted_against_a_limit_of_pods() -> None:
+    one = amounts(pods="1")
+    table = seeded(shown_pod("a", "", one), shown_pod("b", "gang", one), team=amounts(pods="3", count__pods="3"))
+    assert answers(table, pod("c", "", one), pod("d", "gang", one)) == [Granted, Refused]
+
+
+def test_pods_of_a_group_that_holds_nothing_are_others_to_all() -> None:
+    hard = amounts(cpu="4")
+    late = Shown(VOLCANO_GROUP, "late", "u-late", 150, amounts(cpu="9"), absent_at=120)
+    table = seeded(team=hard).fold(view_of(late, shown_pod("m", "late", amounts(cpu="3")), at=200, team=hard))
+    assert table.unreserved == {"u-late"}
+    assert table.render().summary == "team cpu 3/4"
+
+
+def test_a_pods_refusal_says_what_its_group_has_not_reserved() -> None:
+    hard, gang = amounts(cpu="4"), shown("gang", amounts(cpu="2"))
+    view = view_of(gang, shown_pod("x", "", amounts(cpu="2")), team=hard)
+    table = seeded(gang, shown_pod("x", "", amounts(cpu="2")), team=hard).fold(view, coming={"gang"})
+    assert refusal(table, pod("m", "gang", amounts(cpu="3"))) == (
+        'Pod "m" asks for 1 cpu beyond what PodGroup "gang" has reserved, but quota "team" has 4 cpu hard, 2 reserved,'
+        " 2 used by other pods, so none is free: short by 1 cpu; lower its requests, wait until some of it is free,"
+        " or raise the quota"
+    )
+    assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith('Pod "y" asks for 1 cpu, but quota "team" has 4')
+
+
+def test_a_pod_that_may_grow_keeps_its_group_beside_it_so_that_a_fold_charges_no_more() -> None:
+    hard, gang = amounts(cpu="4"), shown("gang", amounts(cpu="3"))
+    view = view_of(gang, shown_pod("m", "gang", Resources({})), team=hard)
+    table = seeded(gang, shown_pod("m", "gang", Resources({})), team=hard).fold(view, coming={"gang"})
+    grow = Promise("ns", POD, "gang", "m", "u-m", amounts(cpu="3"), "70", Resources({}))
+    table, given = table.reserve([grow])
+    assert given == (Granted(),)
+    assert table.fold(view).render().summary == "team cpu 3/4"

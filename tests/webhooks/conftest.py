@@ -172,7 +172,7 @@ def pod() -> Callable[..., Any]:
     def made(
         name: str = "worker-0", *, scheduler: str = "muster", annotations: Any = None, owner: Any = None, **spec: Any
     ) -> Any:
-        metadata: dict[str, Any] = {"name": name, "namespace": "dev"}
+        metadata: dict[str, Any] = {"name": name, "namespace": "dev", "uid": f"uid-{name}", "resourceVersion": "7"}
         if annotations is not None:
             metadata["annotations"] = annotations
         if owner:

@@ -168,3 +168,56 @@ async def test_a_quota_below_what_is_promised_is_told_to_who_lowers_it(cluster: 
     path = kinds.RESOURCEQUOTAS.path(cluster.namespace, "quota")
     response = await cluster.client.send(Request("PATCH", path, {}, change, "application/merge-patch+json"))
     assert "less than the 9 promised" in response.headers["warning"]
+
+
+# ── the fence around what is promised ────────────────────────────────────────────────────────────────────────────
+
+
+def _pod(name: str, cpu: str, group: str = "") -> Any:
+    main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
+    return {"metadata": metadata, "spec": {"schedulerName": "theirs", "containers": [main]}}
+
+
+async def _fenced(cluster: Admitted) -> None:
+    """Label the namespace, and wait until its pods are asked for: of 4 cpu a group has 3."""
+    label = {"metadata": {"labels": {names.QUOTA_MODE: "guarded"}}}
+    await cluster.client.patch(kinds.NAMESPACES, cluster.namespace, label)
+    await cluster.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "quota"}, "spec": {"hard": {"cpu": "4"}}})
+    await cluster.create(kinds.PODGROUPS, _podgroup("gang", "default", minResources={"cpu": "3"}))
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await cluster.create(kinds.PODS, _pod("probe", "2"), dry_run=True)
+            except ForbiddenError as error:
+                if "pods.guarded.muster.sh" in str(error):
+                    return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("cluster", [{"replicas": 2}], indirect=True)
+async def test_what_a_group_reserved_only_its_own_pods_can_take(cluster: Admitted) -> None:
+    await _fenced(cluster)
+    await cluster.create(kinds.PODS, _pod("out", "1"))
+    text = await _refused(lambda: cluster.create(kinds.PODS, _pod("more", "1")), ForbiddenError)
+    assert text == (
+        'admission webhook "pods.guarded.muster.sh" denied the request: Pod "more" asks for 1 cpu, but quota "quota"'
+        " has 4 cpu hard, 3 reserved (gang 3), 1 used by other pods, so none is free: short by 1 cpu; lower its"
+        " requests, wait for gang, or raise the quota"
+    )
+    for number in range(3):
+        await cluster.create(kinds.PODS, _pod(f"member-{number}", "1", "gang"))
+    text = await _refused(lambda: cluster.create(kinds.PODS, _pod("member-3", "1", "gang")), ForbiddenError)
+    assert 'asks for 1 cpu beyond what PodGroup "gang" has reserved' in text
+
+
+async def test_of_pods_and_groups_at_once_no_more_are_admitted_than_the_quota_holds(cluster: Admitted) -> None:
+    await _fenced(cluster)
+    await cluster.client.delete(kinds.PODGROUPS, "gang", cluster.namespace)
+    asked = [cluster.create(kinds.PODS, _pod(f"out-{number}", "1")) for number in range(8)]
+    asked += [
+        cluster.create(kinds.PODGROUPS, _podgroup(f"g{number}", "default", minResources={"cpu": "1"}))
+        for number in range(8)
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(not isinstance(answer, BaseException) for answer in answers) == 4

@@ -7,6 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from muster.ledger.promises import POD, Promise
 from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.grouping import Rule
@@ -84,7 +85,7 @@ def test_only_muster_moves_a_pod_between_groups(ask: Any, pod: Any) -> None:
         ),
     )
     us = {"username": "system:serviceaccount:muster-system:muster"}
-    assert ask(pods.validate, new, "UPDATE", settings, old=old, userInfo=us) == ALLOWED
+    assert ask(pods.validate, new, "UPDATE", settings, old=pod(), userInfo=us) == ALLOWED
     assert ask(pods.validate, new, "UPDATE", settings, old=new) == ALLOWED
     assert '"a" to "none"' in ask(pods.validate, pod(), "UPDATE", old=old).message
 
@@ -97,14 +98,55 @@ def test_a_label_of_the_pod_makes_nobody_muster(ask: Any, pod: Any) -> None:
 def test_a_pod_that_names_a_group_that_is_not_there_waits_and_says_so(ask: Any, pod: Any, cluster: Any) -> None:
     asked = pod(annotations={GROUP: "later"})
     assert ask(pods.validate, asked).warnings == ('PodGroup "later" does not exist yet; the pod waits until it does',)
-    assert ask(pods.validate, pod(annotations={GROUP: "later"}, owner=JOB)) == ALLOWED
+    assert ask(pods.validate, pod(annotations={GROUP: "later"}, owner=JOB)).warnings == ()
     cluster.put(kinds.LEGACY_PODGROUPS[1], "later", "dev")
-    assert ask(pods.validate, asked) == ALLOWED
+    assert ask(pods.validate, asked).warnings == ()
 
 
-def test_a_pod_of_another_scheduler_is_its_own_business(ask: Any, pod: Any) -> None:
-    asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"})
-    assert ask(pods.validate, asked) == ALLOWED
+def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any) -> None:
+    asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
+    verdict = ask(pods.validate, asked)
+    assert verdict.warnings == ()
+    assert verdict.reserve == Promise("dev", POD, "later", "worker-0", "uid-worker-0", takes("1"))
+
+
+def main(requested: str, **limits: str) -> Any:
+    return {"name": "main", "resources": {"requests": {"cpu": requested}, "limits": limits}}
+
+
+def takes(requested: str, **limits: str) -> Resources:
+    return Resources.parse({"cpu": requested, "pods": "1"} | {f"limits.{name}": each for name, each in limits.items()})
+
+
+def test_a_pod_asks_for_its_requests_its_limits_and_a_pod(ask: Any, pod: Any) -> None:
+    asked = pod(containers=[main("1", cpu="2"), main("2", memory="1Gi")], initContainers=[main("5", cpu="9")])
+    # What has a limit and no request asks for its limit.
+    memory = Resources.parse({"memory": "1Gi"})
+    assert ask(pods.validate, asked).reserve.amounts == takes("5", cpu="9", memory="1Gi") + memory
+
+
+def test_a_pod_that_grows_asks_for_the_growth_and_any_other_update_for_nothing(ask: Any, pod: Any) -> None:
+    small, large = pod(containers=[main("1")]), pod(containers=[main("3")])
+    grown = ask(pods.validate, large, "UPDATE", old=small).reserve
+    assert (grown.revision, grown.asked) == ("7", Resources.parse({"cpu": "2"}))
+    assert ask(pods.validate, small, "UPDATE", old=large) == ALLOWED
+    assert ask(pods.validate, pod(), "UPDATE", old=pod()) == ALLOWED
+
+
+def test_a_pod_that_has_ended_asks_for_nothing(ask: Any, pod: Any) -> None:
+    ended = pod(containers=[main("3")]) | {"status": {"phase": "Succeeded"}}
+    assert ask(pods.validate, ended, "UPDATE", old=ended) == ALLOWED
+
+
+def test_a_pod_that_another_scheduler_moves_between_groups_asks_for_all_of_it(ask: Any, pod: Any) -> None:
+    old, new = (pod(scheduler="theirs", annotations={GROUP: name}, containers=[main("1")]) for name in "ab")
+    moved = ask(pods.validate, new, "UPDATE", old=old).reserve
+    assert (moved.group, moved.asked) == ("b", takes("1"))
+
+
+def test_an_amount_that_is_none_is_named(ask: Any, pod: Any) -> None:
+    verdict = ask(pods.validate, pod(containers=[main("lots")]))
+    assert verdict.causes == (("spec", "cpu: 'lots' is not a quantity; write it like 500m, 2 or 1.5Gi"),)
 
 
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────

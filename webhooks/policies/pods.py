@@ -6,14 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.ledger.promises import POD, Promise, taken_by
 from muster.model import grouping, kinds, names
+from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
-from muster.model.objects import Json, Meta, OwnerReference
+from muster.model.objects import Json, Meta, OwnerReference, Pod
 from webhooks import view as views
 from webhooks.patch import Recorder
 from webhooks.review import AdmissionRequest
 from webhooks.settings import Settings
-from webhooks.verdict import ALLOWED, Patched, Problem, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
 from webhooks.view import View
 
 _LEVELS: Final = 10
@@ -48,15 +50,37 @@ def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict
 
 
 def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
-    """Keep a pod in its group, and tell its user what an annotation won't do."""
-    pod = request.new(_Pod)
-    if not settings.ours(pod.spec.scheduler_name):
-        return ALLOWED
-    if request.operation == "CREATE":
-        return judge((), _warnings(pod.metadata, request.namespace, view))
+    """Keep a pod in its group, tell its user what an annotation won't do, and ask the ledger for what it takes.
+
+    The ledger is asked for the pods of any scheduler: a quota counts them all.
+    """
+    pod = request.new(Pod)
+    before = request.old(Pod) if request.operation == "UPDATE" else None
+    problems, warnings = _own(pod, before, request, view) if settings.ours(pod.spec.scheduler_name) else ([], [])
     if request.user_info.username in settings.accounts:
-        return ALLOWED
-    return judge(_moves(request.old(_Pod).metadata, pod.metadata))
+        problems = []
+    try:
+        promise = _promise(pod, before, request)
+    except QuantityError as error:
+        return judge([*problems, Problem(str(error), "spec")], warnings)
+    return judge(problems, warnings, Allowed(reserve=promise) if promise.asked else ALLOWED)
+
+
+def _own(pod: Pod, before: Pod | None, request: AdmissionRequest, view: View) -> tuple[list[Problem], list[str]]:
+    if before is None:
+        return [], _warnings(pod.metadata, request.namespace, view)
+    return _moves(before.metadata, pod.metadata), []
+
+
+def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Promise:
+    """Give what the pod will take, or take more; the group whose minimum it may use is the one that it names."""
+    meta, group = pod.metadata, grouping.group_of(pod.metadata)
+    place = (request.namespace, POD, group, meta.name or request.name, meta.uid)
+    if before is None:
+        return Promise(*place, taken_by(pod))
+    # A pod that leaves a group gives up what that group reserved for it, and asks for all of it elsewhere.
+    left = grouping.group_of(before.metadata) not in {"", group}
+    return Promise(*place, taken_by(pod), before.metadata.resource_version, NOTHING if left else taken_by(before))
 
 
 def _chosen_owner(meta: Meta, namespace: str, view: View, settings: Settings) -> OwnerReference | None:

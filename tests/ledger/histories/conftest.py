@@ -17,11 +17,12 @@ import pytest
 
 from muster.ledger import keeper, observer
 from muster.ledger.committer import Decision, Lesson, decide
-from muster.ledger.promises import PODGROUP, Granted, Promise, Refused
+from muster.ledger.promises import POD, PODGROUP, Granted, Promise, Refused
+from muster.ledger.rows import PODS as USED
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
-from muster.ledger.view import QUOTAS, Graveyard, Limits, NamespaceView, Shown, source
+from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, source
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP as GROUP
 from muster.model.objects import LedgerData
@@ -46,6 +47,7 @@ class Request:
     old: int = 0
     had: int = 0
     quota: bool = False
+    pod_of: str | None = None  # of a pod: the group that it says it is in, empty for none
     state: str = "asking"  # -> granted -> stored, or dead
     blind: bool = False  # granted because no ledger was needed
 
@@ -54,6 +56,8 @@ class Request:
         if self.quota:
             return Lesson(self.name, self.uid, cpu(self.units))
         before = (str(self.old), cpu(self.had)) if self.old else ("", None)
+        if self.pod_of is not None:
+            return Promise("ns", POD, self.pod_of, self.name, self.uid, cpu(self.units), *before)
         return Promise("ns", PODGROUP, GROUP, self.name, self.uid, cpu(self.units), *before)
 
 
@@ -82,12 +86,14 @@ class World:
         self.now = 0.0
         self.revision = 100
         self.objects: dict[str, Shown] = {}
+        self.pods: dict[str, ShownPod] = {}
         self.quota: Limits | None = None
-        self.log: list[tuple[str, int, Shown | Limits | str]] = []
+        self.log: list[tuple[str, int, Shown | ShownPod | Limits | str]] = []
         self.ledger: tuple[int, LedgerData] | None = None
         self.requests: list[Request] = []
         self.replicas = [Replica() for _ in range(3)]
         self.unpromised: set[str] = set()
+        self.unasked: set[str] = set()  # pods that no ledger knew of when they were admitted
         self.bound: int | None = None
         self.serial = 0
 
@@ -102,6 +108,36 @@ class World:
         if at is not None:
             had = at.amounts["cpu"] // NANO
             self.requests.append(Request(name, at.uid, units, self.now, at.revision, had))
+
+    def create_pod(self, name: str, units: int) -> None:
+        """A pod in a group of that name, be there one or not; of no name, outside every group."""
+        self.serial += 1
+        uid = f"p{self.serial}"
+        self.requests.append(Request(uid, uid, units, self.now, pod_of=name))
+
+    def resize_pod(self, which: int, units: int) -> None:
+        if self.pods:
+            name, at = sorted(self.pods.items())[which % len(self.pods)]
+            had = at.amounts["cpu"] // NANO
+            self.requests.append(Request(name, at.uid, units, self.now, at.revision, had, pod_of=at.group))
+
+    def end_pod(self, which: int, *, gone: bool) -> None:
+        """A pod is deleted, or has run its course."""
+        if not self.pods:
+            return
+        name, at = sorted(self.pods.items())[which % len(self.pods)]
+        if gone:
+            del self.pods[name]
+            self._log(PODS, at.uid)
+        else:
+            self._store_pod(name, ShownPod(at.uid, at.group, 0, NOTHING))
+
+    def join_pod(self, which: int, name: str) -> None:
+        """Muster writes a group on a pod that has none."""
+        loose = sorted(pod for pod, at in self.pods.items() if not at.group)
+        if loose:
+            pod = loose[which % len(loose)]
+            self._store_pod(pod, ShownPod(self.pods[pod].uid, name, 0, self.pods[pod].amounts))
 
     def change_quota(self, units: int) -> None:
         self.serial += 1
@@ -135,6 +171,13 @@ class World:
             self.quota = Limits("team", request.uid, self.revision, cpu(request.units))
             self.log.append((QUOTAS, self.revision, self.quota))
             self._rebound()
+        elif request.pod_of is not None:
+            at = self.pods.get(request.name)
+            group = at.group if at else request.pod_of
+            self._store_pod(request.name, ShownPod(request.uid, group, 0, cpu(request.units)))
+            if request.blind:
+                self.unasked.add(request.name)
+                self._rebound()
         else:
             if request.blind:
                 self.unpromised.add(request.uid)
@@ -149,16 +192,22 @@ class World:
             return (
                 False  # growth under way when a quota comes is the one thing that the ledger can't tell: decision 0040
             )
-        at = self.objects.get(request.name)
+        at = (self.objects if request.pod_of is None else self.pods).get(request.name)
         return (at.revision if at and at.uid == request.uid else 0) == request.old and (at is None or request.old > 0)
 
     def _limited(self) -> bool:
-        return self.ledger is not None and bool(self.ledger[1].quotas)
+        coming = any(request.quota and request.state in {"asking", "granted"} for request in self.requests)
+        return coming or (self.ledger is not None and bool(self.ledger[1].quotas))
 
     def _store(self, name: str, uid: str, units: int) -> None:
         self.revision += 1
         self.objects[name] = Shown(GROUP, name, uid, self.revision, cpu(units) if units else NOTHING)
         self.log.append((GROUPS, self.revision, self.objects[name]))
+
+    def _store_pod(self, name: str, pod: ShownPod) -> None:
+        self.revision += 1
+        self.pods[name] = ShownPod(pod.uid, pod.group, self.revision, pod.amounts)
+        self.log.append((PODS, self.revision, self.pods[name]))
 
     def _log(self, place: str, gone: str) -> None:
         self.revision += 1
@@ -174,8 +223,15 @@ class World:
                 self._show(replica, revision, what)
         replica.revisions[place] = max(at, upto)
 
-    def _show(self, replica: Replica, revision: int, what: Shown | Limits | str) -> None:
+    def _show(self, replica: Replica, revision: int, what: Shown | ShownPod | Limits | str) -> None:
         view = replica.view
+        if isinstance(what, ShownPod):
+            view.put_pod(what)
+            return
+        if isinstance(what, str) and (pod := view.pod(what)):
+            view.drop_pod(what)
+            replica.graveyard.bury(what, PODS, pod.revision)
+            return
         if isinstance(what, Limits):
             view.put_quota(what)
         elif isinstance(what, Shown):
@@ -196,7 +252,9 @@ class World:
         if self.ledger and self._outside(Table.parse(self.ledger[1])):
             return
         fresh = Replica()
-        fresh.revisions |= {GROUPS: self.revision, QUOTAS: self.revision}
+        fresh.revisions |= {GROUPS: self.revision, QUOTAS: self.revision, PODS: self.revision}
+        for pod in self.pods.values():
+            fresh.view.put_pod(pod)
         for shown in self.objects.values():
             fresh.view.put(shown)
         if self.quota:
@@ -215,13 +273,15 @@ class World:
     def list_all(self, replica: Replica) -> None:
         """Read what exists, after the ledger, and let the watch catch up with it."""
         self.watch(replica, GROUPS, self.revision)
-        revisions = {GROUPS: self.revision, QUOTAS: self.revision}
+        revisions = {GROUPS: self.revision, QUOTAS: self.revision, PODS: self.revision}
         memory = observer._Elsewhere(replica.view, replica.graveyard)
         view = NamespaceView(revisions, memory)
         for shown in sorted(replica.view.groups(), key=lambda each: each.absent_at):
             view.put(shown)
         if self.quota is not None:
             view.put_quota(self.quota)
+        for pod in self.pods.values():
+            view.put_pod(pod)
         replica.fresh = view
 
     def decide(self, replica: Replica, batch: list[Request]) -> None:
@@ -284,17 +344,40 @@ class World:
     # ── the truth ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def potential(self, current: Table) -> int:
-        """What promised groups hold or may come to hold, in nano-units: for each name the most it can be."""
+        """What promised groups and pods hold or may come to hold, in nano-units: for each name the most it can be."""
+        most, used = self._promised(current), self._used(current)
+        return used.pop("", 0) + sum(max(most.get(name, 0), used.get(name, 0)) for name in {*most, *used})
+
+    def _late(self, current: Table) -> set[str]:
+        """The pods that came unasked and that no fold has counted. That they run is nobody's promise."""
+        seen = current.observed.get(PODS, 0)
+        return {name for name in self.unasked & self.pods.keys() if self._created(self.pods[name].uid) > seen}
+
+    def _used(self, current: Table) -> dict[str, int]:
+        """What pods take or may come to take, by the name of their group."""
+        late = self._late(current)
+        pods = {name: (at.group, at.amounts["cpu"]) for name, at in self.pods.items() if name not in late}
+        for request in self.requests:
+            if request.pod_of is not None and not request.blind and self._pending(request):
+                group, units = pods.get(request.name, (request.pod_of, 0))
+                pods[request.name] = group, max(units, request.units * NANO)
+        used: dict[str, int] = {}
+        for group, units in pods.values():
+            used[group] = used.get(group, 0) + units
+        return used
+
+    def _promised(self, current: Table) -> dict[str, int]:
         most: dict[str, int] = {}
         outside = self._outside(current)
         for shown in self.objects.values():
             if shown.uid not in outside:
                 most[shown.name] = shown.amounts["cpu"]
         for request in self.requests:
-            if not request.quota and not request.blind and self._pending(request):
+            plain = not request.quota and request.pod_of is None
+            if plain and not request.blind and self._pending(request):
                 units = request.units - (request.had if request.uid in outside else 0)
                 most[request.name] = max(most.get(request.name, 0), units * NANO)
-        return sum(most.values())
+        return most
 
     def _pending(self, request: Request) -> bool:
         """Whether it may still be stored. A create may wait for its name to become free."""
@@ -308,7 +391,7 @@ class World:
         return late | current.unreserved
 
     def _created(self, uid: str) -> int:
-        return next(rev for place, rev, what in self.log if isinstance(what, Shown) and what.uid == uid)
+        return next(rev for _, rev, what in self.log if isinstance(what, Shown | ShownPod) and what.uid == uid)
 
     def _rebound(self) -> None:
         self.bound = None
@@ -326,6 +409,7 @@ class World:
         if self.quota is None or taken is None:
             self.bound = None
             return
+        taken += sum(self.pods[name].amounts["cpu"] for name in self._late(current))
         hard = self.quota.hard["cpu"]
         self.bound = max(hard, taken if self.bound is None else min(self.bound, taken))
         assert truth <= self.bound, f"{truth} is promised of {hard}"
@@ -347,7 +431,7 @@ class World:
         if self.ledger is None or not Table.parse(self.ledger[1]).seeded_at:
             return
         current = Table.parse(self.ledger[1])
-        assert all(row.state is State.UNRESERVED for row in current.rows), current.rows
+        assert all(row.state is State.UNRESERVED or row.kind == USED for row in current.rows), current.rows
         for name in current.quotas:
             assert Tally(current.quotas, current.rows).taken(name, "cpu") == self.potential(current)
 
@@ -368,6 +452,7 @@ def act(world: World, choose: Choose) -> None:
     """Take one step; ``choose(n)`` gives a number below n."""
     replica = world.replicas[choose(3)]
     name, units = NAMES[choose(4)], 1 + choose(7)
+    pod, which = ("", *NAMES)[choose(5)], choose(8)
     asking = [request for request in world.requests if request.state == "asking"]
     waiting = asking[: 1 + choose(3)]
     steps: tuple[Callable[[], None], ...] = (
@@ -375,10 +460,15 @@ def act(world: World, choose: Choose) -> None:
         lambda: world.create(name, units),
         lambda: world.update(name, units),
         lambda: world.update(name, units),
+        lambda: world.create_pod(pod, 1 + units // 3),
+        lambda: world.create_pod(pod, 1 + units // 3),
+        lambda: world.resize_pod(which, units),
+        lambda: world.end_pod(which, gone=choose(2) == 0),
+        lambda: world.join_pod(which, name),
         lambda: world.delete(name),
         lambda: world.complete(name) if choose(2) == 0 else None,
         lambda: world.change_quota(4 + choose(8)),
-        lambda: world.delete_quota() if choose(6) == 0 else None,
+        lambda: world.delete_quota() if choose(20) == 0 else None,
         lambda: world.restart(replica) if choose(4) == 0 else None,
         lambda: world.read(replica),
         lambda: world.list_all(replica),
@@ -387,7 +477,11 @@ def act(world: World, choose: Choose) -> None:
         lambda: commit(world, replica, waiting, choose),
         lambda: commit(world, replica, waiting, choose),
         lambda: commit(world, replica, waiting, choose),
+        lambda: commit(world, replica, waiting, choose),
+        lambda: commit(world, replica, waiting, choose),
         lambda: sweep(world, choose),
+        lambda: meanwhile(world, choose),
+        lambda: meanwhile(world, choose),
         lambda: meanwhile(world, choose),
         lambda: meanwhile(world, choose),
         lambda: advance(world, 1 + choose(20)),
@@ -430,9 +524,9 @@ def meanwhile(world: World, choose: Choose) -> None:
             case 0 | 1 if granted:
                 world.store(granted[choose(len(granted))])
             case 2:
-                world.watch(replica, (GROUPS, QUOTAS)[choose(2)], world.revision)
+                world.watch(replica, (GROUPS, QUOTAS, PODS)[choose(3)], world.revision)
             case 3:
-                world.watch(replica, GROUPS, world.revision - choose(3))
+                world.watch(replica, (GROUPS, PODS)[choose(2)], world.revision - choose(3))
         world.check()
 
 

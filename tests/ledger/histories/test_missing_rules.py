@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from muster.ledger import table, tally
-from muster.ledger.promises import PODGROUP, Promise
+from muster.ledger.promises import POD, PODGROUP, Promise
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
-from muster.ledger.view import QUOTAS, NamespaceView, source
+from muster.ledger.view import PODS, QUOTAS, NamespaceView, source
 from muster.model.amounts import NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP
 
@@ -56,13 +56,21 @@ def charge_one_growth(rows: list[Row]) -> Resources:
     return most
 
 
+def pods_cost_nothing_at_first(self: Any, row: Row) -> tuple[Resources, Resources]:
+    return (self.promised, self.used) if row.kind == POD else self.really_after(row)
+
+
+def used_by_nobody(name: str, _: Resources) -> Row:
+    return Row("Pods", "", name, "-", NOTHING, State.SEEN)
+
+
 def settled_when_not_shown(self: Table, row: Row, view: NamespaceView) -> bool:
     return row.state is not State.FROM or self.really_settled(row, view)
 
 
 def settled_when_old_value_seen(self: Table, row: Row, view: NamespaceView) -> bool:
-    if row.state is State.FROM and row.kind == PODGROUP:
-        return view.revisions[GROUPS] >= row.revision
+    if row.state is State.FROM and row.kind in {PODGROUP, POD}:
+        return view.revisions.get(GROUPS if row.kind == PODGROUP else PODS, 0) >= row.revision
     return self.really_settled(row, view)
 
 
@@ -72,10 +80,10 @@ def settled_by_an_older_view(self: Table, row: Row, view: NamespaceView) -> bool
     return self.really_settled(row, view)
 
 
-def newest_limit(view: NamespaceView, rows: list[Row], total: Resources) -> dict[str, tally.Totals]:
+def newest_limit(view: NamespaceView, rows: list[Row], sums: Any) -> dict[str, tally.Totals]:
     limits = {quota.name: (quota.uid, quota.hard) for quota in view.quotas.values()}
     limits |= {row.name: (row.uid, row.amounts) for row in rows if row.kind == "ResourceQuota"}
-    return {name: tally.Totals(uid, hard, total.only(hard)) for name, (uid, hard) in limits.items()}
+    return {name: sums.of(uid, hard) for name, (uid, hard) in limits.items()}
 
 
 def learns_nothing(self: Table, *_: object) -> Table:
@@ -97,6 +105,14 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 1: yes only after the write": ("World", "decide", answers_before_the_write),
     "rule 1: compare-and-swap": ("World", "at", lambda *_: True),
     "rule 2: the largest row of a name": (tally, "charge", charge_last),
+    "rule 3: a pod that is to come is charged": (tally._Account, "after", pods_cost_nothing_at_first),
+    "rule 3: the larger of what a group reserved and its pods take": (
+        tally._Account,
+        "cost",
+        property(lambda self: self.promised),
+    ),
+    "rule 3: what pods take beyond it": (NamespaceView, "excess", property(lambda _: NOTHING)),
+    "rule 3: a group's pods beside its rows": (table, "_used", used_by_nobody),
     "rule 4: older views never fold": (table, "covers", lambda *_: True),
     "rule 4: a row ends when its object was seen": (Table, "_settled", settled_when_not_shown),
     "rule 4: seen at a revision that the view is past": (NamespaceView, "delivered", delivered_at_any_revision),
@@ -142,8 +158,8 @@ def with_quota(world: Any) -> None:
     granted(world)
     stored(world)
     for replica in world.replicas:
-        world.watch(replica, QUOTAS, world.revision)
-        world.watch(replica, GROUPS, world.revision)
+        for place in (QUOTAS, GROUPS, PODS):
+            world.watch(replica, place, world.revision)
 
 
 def a_watch_overtakes_a_list(world: Any) -> None:
@@ -204,6 +220,7 @@ def a_view_from_before_two_updates(world: Any) -> None:
     leader = world.replicas[-1]
     world.watch(leader, GROUPS, world.revision - 3)
     world.watch(leader, QUOTAS, world.revision)
+    world.watch(leader, PODS, world.revision)
     world.read(leader)
     world.fold(leader)
     world.put(leader, heard=True)

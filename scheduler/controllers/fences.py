@@ -1,0 +1,59 @@
+"""Labels the namespaces whose PodGroups reserve of a quota: there admission asks the ledger for pods, too."""
+
+from __future__ import annotations
+
+from muster.kube import errors
+from muster.kube.cache import Change
+from muster.kube.client import Client
+from muster.model import kinds, names
+from muster.model.objects import PodGroup, ResourceQuota
+from scheduler.views import Views
+from scheduler.work import Work
+
+GUARDED = "guarded"
+
+
+class FenceController:
+    """Makes a namespace ``guarded`` that has a ResourceQuota and a PodGroup with minResources.
+
+    Whatever its label says already stays: ``guaranteed``, ``off``, or what we don't know.
+    """
+
+    def __init__(self, client: Client, views: Views) -> None:
+        self._client = client
+        self._views = views
+        self._work: Work[str] = Work("fence of namespace", self._reconcile)
+        views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
+        for cache in views.groups.values():
+            cache.subscribe(self._on_change)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for namespace in self._views.cache(kinds.NAMESPACES).items():
+            self._work.add(namespace.name)
+        await self._work.run()
+
+    def _on_change(self, change: Change[PodGroup] | Change[ResourceQuota]) -> None:
+        if change.new is not None:
+            self._work.add(change.new.namespace)
+
+    async def _reconcile(self, name: str) -> None:
+        namespace = self._views.cache(kinds.NAMESPACES).get(name)
+        if namespace is None or namespace.metadata.deletion_timestamp is not None:
+            return
+        if namespace.metadata.label(names.QUOTA_MODE) or not self._reserves(name):
+            return
+        # With the version: its owner may be saying "off" at this moment.
+        meta = {"resourceVersion": namespace.metadata.resource_version, "labels": {names.QUOTA_MODE: GUARDED}}
+        try:
+            await self._client.patch(kinds.NAMESPACES, name, {"metadata": meta})
+        except errors.NotFoundError:
+            return
+
+    def _reserves(self, namespace: str) -> bool:
+        quotas = self._views.cache(kinds.RESOURCEQUOTAS).by_namespace(namespace)
+        if not any(quota.spec.hard for quota in quotas):
+            return False
+        return any(
+            group.spec.min_resources for cache in self._views.groups.values() for group in cache.by_namespace(namespace)
+        )
