@@ -38,6 +38,7 @@ async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tup
         StatusError: 409 with each field that another manager owns, unless ``force``.
     """
     wanted = _configuration(call, body)
+    fields = _fields_of(call, body)
     call = replace(call, applies=True)
     if server.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
         if call.target.subresource:
@@ -46,8 +47,8 @@ async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tup
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise conflict(call.resource, call.target.name, why)
         wanted["metadata"].pop("resourceVersion", None)
-        return await server.writes.create(call, _new(server, call, wanted)), True
-    return await server.writes.update(call, lambda old: _changed(server, call, wanted, old, force=force)), False
+        return await server.writes.create(call, _new(server, call, wanted, fields)), True
+    return await server.writes.update(call, lambda old: _changed(server, call, wanted, fields, old, force=force)), False
 
 
 def _configuration(call: Call, body: Any) -> Json:
@@ -77,13 +78,13 @@ def _configuration(call: Call, body: Any) -> Json:
     return wanted
 
 
-def _new(server: ApiServer, call: Call, wanted: Json) -> Json:
+def _new(server: ApiServer, call: Call, wanted: Json, fields: Fields | None) -> Json:
     obj = _with_defaults(call, wanted)
-    _own(server, call, obj, _NO_OWNER, _wanted_fields(call, wanted), acts=True)
+    _own(server, call, obj, _NO_OWNER, fields, acts=True)
     return obj
 
 
-def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force: bool) -> Json:
+def _changed(server: ApiServer, call: Call, wanted: Json, fields: Fields | None, old: Object, *, force: bool) -> Json:
     subresource = call.target.subresource
     given = wanted["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
@@ -92,7 +93,6 @@ def _changed(server: ApiServer, call: Call, wanted: Json, old: Object, *, force:
     manager = _applier(call)
     owners = _known_owners(old, call)
     mine = owners.get(manager)
-    fields = _wanted_fields(call, wanted)
     live = ownable(call.resource, old, subresource)
     merged = _merged(shape, live, ownable(call.resource, wanted, subresource))
     changes, _ = difference(live, merged, shape)
@@ -136,11 +136,10 @@ def _known_owners(old: Object, call: Call) -> Owners:
     return {manager: Owned(fields, old["metadata"].get("creationTimestamp", ""))}
 
 
-def _wanted_fields(call: Call, wanted: Json) -> Fields | None:
-    return (
-        of_value(ownable(call.resource, wanted, call.target.subresource), shapes.shape_of(call.resource), inner=False)
-        or None
-    )
+def _fields_of(call: Call, body: Json) -> Fields | None:
+    """Give the fields that a configuration names: those too that it leaves empty, which are then in no object."""
+    part = ownable(call.resource, {**body, "metadata": body.get("metadata") or {}}, call.target.subresource)
+    return of_value(part, shapes.shape_of(call.resource), inner=False) or None
 
 
 def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:

@@ -118,13 +118,20 @@ def of_value(value: Any, shape: Shape, *, inner: bool, new: bool = False) -> Fie
             f"f:{key}": _of_field(each, shape.child(key), inner=inner, new=new)
             for key, each in value.items()
             # What every object has isn't set by who leaves it empty.
-            if each or new or not shape.child(key).always
+            if each or _counts_empty(each, shape.child(key), inner=inner, new=new)
         }
     else:
         return {}
     if fields and inner and new:
         fields[_SELF] = {}
     return fields
+
+
+def _counts_empty(value: Any, shape: Shape, *, inner: bool, new: bool) -> bool:
+    if inner:
+        return new or not shape.always
+    # Of an applied list that merges its entries are wanted, and there are none.
+    return value != [] or shape.merges not in {MAP, SET}
 
 
 def _of_field(value: Any, shape: Shape, *, inner: bool, new: bool) -> Fields:

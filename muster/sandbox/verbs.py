@@ -237,9 +237,11 @@ async def create(server: ApiServer, call: Call, body: Json) -> Object:
 
 async def replace(server: ApiServer, call: Call, body: Json) -> Object:
     """Replace an object by a decoded body."""
+    # Read before anything else, so that warnings come even with a refusal; and anew where the change is tried again.
+    read = [_taken_in(call, body)]
 
     def change(old: Object) -> Json:
-        obj = _taken_in(call, body)
+        obj = read.pop() if read else _taken_in(call, body)
         check_name(obj["metadata"], call.target.name)
         check_uid(call, obj, old)
         return obj

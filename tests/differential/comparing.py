@@ -15,7 +15,8 @@ the plane's own name   in URLs of webhooks
 JSON in messages       its order of keys has no meaning, and what stands in it is compared as the rest
 descriptions           of columns are Kubernetes' documentation, which is not copied; kubectl doesn't print them
 errors of YAML         the words after the colon are those of two parsers
-PEM                    each has its authority
+forbidden changes      of a pod end with a diff of Go's structures
+PEM                    each has its authority, or two
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?( UTC)?")
 _AGE = re.compile(r"(\d+[smhd])+|<invalid>")
 _ADDRESS = re.compile(r"\b(?!127\.0\.0\.1\b)(?!0\.0\.0\.0\b)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")
-_PEM = re.compile(r"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", re.DOTALL)
+_PEM = re.compile(r"(-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?)+", re.DOTALL)
+_GO_DIFF = re.compile(r"(pod updates may not change fields other than [^\n]*)\n.*", re.DOTALL)
 _PLANE = re.compile(r"(https://127\.0\.0\.1:\d+)/(?:sandbox|kubernetes)\b")
 _VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: |in record \()\d+( \(\d+\))?")
 _YAML = re.compile(
@@ -97,6 +99,8 @@ class Normaliser:
         if "columnDefinitions" in value:
             columns = [{**each, "description": ""} for each in value["columnDefinitions"]]
             value = {**value, "columnDefinitions": columns}
+        if "resourceVersion" in value and "uid" not in value:
+            value = {**value, "resourceVersion": "RV"}
         result = {self._text(each, ""): self._value(value[each], each) for each in sorted(value)}
         if "managedFields" in result and not result["managedFields"]:
             del result["managedFields"]
@@ -109,6 +113,7 @@ class Normaliser:
             return "TOKEN"
         if key == "cell" and _AGE.fullmatch(text):
             return "AGE"
+        text = _GO_DIFF.sub(r"\1", text)
         text = _QUOTED.sub(self._embedded, _YAML.sub(r"\1: …", text))
         text = _UID.sub(lambda match: self._uids.setdefault(match[0], f"uid#{len(self._uids) + 1}"), text)
         text = _PEM.sub("PEM", _PLANE.sub(r"\1/PLANE", _TIME.sub("TIME", text)))

@@ -99,3 +99,5 @@ async def compare(real_control_plane: ControlPlane, tmp_path_factory: pytest.Tem
         for plane in both:
             await Runner(plane, server, "prepared").define(_WIDGETS)
         yield play
+        # First of all, so that the servers see their clients go and have closed each connection when they stop.
+        await session.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 Step = dict[str, Any]
@@ -101,6 +101,8 @@ FIRST = {"POST": "configmaps", "with": {"metadata": {"name": "first"}, "data": {
     max_examples=25,
     deadline=None,
     derandomize=True,
+    # To shrink a failure is to play it hundreds of times, for minutes; the diff names the request already.
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(steps(), min_size=4, max_size=12))

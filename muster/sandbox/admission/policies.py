@@ -164,7 +164,8 @@ class Policies:
             for binding in policy.bindings:
                 if binding.scope is None or self._binds(binding.scope, attributes):
                     for failure in self._failures(policy, attributes, resource):
-                        denial = denial or self._acted_on(policy, binding, failure, attributes, warnings)
+                        refusal = self._acted_on(policy, binding, failure, attributes, warnings)
+                        denial = denial or refusal
         if denial is not None:
             raise denial
 
