@@ -1,4 +1,4 @@
-"""A sandbox with Muster's CRDs and a worker on it, in virtual time; builders of objects for tests on values."""
+"""A control plane with Muster's kinds and a worker on it; builders of objects for tests on values."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
-import yaml
+from plane import Plane
 
-from muster.kube.client import Client
-from muster.kube.clock import LoopClock
 from muster.kube.fence import Fence
-from muster.model import kinds, names
+from muster.model import kinds, names, objects
+from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup
-from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from scheduler import config
 from scheduler.cluster import Cluster
@@ -27,7 +24,7 @@ from scheduler.plan import Plan
 from scheduler.worker import Worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+T = TypeVar("T", bound=objects.Object)
 
 
 def pytest_asyncio_loop_factories(
@@ -38,18 +35,26 @@ def pytest_asyncio_loop_factories(
 
 
 class World:
-    """A sandbox, and what a test asks of it."""
+    """A control plane with nothing of Muster's but this worker, and what a test asks of it.
 
-    def __init__(self, sandbox: Sandbox) -> None:
-        self.sandbox = sandbox
-        self.client = Client(sandbox.transport())
+    What is namespaced is in ``namespace``, whatever a manifest says.
+    """
+
+    def __init__(self, plane: Plane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.client = plane.client
         self.worker: Worker | None = None
         self._working: asyncio.Task[None] | None = None
 
+    async def node(self, cpu: str, memory: str = "16Gi") -> str:
+        """Add a node; give its name."""
+        return await self.plane.node(cpu, memory)
+
     async def work(self, policy: str = config.DEFAULT, fence: Fence | None = None) -> None:
         """Start a worker, with a fence that lasts unless told otherwise."""
-        clock = LoopClock(START)
-        self.worker = Worker(Client(self.sandbox.transport()), clock, config.parse(policy), (names.SCHEDULER_NAME,))
+        client = await self.plane.connect()
+        self.worker = Worker(client, self.plane.clock, config.parse(policy), (names.SCHEDULER_NAME,))
         self._working = asyncio.create_task(self.worker.run(fence or Fence("test", until=float("inf"))))
         async with asyncio.timeout(60):
             await self.worker.synced.wait()
@@ -66,50 +71,64 @@ class World:
     async def create(self, *manifests: dict[str, Any]) -> None:
         for manifest in manifests:
             kind = next(kind for kind in _KINDS if kind.name == manifest["kind"])
-            await self.client.create(kind, manifest, manifest["metadata"].get("namespace", "default"))
+            metadata = {key: value for key, value in manifest["metadata"].items() if key != "namespace"}
+            await self.plane.create(kind, manifest | {"metadata": metadata}, self.namespace if kind.namespaced else "")
+
+    async def patch(self, kind: Kind[Any], name: str, change: Any, **options: Any) -> Any:
+        return await self.client.patch(kind, name, change, self.namespace if kind.namespaced else "", **options)
 
     async def until(self, holds: Callable[[], Any], within: float = 60) -> Any:
         """Wait until an awaited question has an answer that isn't false; give it."""
         async with asyncio.timeout(within):
-            while not (answer := await holds()):  # noqa: ASYNC110 - virtual time; the question goes to the server
+            while not (answer := await holds()):  # noqa: ASYNC110 - the question goes to the server
                 await asyncio.sleep(0.1)
         return answer
 
-    async def group(self, name: str, namespace: str = "default") -> PodGroup:
-        return await self.client.get(kinds.PODGROUPS, name, namespace)
+    async def becomes(self, kind: Kind[T], name: str, holds: Callable[[T], Any], within: float = 60) -> T:
+        """Wait, by watching, until something is so of an object; give it."""
+        found: T = await self.plane.until(
+            kind,
+            name,
+            self.namespace if kind.namespaced else "",
+            lambda found: found is not None and holds(found),
+            within,
+        )
+        return found
 
-    async def job(self, name: str, namespace: str = "default") -> Job:
-        return await self.client.get(kinds.JOBS, name, namespace)
+    async def group(self, name: str) -> PodGroup:
+        return await self.client.get(kinds.PODGROUPS, name, self.namespace)
+
+    async def job(self, name: str) -> Job:
+        return await self.client.get(kinds.JOBS, name, self.namespace)
 
     async def pods(self) -> list[Any]:
-        return list((await self.client.list(kinds.PODS)).items)
+        return list((await self.client.list(kinds.PODS, self.namespace)).items)
 
     async def phase(self, name: str, phase: str, within: float = 60) -> PodGroup:
         """Wait until a group is in a phase."""
-
-        async def there() -> PodGroup | None:
-            found = await self.client.find(kinds.PODGROUPS, name, "default")
-            return found if found is not None and found.status.phase == phase else None
-
-        found: PodGroup = await self.until(there, within)
-        return found
+        return await self.becomes(kinds.PODGROUPS, name, lambda found: found.status.phase == phase, within)
 
 
-_KINDS = (kinds.PODS, kinds.JOBS, kinds.PODGROUPS, kinds.QUEUES, kinds.DEPLOYMENTS, kinds.NODES, kinds.NAMESPACES)
+_KINDS = (
+    kinds.PODS,
+    kinds.JOBS,
+    kinds.PODGROUPS,
+    kinds.QUEUES,
+    kinds.DEPLOYMENTS,
+    kinds.PRIORITYCLASSES,
+    kinds.RESOURCEQUOTAS,
+)
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    sandbox = Sandbox(LoopClock(START))
-    await sandbox.start()
-    world = World(sandbox)
-    for name in ("podgroups", "queues", "quotaledgers"):
-        await world.client.create(kinds.CRDS, yaml.safe_load((CRDS / f"{name}.yaml").read_text()))
+async def world(plane: Plane) -> AsyncIterator[World]:
+    """A world of the test's own; on the real control plane, what others left in it goes first."""
+    await plane.alone()
+    world = World(plane, await plane.namespace())
     try:
         yield world
     finally:
         await world.stop()
-        await sandbox.stop()
 
 
 class Build:

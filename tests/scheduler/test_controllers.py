@@ -1,4 +1,4 @@
-"""Generated groups, held Jobs and the life of queues, against the sandbox."""
+"""Generated groups, held Jobs and the life of queues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATE = {
 
 
 def pod(name: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "default", "annotations": annotations or {}}
+    meta = {"name": name, "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": TEMPLATE}
 
 
@@ -25,7 +25,7 @@ def job(name: str, count: int, *, suspend: bool, annotations: dict[str, str] | N
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "metadata": {"name": name, "annotations": annotations or {}},
         "spec": {
             "parallelism": count,
             "completions": count,
@@ -40,7 +40,7 @@ def queue(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def group(name: str, **spec: Any) -> dict[str, Any]:
-    meta = {"name": name, "namespace": "default"}
+    meta = {"name": name}
     return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": meta, "spec": spec}
 
 
@@ -50,15 +50,11 @@ async def settled(world: Any, seconds: float = 5) -> None:
 
 
 async def test_a_bare_pod_owns_its_group_and_runs(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
     await world.create(pod("alone"))
 
-    async def bound():
-        found = await world.client.get(kinds.PODS, "alone", "default")
-        return found if found.spec.node_name else None
-
-    found = await world.until(bound)
+    found = await world.becomes(kinds.PODS, "alone", lambda found: found.spec.node_name)
     name = f"podgroup-{found.metadata.uid}"
     assert found.metadata.annotation(names.GROUP_NAME) == name
     made = await world.phase(name, "Running")
@@ -67,13 +63,13 @@ async def test_a_bare_pod_owns_its_group_and_runs(world):
 
 
 async def test_a_group_that_admission_named_on_a_pod_is_made(world):
-    await world.sandbox.add_node("node-0", "8", "16Gi")
+    await world.node("8")
     await world.work()
     spec = {
         "selector": {"matchLabels": {"app": "db"}},
         "template": {"metadata": {"labels": {"app": "db"}}, "spec": TEMPLATE},
     }
-    owner = await world.client.create(kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": spec}, "default")
+    owner = await world.client.create(kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": spec}, world.namespace)
     name = f"podgroup-{owner.metadata.uid}"
     named = pod("db-0", {names.GROUP_NAME: name})
     reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": owner.metadata.uid}
@@ -83,8 +79,9 @@ async def test_a_group_that_admission_named_on_a_pod_is_made(world):
     assert [each.name for each in made.metadata.owner_references] == ["db"]
 
 
+@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
 async def test_a_group_that_a_user_named_is_left_for_the_user_to_make(world):
-    await world.sandbox.add_node("node-0", "8", "16Gi")
+    await world.node("8")
     await world.work()
     await world.create(pod("late", {names.GROUP_NAME: "podgroup-of-mine"}))
     await world.create(pod("later", {names.GROUP_NAME: "mine"}))
@@ -93,64 +90,70 @@ async def test_a_group_that_a_user_named_is_left_for_the_user_to_make(world):
 
 
 async def test_a_deployment_owns_one_group_over_all_its_replica_sets(world):
-    await world.sandbox.add_node("node-0", "8", "16Gi")
+    node = await world.node("8")
     await world.work()
     template = {"metadata": {"labels": {"app": "web"}, "annotations": {names.GROUP_MIN_MEMBER: "2"}}, "spec": TEMPLATE}
     manifest = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default"},
+        "metadata": {"name": "web"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
     }
     await world.create(manifest)
-    made = await world.client.get(kinds.DEPLOYMENTS, "web", "default")
+    made = await world.client.get(kinds.DEPLOYMENTS, "web", world.namespace)
     name = f"podgroup-{made.metadata.uid}"
     await world.phase(name, "Running")
+    first = {each.metadata.uid for each in await world.pods()}
 
     image = {"name": "main", "image": "busybox:2", "resources": {"requests": {"cpu": "1"}}}
     change = {"spec": {"template": {"spec": {"containers": [image]}}}}
-    await world.client.patch(kinds.DEPLOYMENTS, "web", change, "default")
-    await settled(world, 30)
-    groups = (await world.client.list(kinds.PODGROUPS)).items
+    await world.patch(kinds.DEPLOYMENTS, "web", change)
+
+    def rolled_out(pods):
+        return len(pods) == 2 and all(each.spec.node_name == node and each.metadata.uid not in first for each in pods)
+
+    await world.plane.all(kinds.PODS, world.namespace, holds=rolled_out)
+    groups = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
     assert [each.name for each in groups] == [name]
     assert groups[0].spec.min_member == 2
     assert groups[0].status.phase == "Running"
-    pods = [each for each in await world.pods() if each.metadata.deletion_timestamp is None]
-    assert {each.spec.node_name for each in pods} == {"node-0"}
 
 
 async def test_a_job_that_its_user_suspended_stays_suspended(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
     await world.create(job("mine", 2, suspend=True))
     made = await world.job("mine")
-    waiting = await world.phase(f"podgroup-{made.metadata.uid}", "Pending")
-    await settled(world)
-    assert (await world.job("mine")).spec.suspend
-    waiting = await world.group(waiting.name)
+    waiting = await world.becomes(
+        kinds.PODGROUPS, f"podgroup-{made.metadata.uid}", lambda group: group.status.conditions
+    )
     assert waiting.status.phase == "Pending"
     assert "suspended by its user" in waiting.status.conditions[0].message
+    assert (await world.job("mine")).spec.suspend
 
 
 async def test_a_job_resumed_before_its_turn_is_put_back(world):
-    await world.sandbox.add_node("node-0", "1", "16Gi")
+    await world.node("1")
     await world.work()
     held = {names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "2"}
     await world.create(job("eager", 2, suspend=True, annotations=held))
     made = await world.job("eager")
     await world.phase(f"podgroup-{made.metadata.uid}", "Pending")
     change = {"metadata": {"annotations": {names.SUSPENDED: None}}, "spec": {"suspend": False}}
-    await world.client.patch(kinds.JOBS, "eager", change, "default")
-    await settled(world)
-    made = await world.job("eager")
-    assert made.spec.suspend
+    resumed = await world.patch(kinds.JOBS, "eager", change)
+    assert not resumed.spec.suspend
+    made = await world.becomes(kinds.JOBS, "eager", lambda found: found.spec.suspend)
     assert made.metadata.annotation(names.SUSPENDED) == "true"
-    events = (await world.client.list(kinds.EVENTS, "default")).items
-    assert any(each.reason == "Suspended" and "waits for its turn" in each.message for each in events)
+
+    def told(events):
+        return any(each.reason == "Suspended" and "waits for its turn" in each.message for each in events)
+
+    await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
 
 
+@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
 async def test_a_job_that_wants_no_delay_is_left_alone(world):
-    await world.sandbox.add_node("node-0", "1", "16Gi")
+    await world.node("1")
     await world.work()
     await world.create(job("now", 2, suspend=False, annotations={names.DELAY: "off", names.GROUP_MIN_MEMBER: "2"}))
     await settled(world)
@@ -159,30 +162,28 @@ async def test_a_job_that_wants_no_delay_is_left_alone(world):
 
 
 async def test_without_the_enqueue_action_nothing_is_delayed(world):
-    await world.sandbox.add_node("node-0", "1", "16Gi")
+    await world.node("1")
     await world.work("actions: allocate\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]")
     await world.create(job("now", 2, suspend=True, annotations={names.SUSPENDED: "true"}))
-    await settled(world)
-    assert not (await world.job("now")).spec.suspend
+    await world.becomes(kinds.JOBS, "now", lambda found: not found.spec.suspend)
 
 
 async def test_a_new_leader_finishes_what_the_last_one_began(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.create(
         job("train", 2, suspend=True, annotations={names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "2"})
     )
     uid = (await world.job("train")).metadata.uid
     # A leader that crashed after it had let the group in.
     await world.create(group(f"podgroup-{uid}", minMember=2))
-    await world.client.patch(
-        kinds.PODGROUPS, f"podgroup-{uid}", {"status": {"phase": "Inqueue"}}, "default", subresource="status"
-    )
+    await world.patch(kinds.PODGROUPS, f"podgroup-{uid}", {"status": {"phase": "Inqueue"}}, subresource="status")
     await world.work()
     await world.phase(f"podgroup-{uid}", "Running")
 
 
+@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
 async def test_a_worker_that_starts_again_writes_nothing_new(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
     await world.create(job("big", 9, suspend=True, annotations={names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "9"}))
     await settled(world, 10)
@@ -201,78 +202,75 @@ async def test_a_worker_that_starts_again_writes_nothing_new(world):
 
 async def test_the_default_queue_is_there_and_comes_back(world):
     await world.work()
-    made = await world.until(lambda: world.client.find(kinds.QUEUES, "default"))
+    made = await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda queue: queue.status.state == "Open")
     assert made.spec.weight == 1
-    await world.client.delete(kinds.QUEUES, "default")
-    again = await world.until(lambda: world.client.find(kinds.QUEUES, "default"))
-    assert again.metadata.uid != made.metadata.uid
+    await world.client.delete(kinds.QUEUES, names.DEFAULT_QUEUE)
+    await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda again: again.metadata.uid != made.metadata.uid)
 
 
 async def test_a_queue_counts_its_groups(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
-    await world.create(queue("team", weight=2), group("a", minMember=1, queue="team"), pod("x"))
-    await world.create(group("b", minMember=1, queue="team", minResources={"cpu": "9"}))
+    team = world.plane.unique("team")
+    await world.create(queue(team, weight=2), group("a", minMember=1, queue=team), pod("x"))
+    await world.create(group("b", minMember=1, queue=team, minResources={"cpu": "9"}))
     await world.create(pod("member", {names.GROUP_NAME: "a"}))
-
-    async def counted():
-        found = await world.client.get(kinds.QUEUES, "team")
-        return found if found.status.running else None
-
-    found = await world.until(counted)
-    await settled(world)
-    found = await world.client.get(kinds.QUEUES, "team")
-    assert (found.status.state, found.status.pending, found.status.running) == ("Open", 1, 1)
+    counted = ("Open", 1, 1)
+    found = await world.becomes(
+        kinds.QUEUES,
+        team,
+        lambda queue: (
+            (queue.status.state, queue.status.pending, queue.status.running) == counted and queue.status.allocated
+        ),
+    )
     assert found.status.allocated["cpu"] == "1"
 
 
 async def test_a_queue_closes_when_what_is_in_it_is_done(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
-    await world.create(queue("team"), group("a", minMember=1, queue="team", minResources={"cpu": "9"}))
-    await settled(world)
-    await world.client.patch(kinds.QUEUES, "team", {"spec": {"desiredState": "Closed"}})
-    await settled(world)
-    assert (await world.client.get(kinds.QUEUES, "team")).status.state == "Closing"
-    await world.client.delete(kinds.PODGROUPS, "a", "default")
-    await settled(world)
-    assert (await world.client.get(kinds.QUEUES, "team")).status.state == "Closed"
-    await world.client.patch(kinds.QUEUES, "team", {"spec": {"desiredState": "Open"}})
-    await settled(world)
-    assert (await world.client.get(kinds.QUEUES, "team")).status.state == "Open"
+    team = world.plane.unique("team")
+    await world.create(queue(team), group("a", minMember=1, queue=team, minResources={"cpu": "9"}))
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.pending == 1)
+    await world.patch(kinds.QUEUES, team, {"spec": {"desiredState": "Closed"}})
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.state == "Closing")
+    await world.client.delete(kinds.PODGROUPS, "a", world.namespace)
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.state == "Closed")
+    await world.patch(kinds.QUEUES, team, {"spec": {"desiredState": "Open"}})
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.state == "Open")
 
 
 async def test_a_deleted_queue_takes_its_content_along(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
-    waits = {names.SUSPENDED: "true", names.QUEUE_NAME_KEYS[0]: "team", names.GROUP_MIN_MEMBER: "9"}
-    await world.create(queue("team"), job("of-team", 9, suspend=True, annotations=waits), job("other", 1, suspend=True))
-    await settled(world)
-    await world.client.delete(kinds.QUEUES, "team")
-
-    async def gone():
-        return await world.client.find(kinds.QUEUES, "team") is None
-
-    await world.until(gone)
+    team = world.plane.unique("team")
+    waits = {names.SUSPENDED: "true", names.QUEUE_NAME_KEYS[0]: team, names.GROUP_MIN_MEMBER: "9"}
+    await world.create(queue(team), job("of-team", 9, suspend=True, annotations=waits), job("other", 1, suspend=True))
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.pending == 1)
+    await world.client.delete(kinds.QUEUES, team)
+    await world.plane.until(kinds.QUEUES, team, holds=lambda found: found is None)
     with pytest.raises(errors.NotFoundError):
         await world.job("of-team")
     assert (await world.job("other")).name == "other"
 
 
 async def test_a_group_applied_before_its_job_is_judged_by_what_the_job_needs(world):
-    await world.sandbox.add_node("node-0", "4", "16Gi")
+    await world.node("4")
     await world.work()
     await world.create(group("train", minMember=6))
-    await settled(world, 1)
-    assert (await world.group("train")).status.phase == "Pending"
     # So long that the group, which seems to need nothing, was let in.
     await world.phase("train", "Inqueue")
     late = job("train", 6, suspend=True, annotations={names.SUSPENDED: "true"})
     late["spec"]["template"]["metadata"] = {"annotations": {names.GROUP_NAME: "train"}}
     await world.create(late)
-    await settled(world)
-    found = await world.group("train")
-    assert found.status.phase == "Pending"
-    assert found.status.conditions[0].message.endswith("short by 2 cpu")
+    await world.becomes(
+        kinds.PODGROUPS,
+        "train",
+        lambda found: (
+            found.status.phase == "Pending"
+            and found.status.conditions
+            and found.status.conditions[0].message.endswith("short by 2 cpu")
+        ),
+    )
     assert (await world.job("train")).spec.suspend
     assert await world.pods() == []

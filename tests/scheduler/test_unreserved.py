@@ -33,9 +33,9 @@ def test_it_runs_as_soon_as_it_holds_its_minimum(build, binds):
 
 
 async def test_a_late_group_that_does_not_fit_waits_until_the_quota_is_raised(world):
-    await world.sandbox.add_node("node", "16", "16Gi")
-    quota = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"hard": {"requests.cpu": "4"}}}
-    await world.client.create(kinds.RESOURCEQUOTAS, quota, "default")
+    await world.node("16")
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "4"}}}
+    await world.create(quota)
     await world.work()
     await world.until(lambda: seeded(world))
     # No webhook is called here, so that each of these comes as if it had been under way when the quota came.
@@ -45,12 +45,12 @@ async def test_a_late_group_that_does_not_fit_waits_until_the_quota_is_raised(wo
     waiting = await world.until(lambda: told(world, "late"))
     assert waiting.reason == "NotEnoughQuota"
     assert 'quota "team" is short by 1 requests.cpu' in waiting.message
-    await world.client.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "5"}}}, "default")
+    await world.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "5"}}})
     await world.phase("late", "Running")
 
 
 async def seeded(world):
-    found = await world.client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, "default")
+    found = await world.client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, world.namespace)
     return found is not None and found.data.seeded_at
 
 

@@ -45,6 +45,8 @@ PATIENCE = 30.0
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _CONTENTS = (kinds.DEPLOYMENTS, kinds.REPLICASETS, kinds.JOBS, kinds.PODS, kinds.PODGROUPS)
+# Nobody ends a pod gracefully whose node is gone already; and who owns something isn't there to say so.
+_AT_ONCE = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
 _NUMBERS = itertools.count(1)
 
 
@@ -152,8 +154,8 @@ class Plane:
         """Make a namespace in which pods can be made, as soon as they can."""
         name = self.unique("test")
         await self.create(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}})
-        for kind in _CONTENTS:
-            self._own.push_async_callback(self.client.send, Request("DELETE", kind.path(name)))
+        for kind in reversed(_CONTENTS):
+            self._own.push_async_callback(self.client.send, Request("DELETE", kind.path(name), _AT_ONCE))
         await self.until(_ACCOUNTS, "default", name)
         return name
 
@@ -187,12 +189,11 @@ class Plane:
         return name
 
     async def alone(self) -> None:
-        """Wait until no other test's pods and groups are left, and take other tests' nodes away.
-
-        For who schedules: what it does depends on all there is.
-        """
-        for node in (await self.client.list(kinds.NODES)).items:
-            await self.client.delete(kinds.NODES, node.name)
+        """Take away what others left that a scheduler would care for: nodes, and what is or was to be scheduled."""
+        for kind in (*_CONTENTS, kinds.NODES):
+            for each in (await self.client.list(kind)).items:
+                with contextlib.suppress(errors.NotFoundError):
+                    await self.client.send(Request("DELETE", kind.path(each.namespace, each.name), _AT_ONCE))
         for kind in (kinds.PODS, kinds.PODGROUPS):
             await self.all(kind, holds=lambda items: not items)
 
