@@ -337,20 +337,20 @@ class OnKubernetes(Plane):
         if len(servers) == 1:
             return f"https://127.0.0.1:{servers[0].port}"
         turns = itertools.cycle([server.port for server in servers])
-        listener = await asyncio.start_server(partial(_forward, turns), "127.0.0.1", 0)
+        listener = await asyncio.start_server(partial(forward, turns), "127.0.0.1", 0)
         self._registered.callback(listener.close)
         return f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
 
 
-async def _forward(turns: Iterable[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass a connection on to the next port, as a Service would."""
+async def forward(turns: Iterable[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass a connection on to the next port of loopback, as a Service would."""
     other_reader, other_writer = await asyncio.open_connection("127.0.0.1", next(iter(turns)))
     await asyncio.gather(_pump(reader, other_writer), _pump(other_reader, writer))
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(ConnectionError):
-        while data := await reader.read(1 << 16):
+        while (data := await reader.read(1 << 16)) and not writer.is_closing():
             writer.write(data)
             await writer.drain()
     writer.close()
