@@ -5,10 +5,10 @@ Source: ``sigs.k8s.io/structured-merge-diff`` (merge.Updater) and ``k8s.io/apima
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.sandbox import shapes, typedpatch
 from muster.sandbox.calls import Call

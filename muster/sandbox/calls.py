@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from muster.sandbox.paths import Target
 from muster.sandbox.reads import bad_options
@@ -19,8 +20,7 @@ _PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
 _MANAGER_LIMIT: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One write.
 
     Attributes:
@@ -36,11 +36,11 @@ class Call:
     user: User
     manager: str = ""
     strictness: str = "Ignore"
-    repeated: list[str] = field(default_factory=list)
+    repeated: list[str] = msgspec.field(default_factory=list)
     dry_run: bool = False
     applies: bool = False
-    options: Json = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    options: Json = msgspec.field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def resource(self) -> Resource:

@@ -257,6 +257,9 @@ def _conform_object(value: Any, shape: Shape, path: str, unknown: list[str]) -> 
     result = {}
     for key, each in value.items():
         child = fields.get(key)
+        if child is not None and child.type == "string" and type(each) is str:
+            result[key] = each  # as most are: they need no path
+            continue
         below = f"{path}.{key}" if path else key
         if child is None:
             unknown.append(below)
@@ -277,7 +280,10 @@ def _conform_dict(value: Any, shape: Shape, path: str, unknown: list[str]) -> di
         raise _mismatch(value, shape)
     empty = "" if element.type == "string" else None
     return {
-        key: empty if each is None else _conform(each, element, f"{path}.{key}", unknown) for key, each in value.items()
+        key: (empty if each is None else _conform(each, element, f"{path}.{key}", unknown))
+        if type(each) is not str or element.type != "string"
+        else each
+        for key, each in value.items()
     }
 
 

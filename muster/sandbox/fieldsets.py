@@ -114,16 +114,22 @@ def of_value(value: Any, shape: Shape, *, inner: bool, new: bool = False) -> Fie
     if kind is list:
         fields = _of_list(value, shape, inner=inner)
     elif shape.type in {"object", "dict"}:
-        fields = {
-            f"f:{key}": _of_field(each, shape.child(key), inner=inner, new=new)
-            for key, each in value.items()
-            # What every object has isn't set by who leaves it empty.
-            if each or _counts_empty(each, shape.child(key), inner=inner, new=new)
-        }
+        fields = _of_fields(value, shape, inner=inner, new=new)
     else:
         return {}
     if fields and inner and new:
         fields[_SELF] = {}
+    return fields
+
+
+def _of_fields(value: dict[str, Any], shape: Shape, *, inner: bool, new: bool) -> Fields:
+    fields: Fields = {}
+    for key, each in value.items():
+        if each and type(each) in {dict, list}:
+            fields[f"f:{key}"] = _of_field(each, shape.child(key), inner=inner, new=new)
+        elif each or _counts_empty(each, shape.child(key), inner=inner, new=new):
+            # What every object has isn't set by who leaves it empty.
+            fields[f"f:{key}"] = {}
     return fields
 
 

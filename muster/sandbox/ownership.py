@@ -59,8 +59,7 @@ class Ownership:
             return
         fields = of_value(ownable(call.resource, obj, ""), shape_of(call.resource), inner=True)
         if fields:
-            owners = {updater(call): Owned(fields, timestamp(self._now()))}
-            obj["metadata"]["managedFields"] = written(owners)
+            obj["metadata"]["managedFields"] = [_entry(updater(call), Owned(fields, timestamp(self._now())))]
         else:
             obj["metadata"].pop("managedFields", None)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace as replace_fields
 
 from muster.kube import transport
 from muster.kube.transport import Request, Response
@@ -154,7 +155,8 @@ async def _put(server: ApiServer, call: Call, request: Request) -> Response:
 def _with_repeated(call: Call, request: Request) -> Call:
     if call.strictness == "Ignore" or request.body.lstrip()[:1] != b"{":
         return call
-    return replace_fields(call, repeated=syntaxerrors.duplicates(request.body))
+    repeated = syntaxerrors.duplicates(request.body)
+    return replace_fields(call, repeated=repeated) if repeated else call
 
 
 async def _patch(server: ApiServer, call: Call, request: Request) -> Response:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from muster.sandbox.registry import Resource
 from muster.sandbox.status import StatusError, forbidden
 from muster.sandbox.users import ADMIN, User
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """One write, as every part of admission sees it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Attributes:
     old_object: dict[str, Any] | None = None
     user: User = ADMIN
     dry_run: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     uid: str = ""
 
     def forbidden(self, why: str) -> StatusError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from muster.sandbox.admission import quota
 from muster.sandbox.admission.attributes import Attributes

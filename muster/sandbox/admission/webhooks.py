@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 from uuid import UUID, uuid5
+
+from msgspec.structs import replace
 
 from muster.sandbox import shapes
 from muster.sandbox.admission import reviews

@@ -165,11 +165,9 @@ def quality_of_service(spec: Json) -> str:
 
 
 def _positive(amounts: Json | None) -> dict[str, int]:
-    parsed = (
-        {name: Quantity.parse(amounts[name]).nano for name in ("cpu", "memory") if name in (amounts or {})}
-        if amounts
-        else {}
-    )
+    if not amounts:
+        return {}
+    parsed = {name: Quantity.parse(amounts[name]).nano for name in ("cpu", "memory") if name in amounts}
     return {name: nano for name, nano in parsed.items() if nano > 0}
 
 
