@@ -265,12 +265,12 @@ def _conform_object(value: Any, shape: Shape, path: str, unknown: list[str]) -> 
             unknown.append(below)
         elif each is not None:
             try:
-                value_in = _conform(each, child, below, unknown)
+                conformed = _conform(each, child, below, unknown)
             except _TypeMismatchError as error:
                 raise error.at(shape, below) from None
             # Go leaves empty lists and maps out, unless the field is in every object.
-            if value_in or child.always or child.element is None:
-                result[key] = value_in
+            if conformed or child.always or child.element is None:
+                result[key] = conformed
     return result
 
 

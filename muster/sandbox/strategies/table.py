@@ -9,6 +9,7 @@ from muster.sandbox.strategies import core, registration, workloads
 from muster.sandbox.strategies.base import Strategy
 from muster.sandbox.strategies.definitions import CustomStrategy, DefinitionStrategy
 from muster.sandbox.strategies.pods import PodStrategy
+from muster.sandbox.strategies.quotas import ResourceQuotaStrategy
 
 _PLAIN: Final = Strategy()
 _KEPT: Final = core.KeptStrategy()
@@ -26,7 +27,7 @@ _BY_KEY: Final[dict[tuple[str, str], Strategy]] = {
     ("", "persistentvolumes"): _VOLUMES,
     ("", "pods"): PodStrategy(),
     ("", "replicationcontrollers"): core.ReplicationControllerStrategy(),
-    ("", "resourcequotas"): core.ResourceQuotaStrategy(),
+    ("", "resourcequotas"): ResourceQuotaStrategy(),
     ("", "secrets"): core.SecretStrategy(),
     ("", "serviceaccounts"): core.ServiceAccountStrategy(),
     ("", "services"): core.ServiceStrategy(),
