@@ -145,7 +145,7 @@ def _state(session):
 
 SCRIPT = """
 import sys
-sys.path[:0] = [{root!r}, {tests!r}]
+sys.path.insert(0, {tests!r})
 import conftest
 build = conftest.Build().queue("default").queue("b", weight=3)
 for number in range(7):
@@ -160,11 +160,13 @@ print([(str(each.key), each.phase.value, each.conditions) for each in plan.statu
 
 def test_a_plan_does_not_depend_on_the_hash_seed():
     here = Path(__file__).parent
-    script = SCRIPT.format(root=str(here.parents[1]), tests=str(here))
+    script = SCRIPT.format(tests=str(here))
+    # What this process can import, the helpers of other tests among it.
+    paths = os.pathsep.join([str(here.parents[1]), *sys.path])
     outputs = {
         subprocess.run(
             [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
             check=True,
             capture_output=True,
             text=True,
