@@ -1,44 +1,44 @@
-"""A sandbox API server in virtual time, with a transport that delays, loses replies and fails on request."""
+"""Webhook replicas and leaders on a control plane, over a network that delays, loses replies and fails on request."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib import resources
 from typing import Any
 
-import msgspec
 import pytest
-import yaml
-from prometheus_client import CollectorRegistry
+from plane import PATIENCE, Plane
 
 from muster.kube import errors
 from muster.kube.cache import Cache
 from muster.kube.client import Client
-from muster.kube.clock import LoopClock
-from muster.kube.reflector import Reflector
 from muster.kube.transport import Request, Response, Transport
 from muster.ledger.committer import Committer
 from muster.ledger.keeper import Keeper
-from muster.ledger.metrics import Metrics
+from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.ledger.observer import Observer
-from muster.ledger.promises import POD, PODGROUP, Busy, Granted, Learned, Promise, Refused, taken_by
-from muster.model import grouping, kinds, names
+from muster.ledger.promises import PODGROUP, Busy, Granted, Learned, Promise, Refused
+from muster.model import kinds, names
 from muster.model.amounts import Resources
-from muster.model.objects import Pod, PodGroup, QuotaLedger, ResourceQuota
-from muster.sandbox import virtual_time
-from muster.sandbox.admission import Attributes
-from muster.sandbox.inprocess import InProcessTransport
-from muster.sandbox.requests import ApiServer, NoWebhooks
-from muster.sandbox.status import forbidden
+from muster.model.objects import PodGroup, QuotaLedger
+from webhooks import review
+from webhooks.admission import Admission, Answer
+from webhooks.caches import CachedView
+from webhooks.metrics import Metrics
+from webhooks.server import Listen, WebhookServer
+from webhooks.settings import Settings
+from webhooks.tls import LiveCertificate
+from webhooks.verdict import ALLOWED
 
-NAMESPACE = "team"
 LATENCY = 0.002
+ASKING = ("podgroupminresources.muster.sh", "pods.guarded.muster.sh", "resourcequotas.muster.sh")
+"""The webhooks that ask the ledger."""
+
+Answers = dict[str, Granted | Refused | Busy | Learned]
 
 
 @dataclass
@@ -92,71 +92,56 @@ class Network:
 
 
 @dataclass
+class Noted:
+    """A replica's committer, as admission sees it; what it answered is noted by name."""
+
+    committer: Committer
+    answers: Answers
+
+    async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
+        answer = await self.committer.reserve(promise, deadline=deadline, dry_run=dry_run)
+        self.answers[promise.name] = answer
+        return answer
+
+    async def learn_quota(self, namespace: str, name: str, *about: Any, **how: Any) -> Learned | Busy:
+        answer = await self.committer.learn_quota(namespace, name, *about, **how)
+        self.answers[name] = answer
+        return answer
+
+
+@dataclass
 class Process:
     """A webhook replica or a leader: caches, kept by reflectors, and what uses them."""
 
+    namespace: str
     network: Network
-    client: Client
+    view: CachedView
     committer: Committer
     keeper: Keeper
-    groups: Cache[PodGroup]
-    ledgers: Cache[QuotaLedger]
-    registry: CollectorRegistry
+    admission: Admission
+    metrics: Metrics
+
+    async def sees(self, name: str) -> None:
+        """Wait until its view shows a group."""
+        groups: Cache[PodGroup] = self.view.cache(kinds.PODGROUPS)
+        await eventually(lambda: groups.get(name, self.namespace))
 
 
-class Webhooks(NoWebhooks):
-    """The part of admission that asks the ledger: for each object, the replica that is to answer."""
+class Front:
+    """Where the API server calls: each object is for one replica to judge, or for none, which lets it pass."""
 
-    def __init__(self, server: ApiServer) -> None:
-        super().__init__(server)
+    def __init__(self) -> None:
         self.replica: Process | None = None
         self.replicas: dict[str, Process] = {}
-        self.answers: dict[str, Granted | Refused | Busy | Learned] = {}
 
-    async def admit(self, attributes: Attributes, warnings: list[str]) -> dict[str, Any] | None:
-        final = await super().admit(attributes, warnings)
-        plural, name = (
-            attributes.resource.plural,
-            attributes.name or ((final or {}).get("metadata") or {}).get("name", ""),
-        )
+    async def handle(self, path: str, query: Mapping[str, str], body: bytes) -> Answer:
+        request = json.loads(body)["request"]
+        name = request.get("name") or request["object"]["metadata"]["name"]
         replica = self.replicas.pop(name, self.replica)
-        if final is None or replica is None or attributes.subresource:
-            return final
-        deadline = asyncio.get_running_loop().time() + 4.5
-        if plural == "podgroups":
-            promise = _promise(attributes, final)
-            answer = await replica.committer.reserve(promise, dry_run=attributes.dry_run, deadline=deadline)
-            self.answers[name] = answer
-            if not isinstance(answer, Granted):
-                raise forbidden(attributes.resource, name, "the ledger said no")
-        elif plural == "pods" and attributes.operation == "CREATE":
-            pod = msgspec.convert(final, Pod)
-            meta = pod.metadata
-            promise = Promise(NAMESPACE, POD, grouping.group_of(meta), name, meta.uid, taken_by(pod))
-            answer = await replica.committer.reserve(promise, dry_run=attributes.dry_run, deadline=deadline)
-            self.answers[name] = answer
-            if not isinstance(answer, Granted):
-                raise forbidden(attributes.resource, name, "the ledger said no")
-        elif plural == "resourcequotas":
-            hard = Resources.parse(final["spec"]["hard"])
-            self.answers[name] = await replica.committer.learn_quota(
-                NAMESPACE, name, final["metadata"]["uid"], hard, dry_run=attributes.dry_run, deadline=deadline
-            )
-        return final
-
-
-def _promise(attributes: Attributes, final: dict[str, Any]) -> Promise:
-    before = attributes.old_object
-    return Promise(
-        NAMESPACE,
-        PODGROUP,
-        attributes.resource.group,
-        final["metadata"]["name"],
-        final["metadata"]["uid"],
-        Resources.parse(final["spec"].get("minResources")),
-        before["metadata"]["resourceVersion"] if before else "",
-        Resources.parse(before["spec"].get("minResources")) if before else None,
-    )
+        if replica is None:
+            headers = {"Content-Type": "application/json"}
+            return 200, headers, review.render(review.parse(body), ALLOWED)
+        return await replica.admission.handle(path, query, body)
 
 
 def _manifest(name: str, cpu: str) -> dict[str, Any]:
@@ -165,65 +150,83 @@ def _manifest(name: str, cpu: str) -> dict[str, Any]:
 
 @dataclass
 class Lab:
-    """An API server and its processes."""
+    """An API server that calls webhooks for one namespace, and the processes that serve it."""
 
-    server: ApiServer
-    webhooks: Webhooks
-    client: Client
-    tasks: asyncio.TaskGroup
-    running: list[asyncio.Task[None]] = field(default_factory=list)
+    plane: Plane
+    namespace: str
+    front: Front
+    answers: Answers = field(default_factory=dict)
+    processes: list[Process] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def process(self, *, kinds_of_groups: tuple[kinds.Kind[PodGroup], ...] = (kinds.PODGROUPS,)) -> Process:
-        network = Network(InProcessTransport(self.server))
-        client = Client(network)
-        groups = {kind: Cache[PodGroup]() for kind in kinds_of_groups}
-        quotas, ledgers = Cache[ResourceQuota](), Cache[QuotaLedger]()
-        registry = CollectorRegistry()
-        pods = Cache[Pod]()
-        observer, metrics, clock = Observer(groups, quotas, pods), Metrics(registry), self.server.clock
-        for kind, cache in (
-            *groups.items(),
-            (kinds.RESOURCEQUOTAS, quotas),
-            (kinds.PODS, pods),
-            (kinds.QUOTALEDGERS, ledgers),
-        ):
-            reflector: Reflector[Any] = Reflector(client, kind, cache)
-            self.run(reflector.run())
-            await reflector.wait_synced()
+    @property
+    def client(self) -> Client:
+        return self.plane.client
+
+    @property
+    def virtual(self) -> bool:
+        """Whether time is virtual, so that how long something takes says something."""
+        return self.plane.name == "sandbox"
+
+    async def process(self) -> Process:
+        network = Network((await self.plane.connect()).transport)
+        client, view, metrics = Client(network), CachedView(), Metrics()
+        self.run(view.run(client))
+        await view.synced()
         network.sent.clear()
-        committer = Committer(client, ledgers, observer, clock, metrics)
-        keeper = Keeper(client, ledgers, observer, clock, metrics)
-        return Process(network, client, committer, keeper, groups[kinds.PODGROUPS], ledgers, registry)
+        observer = Observer(
+            {kinds.PODGROUPS: view.cache(kinds.PODGROUPS)},
+            view.cache(kinds.RESOURCEQUOTAS),
+            view.cache(kinds.PODS),
+        )
+        shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry))
+        committer, keeper = Committer(client, *shared), Keeper(client, *shared)
+        admission = Admission(view, Noted(committer, self.answers), client, Settings(), metrics)
+        process = Process(self.namespace, network, view, committer, keeper, admission, metrics)
+        self.processes.append(process)
+        return process
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.tasks.create_task(coroutine)
-        self.running.append(task)
+        task = asyncio.create_task(coroutine)
+        self.tasks.append(task)
         return task
+
+    async def close(self) -> None:
+        """End everything; what a part raised comes out here."""
+        for process in self.processes:
+            await process.committer.close()
+        for task in self.tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*self.tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
     async def quota(self, process: Process | None, name: str = "quota", **hard: str) -> None:
         """Create a ResourceQuota, seen by the webhook of that replica, or by none."""
-        self.webhooks.replica = process
-        body = {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"hard": hard}}
-        await self.client.create(kinds.RESOURCEQUOTAS, body, NAMESPACE)
+        self.front.replica = process
+        await self.client.create(
+            kinds.RESOURCEQUOTAS, {"metadata": {"name": name}, "spec": {"hard": hard}}, self.namespace
+        )
+        # Until Kubernetes has counted itself, it refuses pods under the quota.
+        await self.plane.until(kinds.RESOURCEQUOTAS, name, self.namespace, lambda quota: quota.status.hard)
 
     async def change_quota(self, process: Process, **hard: str) -> Learned | Busy:
-        self.webhooks.replica = process
-        await self.client.patch(kinds.RESOURCEQUOTAS, "quota", {"spec": {"hard": hard}}, NAMESPACE)
-        answer = self.webhooks.answers["quota"]
+        self.front.replica = process
+        await self.client.patch(kinds.RESOURCEQUOTAS, "quota", {"spec": {"hard": hard}}, self.namespace)
+        answer = self.answers["quota"]
         assert isinstance(answer, Learned | Busy)
         return answer
 
     async def store(self, name: str, cpu: str, kind: kinds.Kind[PodGroup] = kinds.PODGROUPS) -> PodGroup:
         """Create a PodGroup that no webhook sees."""
-        self.webhooks.replica = None
-        return await self.client.create(kind, _manifest(name, cpu), NAMESPACE)
+        self.front.replica = None
+        return await self.client.create(kind, _manifest(name, cpu), self.namespace)
 
     async def create(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy:
         """Create a PodGroup through a replica's webhook; gives what the ledger said."""
-        self.webhooks.replicas[name] = process
-        with contextlib.suppress(errors.ForbiddenError):
-            await self.client.create(kinds.PODGROUPS, _manifest(name, cpu), NAMESPACE)
-        answer = self.webhooks.answers[name]
+        answer = await self._asked(
+            process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu), self.namespace)
+        )
         assert isinstance(answer, Granted | Refused | Busy)
         return answer
 
@@ -231,41 +234,66 @@ class Lab:
         self, process: Process | None, name: str, cpu: str, group: str = ""
     ) -> Granted | Refused | Busy | None:
         """Create a Pod, through a replica's webhook or past all."""
-        self.webhooks.replica = None
-        if process is not None:
-            self.webhooks.replicas[name] = process
+        self.front.replica = None
         meta = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
         main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
-        with contextlib.suppress(errors.ForbiddenError):
-            await self.client.create(kinds.PODS, {"metadata": meta, "spec": {"containers": [main]}}, NAMESPACE)
-        answer = self.webhooks.answers.get(name)
+        spec = {"containers": [main], "schedulerName": "nobody"}
+        answer = await self._asked(
+            process, name, self.client.create(kinds.PODS, {"metadata": meta, "spec": spec}, self.namespace)
+        )
         assert not isinstance(answer, Learned)
         return answer
 
-    async def resize(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy:
-        self.webhooks.replicas[name] = process
-        with contextlib.suppress(errors.ForbiddenError):
-            change = {"spec": {"minResources": {"cpu": cpu}}}
-            await self.client.patch(kinds.PODGROUPS, name, change, NAMESPACE)
-        answer = self.webhooks.answers[name]
-        assert isinstance(answer, Granted | Refused | Busy)
+    async def resize(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy | None:
+        """Change what a PodGroup asks for, through a replica's webhook; None where the ledger wasn't asked."""
+        change = {"spec": {"minResources": {"cpu": cpu}}}
+        answer = await self._asked(process, name, self.client.patch(kinds.PODGROUPS, name, change, self.namespace))
+        assert not isinstance(answer, Learned)
+        return answer
+
+    async def _asked(
+        self, process: Process | None, name: str, request: Coroutine[Any, Any, Any]
+    ) -> Granted | Refused | Busy | Learned | None:
+        """Send a write for one replica to judge, and hold its outcome against what the ledger said."""
+        self.answers.pop(name, None)
+        if process is not None:
+            self.front.replicas[name] = process
+        refused = False
+        try:
+            await request
+        except (errors.ForbiddenError, errors.TooManyRequestsError):
+            refused = True
+        answer = self.answers.get(name)
+        assert refused == isinstance(answer, Refused | Busy)
         return answer
 
     async def ledger(self) -> QuotaLedger:
-        return await self.client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, NAMESPACE)
+        return await self.client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, self.namespace)
+
+    async def ledger_says(self, holds: Callable[[QuotaLedger], Any]) -> QuotaLedger:
+        """Wait until something is so of the ledger."""
+        found: QuotaLedger = await self.plane.until(
+            kinds.QUOTALEDGERS, names.LEDGER_NAME, self.namespace, lambda ledger: ledger is not None and holds(ledger)
+        )
+        return found
+
+
+async def eventually(holds: Callable[[], Any]) -> None:
+    """Wait until something is so in this process."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
 
 
 async def ask(
     process: Process, name: str, cpu: str, *, uid: str = "", dry_run: bool = False, within: float = 4.5, **more: Any
 ) -> Granted | Refused | Busy:
+    """Ask a replica's committer, past the API server: as if for a write that comes to nothing."""
     promise = Promise(
-        NAMESPACE, PODGROUP, names.VOLCANO_GROUP, name, uid or f"uid-{name}", Resources.parse({"cpu": cpu})
+        process.namespace, PODGROUP, names.VOLCANO_GROUP, name, uid or f"uid-{name}", Resources.parse({"cpu": cpu})
     )
     deadline = asyncio.get_running_loop().time() + within
     return await process.committer.reserve(dataclasses.replace(promise, **more), dry_run=dry_run, deadline=deadline)
-
-
-Story = Callable[[Lab], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
@@ -279,21 +307,21 @@ def fault() -> type[Fault]:
 
 
 @pytest.fixture
-def play() -> Callable[[Story], None]:
-    """Run a story in virtual time, in a namespace of a fresh server that has Muster's kinds."""
-
-    async def main(story: Story) -> None:
-        server = ApiServer(LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), seed=1)
-        server.admission = webhooks = Webhooks(server)
-        client = Client(InProcessTransport(server))
-        for entry in sorted((resources.files("deploy") / "crds").iterdir(), key=lambda each: each.name):
-            if entry.name.endswith(".yaml"):
-                await client.create(kinds.CRDS, yaml.safe_load(entry.read_text()))
-        await client.create(kinds.NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        async with asyncio.TaskGroup() as tasks:
-            lab = Lab(server, webhooks, client, tasks)
-            await story(lab)
-            for task in lab.running:
-                task.cancel()
-
-    return lambda story: virtual_time.run(main(story))
+async def lab(plane: Plane) -> AsyncIterator[Lab]:
+    """A namespace whose groups, pods and quotas the API server asks this test's replicas about."""
+    namespace = await plane.namespace(**{names.QUOTA_MODE: "guarded"})
+    await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
+    front = Front()
+    lab = Lab(plane, namespace, front)
+    front.replica = await lab.process()
+    server = WebhookServer(front, LiveCertificate(plane.certificate, plane.clock), Listen("127.0.0.1", 0, 0.0))
+    await server.start()
+    try:
+        await plane.register(server, namespace=namespace, chosen=lambda name: name in ASKING)
+        front.replica = None
+        yield lab
+        front.replica = lab.processes[0]
+        await plane.unregister()
+    finally:
+        await server.stop()
+        await lab.close()

@@ -92,20 +92,17 @@ def test_limits_that_can_not_be_read_limit_nothing_and_hide_no_others() -> None:
     assert limits_of(quota) == Resources.parse({"cpu": "4"})
 
 
-def test_a_fresh_read_waits_for_the_watch_to_tell_what_came_late(play: Any, asking: Any) -> None:
-    async def story(lab: Any) -> None:
-        one = await lab.process()
-        await lab.quota(one, cpu="10")
-        await lab.create(one, "first", "6")
-        await asyncio.sleep(1)
-        one.network.slow_watch.clear()
-        late = await lab.store("late", "6")
-        asyncio.get_running_loop().call_later(0.1, one.network.slow_watch.set)
-        answer = await asking(one, "next", "5")
-        assert isinstance(answer, Refused)
-        assert answer.holders[0][0] == "first"
-        assert await lab.create(one, "small", "1")
-        assert f"{late.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
-        assert "cpu 7/10" in (await lab.ledger()).data.summary
-
-    play(story)
+async def test_a_fresh_read_waits_for_the_watch_to_tell_what_came_late(lab: Any, asking: Any) -> None:
+    one = await lab.process()
+    await lab.quota(one, cpu="10")
+    await lab.create(one, "first", "6")
+    await one.sees("first")
+    one.network.slow_watch.clear()
+    late = await lab.store("late", "6")
+    asyncio.get_running_loop().call_later(0.1, one.network.slow_watch.set)
+    answer = await asking(one, "next", "5")
+    assert isinstance(answer, Refused)
+    assert answer.holders[0][0] == "first"
+    assert await lab.create(one, "small", "1")
+    assert f"{late.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
+    assert "cpu 7/10" in (await lab.ledger()).data.summary
