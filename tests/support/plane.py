@@ -189,13 +189,26 @@ class Plane:
         return name
 
     async def alone(self) -> None:
-        """Take away what others left that a scheduler would care for: nodes, and what is or was to be scheduled."""
+        """Take away what others left that a scheduler would care for: nodes, and what is or was to be scheduled.
+
+        A controller that hasn't yet noticed that an owner is gone may go on creating for it, so what comes back is
+        deleted too; and what held an object back in another test has stopped with that test.
+        """
         for kind in (*_CONTENTS, kinds.NODES):
             for each in (await self.client.list(kind)).items:
-                with contextlib.suppress(errors.NotFoundError):
-                    await self.client.send(Request("DELETE", kind.path(each.namespace, each.name), _AT_ONCE))
+                await self._clear(kind, each)
         for kind in (kinds.PODS, kinds.PODGROUPS):
-            await self.all(kind, holds=lambda items: not items)
+            while left := (await self.client.list(kind)).items:
+                for each in left:
+                    await self._clear(kind, each)
+                uids = {each.metadata.uid for each in left}
+                await self.all(kind, holds=lambda items, uids=uids: not uids & {each.metadata.uid for each in items})
+
+    async def _clear(self, kind: Kind[Any], each: objects.Object) -> None:
+        with contextlib.suppress(errors.NotFoundError):
+            if each.metadata.finalizers:
+                await self.client.patch(kind, each.name, {"metadata": {"finalizers": None}}, each.namespace)
+            await self.client.send(Request("DELETE", kind.path(each.namespace, each.name), _AT_ONCE))
 
     async def until(
         self,
