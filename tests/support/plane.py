@@ -201,8 +201,10 @@ class Plane:
             while left := (await self.client.list(kind)).items:
                 for each in left:
                     await self._clear(kind, each)
-                uids = {each.metadata.uid for each in left}
-                await self.all(kind, holds=lambda items, uids=uids: not uids & {each.metadata.uid for each in items})
+                await self._gone(kind, {each.metadata.uid for each in left})
+
+    async def _gone(self, kind: Kind[Any], uids: set[str]) -> None:
+        await self.all(kind, holds=lambda items: not uids & {each.metadata.uid for each in items})
 
     async def _clear(self, kind: Kind[Any], each: objects.Object) -> None:
         with contextlib.suppress(errors.NotFoundError):
