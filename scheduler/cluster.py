@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from muster.ledger.promises import reserves_late
+from muster.ledger.table import Table
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
@@ -23,6 +25,7 @@ from scheduler.snapshot import (
     Coming,
     GroupKey,
     Job,
+    Phase,
     QueueInfo,
     Snapshot,
     Status,
@@ -79,6 +82,9 @@ class Cluster:
         self._repellers: list[Repeller] = []
         self._jobs: dict[GroupKey, Job] = {}
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
+        self._refused: dict[GroupKey, str] = {}
+        self._late: dict[str, set[str]] = {}
+        self._ledgers: dict[str, Table] = {}
         self._dirty: set[Home] = set()
         self._changes = 0
 
@@ -114,8 +120,13 @@ class Cluster:
         if gone:
             self._groups.pop(key, None)
             self._jobs.pop(key, None)
+            self._refused.pop(key, None)
         else:
             self._groups[key] = group
+        if not gone and reserves_late(group.metadata) and intake.phase_of(group) is Phase.PENDING:
+            self._late.setdefault(group.namespace, set()).add(group.name)
+        elif group.namespace in self._late:
+            self._late[group.namespace].discard(group.name)
         self._touch((group.namespace, group.name))
 
     def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
@@ -125,6 +136,24 @@ class Cluster:
             self._unreserved[namespace] = reasons
         for key in {key for key, _ in old.items() ^ reasons.items()}:
             self._touch((namespace, key[1]))
+
+    def late(self) -> Iterable[tuple[str, Collection[str]]]:
+        """Give the namespaces with Pending groups that reserve late, and those groups' names."""
+        return [(namespace, names) for namespace, names in self._late.items() if names]
+
+    def ledger(self, namespace: str, table: Table | None) -> None:
+        """Learn what is promised in a namespace."""
+        if table is None:
+            self._ledgers.pop(namespace, None)
+        else:
+            self._ledgers[namespace] = table
+
+    def refused(self, key: GroupKey, reason: str) -> None:
+        """Learn that the ledger refused a group its minimum, or with an empty reason that it may ask again."""
+        if self._refused.pop(key, "") != reason:
+            self._touch((key.namespace, key.name))
+        if reason:
+            self._refused[key] = reason
 
     def batch_job(self, job: BatchJob, *, gone: bool = False) -> None:
         """Learn of a Job (batch/v1)."""
@@ -277,6 +306,7 @@ class Cluster:
             ports=self._ports(),
             revision=str(self._changes),
             promised=self._promised,
+            ledgers=dict(self._ledgers),
         )
 
     def _names(self) -> set[str]:
@@ -351,7 +381,8 @@ class Cluster:
             tasks=tasks,
             coming=tuple(self._coming(batch, tasks)),
             held=held,
-            unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), ""),
+            unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
+            late=reserves_late(group.metadata),
             over=_over(batch, members.values()),
             written=bool(status.phase),
         )

@@ -40,6 +40,7 @@ from scheduler.plugins.overcommit import Overcommit
 from scheduler.plugins.predicates import Predicates
 from scheduler.plugins.priority import Priority
 from scheduler.plugins.proportion import Proportion
+from scheduler.plugins.resourcequota import ResourceQuota
 from scheduler.plugins.sla import Sla
 from scheduler.policy import Action, Enabled, Policy
 
@@ -51,6 +52,7 @@ tiers:
   - name: gang
   - name: conformance
 - plugins:
+  - name: resourcequota
   - name: overcommit
     # A group leaves Pending when what it needs is idle, not when it nearly is.
     arguments: {overcommit-factor: 1.0}
@@ -77,6 +79,7 @@ _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         NodeOrder,
         Binpack,
         Capacity,
+        ResourceQuota,
         Sla,
     )
 }

@@ -52,7 +52,11 @@ class Outcome:
     def released(self) -> frozenset[str]:
         """Give the uids of the Jobs that we hold back and whose group has its turn."""
         return frozenset(
-            each.job for job in self._session.jobs if job.unfinished for each in job.job.coming if each.held
+            each.job
+            for job in self._session.jobs
+            if job.unfinished and not job.job.about_to_reserve
+            for each in job.job.coming
+            if each.held
         )
 
     def statuses(self) -> list[GroupStatus]:
@@ -107,6 +111,7 @@ class Outcome:
             succeeded=counters[1],
             failed=counters[2],
             urgency=_urgency(old, phase, conditions),
+            reserves=old.about_to_reserve and phase not in {Phase.PENDING, Phase.COMPLETED},
         )
 
     def _facts(self, job: JobState) -> Facts:

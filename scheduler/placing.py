@@ -17,7 +17,7 @@ def may_run(session: Session, job: JobState) -> bool:
     """Whether a job has tasks to place and nothing forbids it to try; what does is noted on it."""
     if job.phase is Phase.COMPLETED or session.queue_of(job) is None or not job.waiting:
         return False
-    if job.phase is Phase.PENDING and session.policy.enqueues:
+    if session.policy.enqueues and (job.phase is Phase.PENDING or job.job.about_to_reserve):
         return False
     job.obstacle = unreserved(job) or session.valid(job)
     return job.obstacle is None

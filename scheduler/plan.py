@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.snapshot import GroupKey, Phase, Status, Task
@@ -21,8 +23,8 @@ class Urgency(Enum):
     """Only the text of a condition changed: it names amounts, which change with every pod of anybody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+# Of binds and evictions there are many at once. They refer to nothing that refers back.
+class Bind(msgspec.Struct, frozen=True, gc=False):
     """A pod of a group goes to a node."""
 
     task: Task
@@ -30,8 +32,7 @@ class Bind:
     group: GroupKey
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(msgspec.Struct, frozen=True, gc=False):
     """A pod of a group gives its place up; ``beneficiary`` is the group that gets it."""
 
     task: Task
@@ -41,7 +42,10 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A status to be written, whole."""
+    """A status to be written, whole.
+
+    ``reserves``: the group holds its minimum from then on, if the ledger agrees; so nothing may rest on it before.
+    """
 
     key: GroupKey
     uid: str
@@ -52,6 +56,7 @@ class GroupStatus:
     succeeded: int
     failed: int
     urgency: Urgency
+    reserves: bool = False
 
     def struct(self) -> PodGroupStatus:
         """Give it as the API has it."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node
 from scheduler.constraints import Constraints
@@ -132,6 +133,7 @@ class Job:
         coming: pods of its Jobs that don't exist yet.
         held: why it must not be let in, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
+        late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         over: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
     """
@@ -151,6 +153,7 @@ class Job:
     coming: tuple[Coming, ...] = ()
     held: str = ""
     unreserved: str = ""
+    late: bool = False
     over: bool = False
     written: bool = True
 
@@ -166,6 +169,11 @@ class Job:
     def withheld(self) -> bool:
         """Whether nothing of it exists, because we hold all of it back."""
         return not self.tasks and bool(self.coming) and all(each.held for each in self.coming)
+
+    @property
+    def about_to_reserve(self) -> bool:
+        """Whether it holds nothing of its quota until a phase past Pending is stored, so that none of it may start."""
+        return self.late and self.phase is Phase.PENDING
 
     @cached_property
     def order(self) -> tuple[float, str, GroupKey]:
@@ -247,6 +255,7 @@ class Snapshot:
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port).
+        ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
         promised: names of the nodes that former cycles promised to pods, by uid.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
@@ -260,6 +269,7 @@ class Snapshot:
     ports: Mapping[str, frozenset[tuple[str, str, int]]]
     revision: str = ""
     promised: Mapping[str, str] = field(default_factory=dict)
+    ledgers: Mapping[str, Table] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 PACE: Final = 0.05
 """Seconds between the beginnings of two cycles, at least."""
+AGAIN: Final = 5.0
+"""Seconds after which a group that the ledger refused its minimum may ask again."""
 FLOOR: Final = 1.0
 """Seconds between two cycles, at most, while something waits."""
 
@@ -112,7 +114,7 @@ class Term:
         self._binder = Binder(client, self._give_up)
         self._evictor = Evictor(client, self._recorder, self)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
-        self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen)
+        self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen, self._refuse)
         for kind, cache in self._views.groups.items():
             cache.subscribe(self._forgetting(kind.group))
         self._queues = QueueController(client, self._views, self._recorder)
@@ -152,6 +154,8 @@ class Term:
             began = loop.time()
             for namespace, reasons in self._keeper.outsiders.news():
                 self._cluster.unreserved(namespace, reasons)
+            for namespace, late in self._cluster.late():
+                self._cluster.ledger(namespace, self._keeper.table(namespace, late))
             with self._metrics.cycle_seconds.time():
                 plan = decide(self._cluster.snapshot(), self._policy, self._clock.now())
             patience = self._perform(plan)
@@ -180,7 +184,9 @@ class Term:
         self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
         taken, postponed = self._statuses.offer(plan.statuses)
         for status in taken:
-            self._assume(status)
+            # What the ledger has yet to agree to, nothing is built on.
+            if not status.reserves:
+                self._assume(status)
         self._queues.shares(plan.queues)
         self._podgroups.release(plan.released)
         due = [FLOOR] if plan.waiting else []
@@ -199,6 +205,16 @@ class Term:
             shown.metadata.resource_version, group.metadata.resource_version
         ):
             self._cluster.group(key.group, group)
+
+    def _refuse(self, key: GroupKey, reason: str) -> None:
+        """Keep a group Pending that the ledger refused, and let it ask again after a while."""
+        self._cluster.refused(key, reason)
+        self._changed.set()
+        asyncio.get_running_loop().call_later(AGAIN, self._forgive, key)
+
+    def _forgive(self, key: GroupKey) -> None:
+        self._cluster.refused(key, "")
+        self._changed.set()
 
     def _give_up(self, uid: str) -> None:
         self._cluster.forget(uid)

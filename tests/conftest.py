@@ -58,7 +58,7 @@ async def plane(_real: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Pla
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Generator[None, Loops | None, Loops]:
     """Run tests of both control planes twice, on the sandbox in virtual time; others as their folder says."""
     told = yield
-    return planes_of_tests.loops_of(item) or told or {"real": asyncio.new_event_loop}
+    return planes_of_tests.loops_of(item) or told or {"real": planes_of_tests.RealLoop}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.ledger.promises import COMPLETED
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Json
@@ -97,8 +98,21 @@ def _mutating(scope: _Scope) -> list[dict[str, Json]]:
         _webhook(
             scope, "podgroups.mutate.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore", podgroups
         ),
+        _where(
+            _webhook(
+                scope, "podgroups.queue-policy.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore"
+            ),
+            names.QUOTA_POLICY,
+            "In",
+            names.POLICY_QUEUE,
+        ),
     )
     return [webhook | {"reinvocationPolicy": "IfNeeded"} for webhook in each]
+
+
+def _late(groups: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Turn rules on PodGroups into rules on their statuses, by which those reserve that do so late."""
+    return [rule | {"resources": [f"{kinds.PODGROUPS.plural}/status"], "operations": ["UPDATE"]} for rule in groups]
 
 
 def _validating(scope: _Scope) -> list[dict[str, Json]]:
@@ -107,21 +121,40 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
     ours = [("ours", " || ".join(f"({part})" for part in (_ours(scope, "object.spec.template.spec"), *annotated)))]
     pods = _rule(_WRITE, kinds.PODS, "pods/resize")
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
+    policy = f"object.metadata.annotations[{_cel(names.QUOTA_POLICY)[1:-1]}]"
+    marked = f"{_annotated('object', [names.QUOTA_POLICY])} && {policy} in {_cel(names.POLICY_QUEUE)}"
+    late = [
+        ("phase-changes", f"{_phase('object')} != {_phase('oldObject')}"),
+        (
+            "may-reserve",
+            f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)}",
+        ),
+    ]
     queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail")
     del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
     return [
         _webhook(scope, "podgroupminresources.muster.sh", "/validate/podgroups", _podgroups(scope, _WRITE), "Fail"),
+        _webhook(scope, "phases.muster.sh", "/validate/podgroups", _late(_podgroups(scope, _WRITE)), "Fail", late),
         _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
-        _where(_webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"), "In", GUARANTEED),
-        _where(_webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), "In", GUARDED),
+        _where(
+            _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"),
+            names.QUOTA_MODE,
+            "In",
+            GUARANTEED,
+        ),
+        _where(
+            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), names.QUOTA_MODE, "In", GUARDED
+        ),
         _where(
             _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),
+            names.QUOTA_MODE,
             "In",
             GUARANTEED,
         ),
         _where(
             _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore"),
+            names.QUOTA_MODE,
             "NotIn",
             GUARANTEED,
         ),
@@ -157,9 +190,9 @@ def _webhook(
     return webhook
 
 
-def _where(webhook: dict[str, Json], operator: str, mode: str) -> dict[str, Json]:
-    """Narrow a webhook to namespaces by how their quota is kept."""
-    mine = {"key": names.QUOTA_MODE, "operator": operator, "values": [mode]}
+def _where(webhook: dict[str, Json], label: str, operator: str, value: str) -> dict[str, Json]:
+    """Narrow a webhook to namespaces by one of their labels."""
+    mine = {"key": label, "operator": operator, "values": [value]}
     webhook["namespaceSelector"]["matchExpressions"].append(mine)
     return webhook
 
@@ -204,6 +237,11 @@ def _annotated(where: str, keys: Sequence[str]) -> str:
     steps = [f"has({where}.metadata)"] if where != "object" else []
     annotations = f"{where}.metadata.annotations"
     return " && ".join([*steps, f"has({annotations})", f"{_cel(*keys)}.exists(key, key in {annotations})"])
+
+
+def _phase(where: str) -> str:
+    """Write a group's phase; one that nobody has set is empty."""
+    return f'(has({where}.status) && has({where}.status.phase) ? {where}.status.phase : "")'
 
 
 def _cel(*texts: str) -> str:

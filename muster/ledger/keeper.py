@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from muster.kube import errors
@@ -81,6 +82,15 @@ class Keeper:
                 del self._due[namespace]
                 self._latest.pop(namespace, None)
                 await self._tend(namespace)
+
+    def table(self, namespace: str, names: Collection[str]) -> Table | None:
+        """Give what is promised, as far as is known, with the groups of these names apart; None without a ledger."""
+        view = self._observer.view(namespace)
+        try:
+            entry = self._store.known(namespace)
+        except MalformedLedgerError:
+            return None  # `run` reports it
+        return entry.table.fold(view, coming={name for name in names if view.usage(name)}) if entry else None
 
     def _touch(self, namespace: str) -> None:
         """Look at a namespace once it has been quiet; at once where it has no ledger yet."""

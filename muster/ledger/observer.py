@@ -10,14 +10,12 @@ from typing import Final
 from muster.kube import versions
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
-from muster.ledger.promises import held, taken_by
+from muster.ledger.promises import held, reserving, taken_by
 from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, View, covers, source
 from muster.model import grouping, kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import Pod, PodGroup, ResourceQuota
-
-COMPLETED: Final = "Completed"
 
 _PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
@@ -308,8 +306,7 @@ class _Elsewhere:
 
 
 def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
-    finished = item.status.phase == COMPLETED
-    amounts = NOTHING if finished else held(readable(item.spec.min_resources))
+    amounts = held(readable(item.spec.min_resources)) if reserving(item) else NOTHING
     meta = item.metadata
     return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
+from muster.model import names
 from muster.model.amounts import NANO, NOTHING, Resources
-from muster.model.objects import Pod
+from muster.model.objects import Meta, Pod, PodGroup
 from muster.model.requests import pod_limits, pod_request
 
 PODGROUP: Final = "PodGroup"
@@ -18,6 +19,10 @@ GROUPS: Final = (PODGROUP, JOB)
 """What reserves: a group, or a Job for the group that it will get."""
 KINDS: Final = (*GROUPS, POD)
 
+COMPLETED: Final = "Completed"
+"""The phase of a group that is over."""
+
+_BEFORE: Final = frozenset({"", "Pending"})
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -136,6 +141,20 @@ def held(amounts: Resources) -> Resources:
     """Write minResources by the names of `limited`; where a group lists both spellings, the larger counts."""
     spelled: Iterable[Resources] = (Resources({limited(name): amount}) for name, amount in amounts.nano.items())
     return reduce(Resources.maximum, spelled, NOTHING)
+
+
+def reserves_late(meta: Meta) -> bool:
+    """Whether a group reserves when it becomes Inqueue, and not when it is created."""
+    return meta.annotation(names.QUOTA_POLICY) == names.POLICY_QUEUE
+
+
+def reserving(group: PodGroup) -> bool:
+    """Whether a group holds its minResources in the state that it is in.
+
+    A Completed group holds nothing; one that reserves late, nothing while it is Pending.
+    """
+    phase = group.status.phase
+    return phase != COMPLETED and not (phase in _BEFORE and reserves_late(group.metadata))
 
 
 def taken_by(pod: Pod) -> Resources:

@@ -110,17 +110,8 @@ class Tally:
         It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is promised
         stops growth and nothing else.
         """
-        account = self._accounts[row.booked]
-        promised, used = account.after(row)
-        growth, beyond = promised.maximum(used) - account.cost, (used - promised).positive() - account.beyond
-        # A group's own pods aren't others to it; of a pod, what its group has reserved for it isn't asked for.
-        asked, others = (row.amounts, self._beyond - account.beyond) if row.kind in GROUPS else (growth, self._beyond)
-        shortages = tuple(
-            self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)], others)
-            for quota, totals in self._quotas.items()
-            for resource in totals.hard
-            if (more := growth[limited(resource)]) > max(0, totals.hard[resource] - self.taken(quota, resource))
-        )
+        account, growth, beyond = self._change(row)
+        shortages = self._shortages(row, account, growth)
         if not shortages:
             known = self._promises.get(row.promise)
             self._promises[row.promise] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
@@ -128,6 +119,27 @@ class Tally:
             self._charged += growth
             self._beyond += beyond
         return shortages
+
+    def shortages(self, row: Row) -> tuple[Shortage, ...]:
+        """Say what is short for one more row, as `add` would; nothing changes."""
+        account, growth, _ = self._change(row)
+        return self._shortages(row, account, growth)
+
+    def _change(self, row: Row) -> tuple[_Account, Resources, Resources]:
+        """Give a row's account, by how much it would cost more, and by how much its pods would exceed its promises more."""
+        account = self._accounts[row.booked]
+        promised, used = account.after(row)
+        return account, promised.maximum(used) - account.cost, (used - promised).positive() - account.beyond
+
+    def _shortages(self, row: Row, account: _Account, growth: Resources) -> tuple[Shortage, ...]:
+        # A group's own pods aren't others to it; of a pod, what its group has reserved for it isn't asked for.
+        asked, others = (row.amounts, self._beyond - account.beyond) if row.kind in GROUPS else (growth, self._beyond)
+        return tuple(
+            self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)], others)
+            for quota, totals in self._quotas.items()
+            for resource in totals.hard
+            if (more := growth[limited(resource)]) > max(0, totals.hard[resource] - self.taken(quota, resource))
+        )
 
     def _index(self, row: Row) -> None:
         if row.kind in GROUPS:

@@ -28,7 +28,7 @@ class Shown:
     """A PodGroup as a view shows it.
 
     Attributes:
-        amounts: what it holds, as `promises.held` writes it; nothing once it is Completed.
+        amounts: what it holds, as `promises.held` writes it; nothing where `promises.reserving` says so.
         absent_at: a revision at which it certainly didn't exist yet; zero when that isn't known.
     """
 

@@ -34,13 +34,21 @@ def unreserved(shortages: Iterable[Shortage]) -> str:
     """Say why a group that exists holds nothing, and what to do; without shortages it is a matter of milliseconds."""
     if not (shortages := tuple(shortages)):
         return "its minimum is about to be reserved"
-    short = "; ".join(
+    return (
+        f"its minimum isn't reserved, for {_short(shortages)}; its pods wait until that is free:"
+        " lower spec.minResources, delete other PodGroups or raise the quota"
+    )
+
+
+def postponed(shortages: Iterable[Shortage]) -> str:
+    """Say why a group that reserves late isn't let in yet."""
+    return f"{_short(shortages)}; it waits until that is free"
+
+
+def _short(shortages: Iterable[Shortage]) -> str:
+    return "; ".join(
         f"quota {_quoted(quota)} is short by {_listed(_amount(each.short, each.resource) for each in group)}"
         for quota, group in groupby(shortages, key=lambda shortage: shortage.quota)
-    )
-    return (
-        f"its minimum isn't reserved, for {short}; its pods wait until that is free:"
-        " lower spec.minResources, delete other PodGroups or raise the quota"
     )
 
 

@@ -103,6 +103,15 @@ def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
         return None, f'{key} {_shown(text)} is ignored: write it like {{"cpu": "2"}}'
 
 
+def reserves_late(*nearest_first: Meta | None) -> bool:
+    """Whether a new group is to reserve when it becomes Inqueue, and not when it is created.
+
+    That is so where the nearest object that says so, by annotation or label, says ``Queue``.
+    """
+    said = (meta.annotation(names.QUOTA_POLICY) or meta.label(names.QUOTA_POLICY) for meta in nearest_first if meta)
+    return next(filter(None, said), "") == names.POLICY_QUEUE
+
+
 def _nearest(metas: tuple[Meta | None, ...], keys: tuple[str, ...]) -> tuple[str, str]:
     """Find the first of ``keys`` on the first object that has one: (key, value), both empty when none has. Blank counts as absent."""
     for meta in metas:

@@ -254,6 +254,8 @@ def manifest(owner: OwnerReference, metas: Sequence[Meta], template: PodSpec) ->
     return {
         "metadata": {
             "name": grouping.generated_name(owner.uid),
+            # The same answer as admission's, for whom what this group holds was or wasn't reserved already.
+            **({"annotations": {names.QUOTA_POLICY: names.POLICY_QUEUE}} if grouping.reserves_late(*metas) else {}),
             "ownerReferences": [
                 {
                     "apiVersion": owner.api_version,

@@ -44,8 +44,8 @@ class Cluster:
     def queue(self, name: str, *, state: str = "Open", metadata: Any = None, **spec: Any) -> None:
         self.put(kinds.QUEUES, name, spec=spec, status={"state": state}, metadata=metadata or {})
 
-    def namespace(self, name: str, *, annotations: Any = None) -> None:
-        self.put(kinds.NAMESPACES, name, metadata={"annotations": annotations or {}})
+    def namespace(self, name: str, *, annotations: Any = None, labels: Any = None) -> None:
+        self.put(kinds.NAMESPACES, name, metadata={"annotations": annotations or {}, "labels": labels or {}})
 
     def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         return self.objects.get((kind, namespace, name))

@@ -28,9 +28,63 @@ def test_a_group_without_a_minimum_costs_the_ledger_nothing(ask: Any, podgroup: 
     assert ask(podgroups.validate, podgroup(minResources={"cpu": "0"})) == ALLOWED
 
 
-def test_a_namespace_that_queues_reserves_later(ask: Any, podgroup: Any, cluster: Any) -> None:
+QUEUED = {"annotations": {"muster.sh/quota-policy": "Queue"}}
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_group_of_a_namespace_that_queues_is_marked_so(ask: Any, podgroup: Any, cluster: Any, where: str) -> None:
+    cluster.namespace("dev", **{where: {"muster.sh/quota-policy": "Queue"}})
+    verdict = ask(podgroups.mutate, podgroup(queue="research"))
+    patched = jsonpatch.apply_patch(podgroup(queue="research"), verdict.operations)
+    assert patched["metadata"]["annotations"] == QUEUED["annotations"]
+    assert verdict.audit == {"quota-policy": "Queue"}
+
+
+@pytest.mark.parametrize("said", ["Reject", "Queue"])
+def test_a_group_that_says_itself_when_it_reserves_is_left_as_it_is(
+    ask: Any, podgroup: Any, cluster: Any, said: str
+) -> None:
     cluster.namespace("dev", annotations={"muster.sh/quota-policy": "Queue"})
-    assert ask(podgroups.validate, podgroup(minResources={"cpu": "3"})) == ALLOWED
+    group = podgroup(queue="research", metadata={"annotations": {"muster.sh/quota-policy": said}})
+    assert ask(podgroups.mutate, group) == ALLOWED
+
+
+def test_a_group_that_queues_reserves_nothing_at_its_creation(ask: Any, podgroup: Any, cluster: Any) -> None:
+    assert ask(podgroups.validate, podgroup(metadata=QUEUED, minResources={"cpu": "3"})) == ALLOWED
+    cluster.namespace("dev", annotations={"muster.sh/quota-policy": "Queue"})
+    # What the group says counts: it was marked, or wasn't, by whoever saw the namespace then.
+    assert ask(podgroups.validate, podgroup(minResources={"cpu": "3"})).reserve is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asks"),
+    [
+        ("", "Inqueue", True),
+        ("Pending", "Inqueue", True),
+        ("Pending", "Running", True),
+        ("Pending", "Completed", False),
+        ("Inqueue", "Running", False),
+        ("Inqueue", "Pending", False),
+        ("Unknown", "Pending", False),
+        ("Completed", "Running", True),
+    ],
+)
+def test_a_group_that_queues_reserves_with_its_phase(
+    ask: Any, podgroup: Any, before: str, after: str, *, asks: bool
+) -> None:
+    old, new = (
+        podgroup(metadata=QUEUED, minResources={"cpu": "3"}, status={"phase": phase}) for phase in (before, after)
+    )
+    verdict = ask(podgroups.validate, new, "UPDATE", old=old, subResource="status")
+    amounts = Resources.parse({"cpu": 3})
+    promise = Promise("dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts, "7", Resources({}))
+    assert verdict.reserve == (promise if asks else None)
+
+
+def test_the_mark_taken_off_a_pending_group_makes_it_reserve_at_once(ask: Any, podgroup: Any) -> None:
+    old = podgroup(metadata={**QUEUED, "resourceVersion": "7"}, minResources={"cpu": "3"})
+    verdict = ask(podgroups.validate, podgroup(minResources={"cpu": "3"}), "UPDATE", old=old)
+    assert verdict.reserve.asked == Resources.parse({"cpu": 3})
 
 
 @pytest.mark.parametrize(
@@ -208,8 +262,9 @@ def test_shrinking_and_respelling_cost_the_ledger_nothing(ask: Any, podgroup: An
 
 
 def test_a_completed_groups_minimum_is_frozen(ask: Any, podgroup: Any) -> None:
-    old = podgroup(minResources={"cpu": "2"}, status={"phase": "Completed"})
-    verdict = ask(podgroups.validate, podgroup(minResources={"cpu": "3"}), "UPDATE", old=old)
+    completed = {"phase": "Completed"}
+    old = podgroup(minResources={"cpu": "2"}, status=completed)
+    verdict = ask(podgroups.validate, podgroup(minResources={"cpu": "3"}, status=completed), "UPDATE", old=old)
     assert (verdict.code, verdict.causes) == (
         422,
         (
@@ -219,7 +274,8 @@ def test_a_completed_groups_minimum_is_frozen(ask: Any, podgroup: Any) -> None:
             ),
         ),
     )
-    assert ask(podgroups.validate, podgroup(minResources={"cpu": "2000m"}), "UPDATE", old=old) == ALLOWED
+    respelled = podgroup(minResources={"cpu": "2000m"}, status=completed)
+    assert ask(podgroups.validate, respelled, "UPDATE", old=old) == ALLOWED
 
 
 def test_what_was_malformed_already_does_not_block_other_changes(ask: Any, podgroup: Any) -> None:

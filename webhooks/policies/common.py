@@ -116,13 +116,6 @@ def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources
     return Resources(nano), problems
 
 
-def reserves(view: View, namespace: str) -> bool:
-    """Whether groups of a namespace reserve at admission, and not when they become Inqueue."""
-    found = view.get(kinds.NAMESPACES, namespace)
-    policy = found.metadata.annotation(names.QUOTA_POLICY) if found is not None else ""
-    return policy != "Queue"
-
-
 def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Problem]:
     """Keep what an UPDATE adds: what was wrong already must not block a change that doesn't make it worse."""
     known = {(problem.path, problem.text) for problem in before}

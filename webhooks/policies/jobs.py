@@ -114,7 +114,8 @@ def _minimum(job: Job) -> tuple[int, Resources, list[Problem]]:
 
 
 def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: View) -> Allowed:
-    if not minimum or not common.reserves(view, request.namespace):
+    namespace = view.get(kinds.NAMESPACES, request.namespace)
+    if not minimum or grouping.reserves_late(*_metas(job), namespace.metadata if namespace else None):
         return ALLOWED
     uid = job.metadata.uid
     promise = Promise(request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid, minimum)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from muster.ledger.promises import PODGROUP, Promise
+from muster.ledger.promises import COMPLETED, PODGROUP, Promise, reserving
 from muster.model import grouping, kinds, names
-from muster.model.amounts import Resources
+from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import Recorder
 from webhooks.policies import common
@@ -21,25 +21,32 @@ _MINIMUM: Final = "spec.minResources"
 
 
 def mutate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
-    """Put a group that names no queue into its namespace's.
+    """Put a group that names no queue into its namespace's, and note on it when it reserves.
 
     The CRD's default is applied before webhooks see an object, so "default" can't be told from nothing: both give way
     to the namespace's annotation.
     """
-    podgroup = request.new(PodGroup)
-    if podgroup.spec.queue not in {"", names.DEFAULT_QUEUE}:
-        return ALLOWED
-    namespace = view.get(kinds.NAMESPACES, request.namespace)
-    queue = grouping.queue_name(podgroup.metadata, namespace.metadata if namespace else None)
-    if queue == podgroup.spec.queue:
-        return ALLOWED
-    patch = Recorder(request.object)
-    patch.set("spec", "queue", value=queue)
-    return Patched(patch.operations, audit={"queue": queue})
+    podgroup, found = request.new(PodGroup), view.get(kinds.NAMESPACES, request.namespace)
+    namespace = found.metadata if found is not None else None
+    patch, audit = Recorder(request.object), {}
+    queue = grouping.queue_name(podgroup.metadata, namespace)
+    if podgroup.spec.queue in {"", names.DEFAULT_QUEUE} and queue != podgroup.spec.queue:
+        patch.set("spec", "queue", value=queue)
+        audit["queue"] = queue
+    if not podgroup.metadata.annotation(names.QUOTA_POLICY) and grouping.reserves_late(namespace):
+        # On the group itself: what it holds must not change with what somebody writes on the namespace.
+        patch.set("metadata", "annotations", names.QUOTA_POLICY, value=names.POLICY_QUEUE)
+        audit["quota-policy"] = names.POLICY_QUEUE
+    return Patched(patch.operations, audit=audit) if audit else ALLOWED
 
 
 def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
-    """Check the queue and the fields; what passes asks the ledger for its minimum."""
+    """Check the queue and the fields; what passes asks the ledger for its minimum.
+
+    A change of phase does so too, where the group reserves late.
+    """
+    if request.sub_resource == "status":
+        return _phase_changed(request)
     return _create(request, view) if request.operation == "CREATE" else _update(request, view)
 
 
@@ -49,7 +56,7 @@ def _create(request: AdmissionRequest, view: View) -> Verdict:
     problems += common.queue_problems(view, _wish(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
-    return judge(problems, warnings, _reserving(request, view, podgroup, minimum))
+    return judge(problems, warnings, _reserving(request, podgroup, minimum))
 
 
 def _update(request: AdmissionRequest, view: View) -> Verdict:
@@ -60,16 +67,21 @@ def _update(request: AdmissionRequest, view: View) -> Verdict:
         common.amounts(each.spec.min_resources, _MINIMUM) for each in (before, after)
     )
     problems = common.new_problems(problems, old_problems)
-    if before.status.phase == "Completed" and had != minimum:
+    if before.status.phase == COMPLETED and had != minimum:
         problems.append(
             Problem(f'can\'t change from "{had}" to "{minimum}": the PodGroup is Completed; create a new one', _MINIMUM)
         )
     if _queue(after) != _queue(before):
         problems += common.queue_problems(view, _wish(after, request))
-    if before.status.phase == "Completed" or not common.grew(minimum, had):
-        return judge(problems)
-    otherwise = _reserving(request, view, after, minimum, before, had)
-    return judge(problems, common.size_warnings(view, after.spec.min_member, minimum), otherwise)
+    warnings = common.size_warnings(view, after.spec.min_member, minimum) if common.grew(minimum, had) else ()
+    return judge(problems, warnings, _reserving(request, after, minimum, before))
+
+
+def _phase_changed(request: AdmissionRequest) -> Verdict:
+    before, after = request.old(PodGroup), request.new(PodGroup)
+    # What of the spec can't be read holds nothing; it is not what this request is about.
+    minimum, _ = common.amounts(after.spec.min_resources, _MINIMUM)
+    return _reserving(request, after, minimum, before)
 
 
 def _queue(podgroup: PodGroup) -> str:
@@ -100,14 +112,12 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
 
 
 def _reserving(
-    request: AdmissionRequest,
-    view: View,
-    podgroup: PodGroup,
-    minimum: Resources,
-    before: PodGroup | None = None,
-    had: Resources | None = None,
+    request: AdmissionRequest, podgroup: PodGroup, minimum: Resources, before: PodGroup | None = None
 ) -> Allowed:
-    if not minimum or not common.reserves(view, request.namespace):
+    """Ask for what the group holds from now on, on top of what it held in the state ``before``."""
+    held = minimum if reserving(podgroup) else NOTHING
+    had = common.amounts(before.spec.min_resources, _MINIMUM)[0] if before and reserving(before) else NOTHING
+    if not common.grew(held, had):
         return ALLOWED
     promise = Promise(
         request.namespace,
@@ -115,7 +125,7 @@ def _reserving(
         request.resource.group,
         podgroup.name or request.name,
         podgroup.metadata.uid,
-        minimum,
+        held,
         before.metadata.resource_version if before else "",
         had if before else None,
     )

@@ -1,0 +1,37 @@
+"""What is left of a namespace's quotas while a scheduler lets in groups that reserve late, one by one. Pure."""
+
+from __future__ import annotations
+
+from muster.ledger.promises import PODGROUP, Shortage, held
+from muster.ledger.rows import Row, State
+from muster.ledger.table import Table
+from muster.ledger.tally import Tally
+from muster.model.amounts import Resources
+
+_SOME_REVISION = 1
+
+
+class Headroom:
+    """One namespace during one cycle: an estimate, since the ledger has the last word when the status is written.
+
+    Args:
+        table: as of now, with the groups in question folded apart (`Table.fold`'s ``coming``), so that what their pods
+            take already isn't asked for twice.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._tally = Tally(table.quotas, table.rows)
+
+    def lacks(self, group: str, name: str, uid: str, minimum: Resources) -> tuple[Shortage, ...]:
+        """Say what is short for a PodGroup's minResources; nothing where they fit, or where no quota limits them."""
+        row = _row(group, name, uid, minimum)
+        return self._tally.shortages(row) if self._table.limits(row.amounts) else ()
+
+    def take(self, group: str, name: str, uid: str, minimum: Resources) -> None:
+        """Count a group that is let in."""
+        self._tally.add(_row(group, name, uid, minimum))
+
+
+def _row(group: str, name: str, uid: str, minimum: Resources) -> Row:
+    return Row(PODGROUP, group, name, uid, held(minimum), State.FROM, _SOME_REVISION)

@@ -1,0 +1,51 @@
+"""resourcequota: groups that reserve late become Inqueue only where the quota of their namespace has room for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.ledger import wording
+from muster.ledger.headroom import Headroom
+from muster.model.amounts import Resources
+from scheduler.plugin import Obstacle, Plugin, Reason, Vote
+from scheduler.session import JobState, Session
+
+
+class ResourceQuota(Plugin):
+    """Asks the ledger, as far as this process knows it, first come first served.
+
+    Groups that reserved at their creation are let in without a question. The ledger itself has the last word: it is
+    asked when the status is written, and a group that it refuses stays Pending.
+    """
+
+    name = "resourcequota"
+
+    def __init__(self, arguments: Any, session: Session) -> None:
+        super().__init__(arguments, session)
+        self._left: dict[str, Headroom] = {}
+
+    def enqueueable(self, job: JobState) -> Vote:
+        """Reject what the quotas of the namespace have no room for."""
+        left = self._headroom(job)
+        lacks = left.lacks(*_asked(job)) if left is not None else ()
+        return Obstacle(Reason.NOT_ENOUGH_QUOTA, wording.postponed(lacks)) if lacks else None
+
+    def enqueued(self, job: JobState) -> None:
+        """Count a group that is let in."""
+        left = self._headroom(job)
+        if left is not None:
+            left.take(*_asked(job))
+
+    def _headroom(self, job: JobState) -> Headroom | None:
+        namespace = job.job.key.namespace
+        table = self.session.snapshot.ledgers.get(namespace) if job.job.late else None
+        if table is None:
+            return None
+        if namespace not in self._left:
+            self._left[namespace] = Headroom(table)
+        return self._left[namespace]
+
+
+def _asked(job: JobState) -> tuple[str, str, str, Resources]:
+    key = job.job.key
+    return key.group, key.name, job.job.uid, job.job.stated or Resources({})
