@@ -80,6 +80,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             policy,
             options["schedulers"] or (names.SCHEDULER_NAME,),
             legacy_apis=options["legacy_apis"],
+            namespace=options["lease_namespace"],
         )
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
         probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])

@@ -50,8 +50,8 @@ def replaced(pod: Pod) -> bool:
 
 
 def group_of_job(job: BatchJob) -> str:
-    """Give the name of the group that a Job's pods are in: the one its template names, else the one generated for it."""
-    return grouping.group_of(job.spec.template.metadata) or grouping.generated_name(job.metadata.uid)
+    """Give the name of the group that a Job's pods are in."""
+    return grouping.group_of_job(job.metadata, job.spec.template.metadata)
 
 
 def job_finished(job: BatchJob) -> bool:

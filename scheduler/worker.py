@@ -17,11 +17,12 @@ from muster.kube.events import Recorder
 from muster.kube.fence import Fence, FencedTransport
 from muster.ledger.keeper import Keeper
 from muster.ledger.observer import Observer
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.model.objects import PodGroup
 from scheduler.binder import Binder
 from scheduler.cluster import Cluster
 from scheduler.controllers.fences import FenceController
+from scheduler.controllers.ownerrules import OwnerRules
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.cycle import decide
@@ -47,7 +48,7 @@ class Worker:
     """Scheduler and controllers, for as long as this process leads.
 
     ``run`` is called with each new fence and starts from nothing: what a former leader left half done is found in the
-    objects and finished.
+    objects and finished. ``namespace`` is Muster's own, where its ConfigMaps are.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Worker:
         scheduler_names: Sequence[str],
         *,
         legacy_apis: bool = False,
+        namespace: str = names.SYSTEM_NAMESPACE,
     ) -> None:
         self._client = client
         self._clock = clock
         self._policy = policy
         self._names = tuple(scheduler_names)
         self._legacy = legacy_apis
+        self._namespace = namespace
         self.synced = asyncio.Event()
         self.metrics = Metrics()
         self._leads = False
@@ -79,7 +82,15 @@ class Worker:
             ExceptionGroup: a part of it failed in a way that nobody foresaw.
         """
         client = Client(FencedTransport(self._client.transport, fence))
-        term = Term(client, self._clock, self._policy, self._names, self.metrics, legacy_apis=self._legacy)
+        term = Term(
+            client,
+            self._clock,
+            self._policy,
+            self._names,
+            self.metrics,
+            legacy_apis=self._legacy,
+            namespace=self._namespace,
+        )
         self._leads = True
         try:
             await term.run(self.synced)
@@ -101,6 +112,7 @@ class Term:
         metrics: Metrics,
         *,
         legacy_apis: bool,
+        namespace: str,
     ) -> None:
         self._client = client
         self._metrics = metrics
@@ -119,10 +131,10 @@ class Term:
             cache.subscribe(self._forgetting(kind.group))
         self._queues = QueueController(client, self._views, self._recorder)
         self._fences = FenceController(client, self._views)
+        self._rules = OwnerRules(client, self._recorder, namespace)
         self._podgroups = PodGroupController(
-            client, self._views, self._recorder, scheduler_names, delays=policy.enqueues
+            client, self._views, self._recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
-
         observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS), self._views.pods)
         ledgers = self._views.cache(kinds.QUOTALEDGERS)
         self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger)
@@ -133,6 +145,8 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._views.run(self._client, synced), name="views")
             group.create_task(self._recorder.run(), name="events")
+            group.create_task(self._rules.run(), name="owner rules")
+            await self._rules.synced()
             await synced.wait()
             group.create_task(self._statuses.run(), name="statuses")
             group.create_task(self._queues.run(), name="queues")

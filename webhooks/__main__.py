@@ -40,6 +40,9 @@ _PROBES: Final = 8080
 @click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
 @click.option("--account", "accounts", multiple=True, metavar="USER", help="A user name Muster writes as; repeatable.")
 @click.option("--delay/--no-delay", default=True, show_default=True, help="Hold Jobs until their group is Inqueue.")
+@click.option(
+    "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where the ConfigMap with owner rules is."
+)
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
@@ -107,6 +110,7 @@ def _options(options: dict[str, Any]) -> Any:
         probes=options["probe_port"],
         settings=settings,
         legacy_apis=options["legacy_apis"],
+        namespace=options["namespace"],
     )
 
 

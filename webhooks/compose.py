@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.committer import Committer
 from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.ledger.observer import Observer
-from muster.model import kinds
+from muster.model import kinds, names
+from muster.model.grouping import Rule
 from muster.telemetry.probes import Probes
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import Metrics
+from webhooks.ownerrules import OwnerRules
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import Settings
 from webhooks.tls import Files, LiveCertificate
@@ -26,7 +28,8 @@ from webhooks.tls import Files, LiveCertificate
 class Options:
     """What an operator says of one webhook server.
 
-    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener.
+    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener. ``namespace`` is Muster's own,
+    where the ConfigMap with the owner rules is.
     """
 
     certificate: Files
@@ -34,6 +37,7 @@ class Options:
     probes: int | None = None
     settings: Settings = field(default_factory=Settings)
     legacy_apis: bool = False
+    namespace: str = names.SYSTEM_NAMESPACE
 
 
 @contextlib.asynccontextmanager
@@ -50,11 +54,13 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.missing)
     probes = Probes(server.not_ready, metrics.registry, port=options.probes) if options.probes is not None else None
-    watching = asyncio.create_task(view.run(client), name="webhook caches")
+    rules = OwnerRules(client, options.namespace, _adopting(admission))
+    watching = asyncio.gather(view.run(client), rules.run())
     try:
         if probes is not None:
             await probes.start()
         await view.synced()
+        await rules.synced()
         await server.start()
         yield server
     finally:
@@ -64,6 +70,13 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         await asyncio.gather(watching, return_exceptions=True)
         if probes is not None:
             await probes.stop()
+
+
+def _adopting(admission: Admission) -> Callable[[tuple[Rule, ...]], None]:
+    def adopt(rules: tuple[Rule, ...]) -> None:
+        admission.settings = replace(admission.settings, rules=rules)
+
+    return adopt
 
 
 def _committer(client: Client, clock: Clock, view: CachedView, metrics: Metrics) -> Committer:

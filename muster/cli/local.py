@@ -134,7 +134,7 @@ async def _muster(
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
         stack.push_async_callback(rights.remove, client, rights.policies())
         await rights.apply(client, rights.policies(user))
-        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}))
+        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues)
         options = Options(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
         )

@@ -35,7 +35,8 @@ class Rule:
         return self.api_version == owner.api_version and self.kind.lower() == owner.kind.lower()
 
 
-DEFAULT_RULES: Final = (Rule("apps/v1", "Deployment"), Rule("batch/v1", "Job"))
+JOB: Final = Rule("batch/v1", "Job")
+DEFAULT_RULES: Final = (Rule("apps/v1", "Deployment"), JOB)
 
 
 def matching_rule(owner: OwnerReference, rules: Sequence[Rule]) -> Rule | None:
@@ -43,17 +44,47 @@ def matching_rule(owner: OwnerReference, rules: Sequence[Rule]) -> Rule | None:
     return next((rule for rule in rules if rule.matches(owner)), None)
 
 
+def decided(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> bool:
+    """Whether `chosen_owner` would say the same of any longer list."""
+    found = ((place, rule) for place, owner in enumerate(owners) if (rule := matching_rule(owner, rules)))
+    place, rule = next(found, (len(owners), None))
+    return rule is not None and place + rule.level < len(owners)
+
+
 def chosen_owner(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> OwnerReference | None:
     """Give the owner that the generated group stands for; None is the pod itself.
 
-    ``owners`` are the pod's controllers, nearest first, at least up to the first that matches a rule and as far above
-    it as the rule's level reaches; without a match up to the root.
+    ``owners`` are the pod's controllers, nearest first, up to the root or at least until it is `decided`.
     """
     for place, owner in enumerate(owners):
         if rule := matching_rule(owner, rules):
             chosen = min(place + rule.level, len(owners) - 1)
             return owners[chosen] if chosen >= 0 else None
     return owners[-1] if owners else None
+
+
+def job_reference(job: Meta) -> OwnerReference:
+    """Write a Job (batch/v1) as the owner of its pods."""
+    return OwnerReference(api_version=JOB.api_version, kind=JOB.kind, name=job.name, uid=job.uid, controller=True)
+
+
+def group_of_job(job: Meta, template: Meta) -> str:
+    """Name the group that a Job's pods are in: the template's, the one that Muster noted on the Job, the Job's own."""
+    return group_of(template) or job.annotation(names.JOB_GROUP) or generated_name(job.uid)
+
+
+def owns_group(job: Meta, rules: Sequence[Rule]) -> bool:
+    """Whether a Job that names no group will surely own one: by its own rule, that of its controller, or as the root.
+
+    Where it isn't sure yet, the controller finds out by reading the owners above.
+    """
+    above = job.controller()
+    if rule := matching_rule(job_reference(job), rules):
+        return rule.level == 0 or (rule.level > 0 and above is None)
+    if above is None:
+        return True
+    rule = matching_rule(above, rules)
+    return rule is not None and rule.level == -1
 
 
 def group_of(meta: Meta) -> str:

@@ -19,6 +19,7 @@ DROP_IN_SCHEDULER_NAMES: Final = ("volcano", "kube-batch")
 DEFAULT_QUEUE: Final = "default"
 ROOT_QUEUE: Final = "root"
 LEDGER_NAME: Final = "default"
+SYSTEM_NAMESPACE: Final = "muster-system"
 
 # Annotations that tie a pod, or its owner, to a group. Where two keys mean one thing, the newer (second) wins.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"
@@ -33,6 +34,8 @@ QUEUE_NAME_KEYS: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-
 # Ours.
 DELAY: Final = "muster.sh/delay"
 SUSPENDED: Final = "muster.sh/suspended"
+JOB_GROUP: Final = "muster.sh/group"
+OWNER_READER: Final = "muster.sh/owner-reader"
 QUOTA_MODE: Final = "muster.sh/quota"
 QUOTA_POLICY: Final = "muster.sh/quota-policy"
 POLICY_QUEUE: Final = "Queue"

@@ -6,7 +6,7 @@ All of it follows from what the caches show, so that it is done again after a cr
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from muster.kube import errors
@@ -17,20 +17,16 @@ from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
-from muster.model.requests import pod_request
 from scheduler import intake
+from scheduler.controllers import manifests
+from scheduler.controllers.owners import Owners
 from scheduler.snapshot import Phase
 from scheduler.views import BY_CONTROLLER, Views, queue_of
 from scheduler.work import Work
 
 log = logging.getLogger(__name__)
 
-_LEVELS: Final = 10
 _OFF: Final = "off"
-_READABLE: Final[dict[tuple[str, str], Kind[Any]]] = {
-    (kind.api_version, kind.name): kind
-    for kind in (kinds.REPLICASETS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.STATEFULSETS)
-}
 
 
 class _Key(NamedTuple):
@@ -45,17 +41,27 @@ class _Key(NamedTuple):
 class PodGroupController:
     """Generates PodGroups and suspends or resumes Jobs.
 
-    ``delays``: whether groups wait in Pending at all (the enqueue action is configured).
+    ``delays``: whether groups wait in Pending at all (the enqueue action is configured); ``rules``: gives the owner rules
+    that are in force.
     """
 
     def __init__(
-        self, client: Client, views: Views, recorder: Recorder, scheduler_names: Sequence[str], *, delays: bool
+        self,
+        client: Client,
+        views: Views,
+        recorder: Recorder,
+        scheduler_names: Sequence[str],
+        *,
+        delays: bool,
+        rules: Callable[[], Sequence[grouping.Rule]],
     ) -> None:
         self._client = client
         self._views = views
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._delays = delays
+        self._rules = rules
+        self._owners = Owners(client, views)
         self._released: frozenset[str] = frozenset()
         self._work: Work[_Key] = Work("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
@@ -119,13 +125,53 @@ class PodGroupController:
         found = self._views.find_group(job.namespace, intake.group_of_job(job))
         group = found[1] if found is not None else None
         if group is None and not grouping.group_of(job.spec.template.metadata):
-            metas = [job.spec.template.metadata, job.metadata, *self._namespace(job.namespace)]
-            owner = OwnerReference(api_version=kinds.JOBS.api_version, kind="Job", name=job.name, uid=job.metadata.uid)
-            await self._generate(job, kinds.JOBS, owner, metas, job.spec.template.spec)
+            await self._house(job)
         elif self._may_start(job, group):
             await self._resume(job)
         elif self._delayed(job, group):
             await self._suspend(job)
+
+    async def _house(self, job: Job) -> None:
+        """Make the group of a Job that names none, after noting on the Job which one it is where it isn't its own."""
+        own = grouping.job_reference(job.metadata)
+        noted = job.metadata.annotation(names.JOB_GROUP)
+        chosen, trouble = await self._chosen(job.metadata, job.namespace, own, noted)
+        if chosen is None:
+            if not noted:
+                await self._resume(job)  # Each of its pods has a group of its own.
+            return
+        if chosen.uid != own.uid:
+            if trouble:
+                self._tell(kinds.JOBS, job, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
+            if not noted:
+                await self._note(job, grouping.generated_name(chosen.uid))
+        if self._views.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
+            nearest = [job.spec.template.metadata, job.metadata]
+            await self._generate(kinds.JOBS, job, chosen, nearest, job.spec.template.spec)
+
+    async def _chosen(
+        self, meta: Meta, namespace: str, own: OwnerReference | None, named: str
+    ) -> tuple[OwnerReference | None, str]:
+        """Give who a group stands for, and what couldn't be read on the way; None is each pod for itself.
+
+        ``own`` is the object itself where it may be chosen by a rule. A name that is there already decides: it was made
+        by rules, maybe by older ones.
+        """
+        below, rules = [own] if own is not None else [], self._rules()
+        if named:
+            lineage = await self._owners.above(meta, namespace, lambda owners: _named(owners[-1:], named) is not None)
+            return _named([*below, *lineage.owners], named), lineage.trouble
+        if grouping.decided(below, rules):
+            return grouping.chosen_owner(below, rules), ""
+        lineage = await self._owners.above(meta, namespace, lambda owners: grouping.decided([*below, *owners], rules))
+        return grouping.chosen_owner([*below, *lineage.owners], rules), lineage.trouble
+
+    async def _note(self, job: Job, group: str) -> None:
+        meta = {"uid": job.metadata.uid, "annotations": {names.JOB_GROUP: group}}
+        try:
+            await self._client.patch(kinds.JOBS, job.name, {"metadata": meta}, job.namespace)
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # Gone, or another of its name.
 
     def _may_start(self, job: Job, group: PodGroup | None) -> bool:
         """Whether it is a Job's turn: its group's phase alone doesn't tell, it may be from before the Job was known."""
@@ -169,46 +215,30 @@ class PodGroupController:
 
     async def _pod(self, pod: Pod) -> None:
         """Find the owner that the pod's group stands for, make the group, and write its name on the pod."""
-        owners, metas = await self._owners(pod)
-        chosen = grouping.chosen_owner(owners, grouping.DEFAULT_RULES)
+        job, named = self._job_of(pod), grouping.group_of(pod.metadata)
+        told = named or (job.metadata.annotation(names.JOB_GROUP) if job is not None else "")
+        chosen, trouble = await self._chosen(pod.metadata, pod.namespace, None, told)
         if chosen is None:
-            chosen = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
-        group, named = grouping.generated_name(chosen.uid), grouping.group_of(pod.metadata)
-        if named not in {"", group}:
-            return  # Written by hand, or by another's rules: whoever did makes that group.
-        if chosen.kind == kinds.JOBS.name and chosen.api_version == kinds.JOBS.api_version:
+            if told not in {"", grouping.generated_name(pod.metadata.uid)}:
+                return  # Named by hand, after nobody above: whoever did makes that group.
+            chosen, job = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid), None
+        if trouble:
+            self._tell(kinds.PODS, pod, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
+        group = grouping.generated_name(chosen.uid)
+        if job is not None:
             # Its group is made from the Job, whose template is what was promised.
-            self._work.add(_Key(kinds.JOBS, pod.namespace, chosen.name))
+            self._work.add(_Key(kinds.JOBS, pod.namespace, job.name))
         elif self._views.find_group(pod.namespace, group) is None:
-            nearest = [pod.metadata, *metas, *self._namespace(pod.namespace)]
-            await self._generate(pod, kinds.PODS, chosen, nearest, pod.spec)
+            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec)
         if not named:
             await self._join(pod, group)
 
-    async def _owners(self, pod: Pod) -> tuple[list[OwnerReference], list[Meta]]:
-        """Walk up the controllers, up to the first that a rule matches; the metadata of those that could be read."""
-        owners: list[OwnerReference] = []
-        metas: list[Meta] = []
-        above = pod.metadata.controller()
-        while above is not None and len(owners) < _LEVELS:
-            owners.append(above)
-            found = await self._read(above, pod.namespace)
-            if found is None:
-                break
-            metas.append(found.metadata)
-            rule = grouping.matching_rule(above, grouping.DEFAULT_RULES)
-            above = found.metadata.controller() if rule is None or rule.level > 0 else None
-        return owners, metas
-
-    async def _read(self, owner: OwnerReference, namespace: str) -> Object | None:
-        kind = _READABLE.get((owner.api_version, owner.kind))
-        if kind is None:
+    def _job_of(self, pod: Pod) -> Job | None:
+        nearest = pod.metadata.controller()
+        if nearest is None or not grouping.JOB.matches(nearest):
             return None
-        cached: Object | None = None
-        if kind in {kinds.REPLICASETS, kinds.JOBS}:
-            cached = self._views.cache(kind).get(owner.name, namespace)
-        found = cached if cached is not None else await self._client.find(kind, owner.name, namespace)
-        return found if found is not None and found.metadata.uid == owner.uid else None
+        job = self._views.jobs.get(nearest.name, pod.namespace)
+        return job if job is not None and job.metadata.uid == nearest.uid else None
 
     async def _join(self, pod: Pod, group: str) -> None:
         meta = {"uid": pod.metadata.uid, "annotations": {names.GROUP_NAME: group}}
@@ -224,52 +254,39 @@ class PodGroupController:
         return (found.metadata,) if found is not None else ()
 
     async def _generate(
-        self, about: Object, kind: Kind[Any], owner: OwnerReference, metas: Sequence[Meta], template: PodSpec
+        self, kind: Kind[Any], about: Object, owner: OwnerReference, nearest: Sequence[Meta], template: PodSpec
     ) -> None:
-        try:
-            body = manifest(owner, metas, template)
-        except QuantityError as error:
-            self._recorder.record(
-                kind, about, "NoPodGroup", f"the pods' request can't be read: {error}", type_="Warning"
-            )
+        """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say."""
+        above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
+        metas = [*nearest, *above.metas, *self._namespace(about.namespace)]
+        queue = self._views.cache(kinds.QUEUES).get(grouping.queue_name(*metas))
+        if queue is not None and queue.metadata.deletion_timestamp is not None:
+            # It would be deleted at once, and made again.
+            self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
             return
+        try:
+            body = manifests.podgroup(owner, metas, template)
+        except QuantityError as error:
+            self._tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
+            return
+        for warning in manifests.warnings(metas):
+            self._tell(kind, about, "IgnoredAnnotation", warning)
         try:
             await self._client.create(kinds.PODGROUPS, body, about.namespace)
         except errors.AlreadyExistsError:
             return  # Another leader's, or an answer that got lost: the watch will show it.
         except errors.ForbiddenError as error:
-            self._recorder.record(kind, about, "NoPodGroup", error.message, type_="Warning")
+            self._tell(kind, about, "NoPodGroup", error.message)
             raise
 
+    def _tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
+        self._recorder.record(kind, about, reason, message, type_="Warning")
 
-def manifest(owner: OwnerReference, metas: Sequence[Meta], template: PodSpec) -> dict[str, Any]:
-    """Write the PodGroup generated for ``owner``; ``metas`` are read for annotations, the nearest first.
 
-    Raises:
-        QuantityError: the template's request can't be read.
-    """
-    member, _ = grouping.min_member(*metas)
-    stated, _ = grouping.min_resources(*metas)
-    amounts = stated if stated is not None else pod_request(template) * member
-    return {
-        "metadata": {
-            "name": grouping.generated_name(owner.uid),
-            # The same answer as admission's, for whom what this group holds was or wasn't reserved already.
-            **({"annotations": {names.QUOTA_POLICY: names.POLICY_QUEUE}} if grouping.reserves_late(*metas) else {}),
-            "ownerReferences": [
-                {
-                    "apiVersion": owner.api_version,
-                    "kind": owner.kind,
-                    "name": owner.name,
-                    "uid": owner.uid,
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {
-            "minMember": member,
-            "queue": grouping.queue_name(*metas),
-            "minResources": amounts.quantities(),
-            **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
-        },
-    }
+def _named(owners: Iterable[OwnerReference], group: str) -> OwnerReference | None:
+    """Give the owner after which a generated group is named."""
+    return next((each for each in owners if grouping.generated_name(each.uid) == group), None)
+
+
+def _shown(owner: OwnerReference) -> str:
+    return f"{owner.kind} {owner.name}"

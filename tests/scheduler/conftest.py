@@ -12,7 +12,9 @@ import msgspec
 import pytest
 from plane import Plane
 
+from muster.kube.client import Client
 from muster.kube.fence import Fence
+from muster.kube.transport import Request, Response, Transport
 from muster.model import kinds, names, objects
 from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup
@@ -34,6 +36,37 @@ def pytest_asyncio_loop_factories(
     return {"virtual": VirtualTimeLoop}
 
 
+class Line:
+    """A transport that keeps what went through it, and refuses what a test says.
+
+    Attributes:
+        sent: the requests, in order.
+        refuse: a request of which it is true is answered as forbidden.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.sent: list[Request] = []
+        self.refuse: Callable[[Request], bool] = lambda _: False
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        self.sent.append(request)
+        if self.refuse(request):
+            status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no right"}
+            return Response(403, msgspec.json.encode(status))
+        return await self.transport.request(request, within=within)
+
+    def watch(self, request: Request, *, idle: float) -> Any:
+        return self.transport.watch(request, idle=idle)
+
+    def asked(self, path: str) -> list[Request]:
+        """Give the reads of one object."""
+        return [each for each in self.sent if each.method == "GET" and each.path == path]
+
+    def written(self) -> list[str]:
+        return [f"{each.method} {each.path}" for each in self.sent if each.writes]
+
+
 class World:
     """A control plane with nothing of Muster's but this worker, and what a test asks of it.
 
@@ -45,16 +78,32 @@ class World:
         self.namespace = namespace
         self.client = plane.client
         self.worker: Worker | None = None
+        self.line = Line(plane.transport)
         self._working: asyncio.Task[None] | None = None
 
     async def node(self, cpu: str, memory: str = "16Gi") -> str:
         """Add a node; give its name."""
         return await self.plane.node(cpu, memory)
 
-    async def work(self, policy: str = config.DEFAULT, fence: Fence | None = None) -> None:
-        """Start a worker, with a fence that lasts unless told otherwise."""
-        client = await self.plane.connect()
-        self.worker = Worker(client, self.plane.clock, config.parse(policy), (names.SCHEDULER_NAME,))
+    async def work(
+        self,
+        policy: str = config.DEFAULT,
+        fence: Fence | None = None,
+        *,
+        schedulers: tuple[str, ...] = (names.SCHEDULER_NAME,),
+        legacy_apis: bool = False,
+    ) -> None:
+        """Start a worker, with a fence that lasts unless told otherwise; its ConfigMaps are in the test's namespace."""
+        self.line.transport = (await self.plane.connect()).transport
+        client = Client(self.line)
+        self.worker = Worker(
+            client,
+            self.plane.clock,
+            config.parse(policy),
+            schedulers,
+            legacy_apis=legacy_apis,
+            namespace=self.namespace,
+        )
         self._working = asyncio.create_task(self.worker.run(fence or Fence("test", until=float("inf"))))
         async with asyncio.timeout(60):
             await self.worker.synced.wait()

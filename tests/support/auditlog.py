@@ -35,7 +35,7 @@ class Right:
 
 def granted(manifests: Sequence[dict[str, Any]]) -> set[Right]:
     """Give the rights that roles and bindings give to service accounts."""
-    rules = {(each["kind"], each["metadata"]["name"]): each["rules"] for each in manifests if "rules" in each}
+    rules = {(each["kind"], each["metadata"]["name"]): _rules(each, manifests) for each in manifests}
     bindings = [each for each in manifests if "roleRef" in each]
     return {
         Right(subject["name"], group, resource, verb)
@@ -46,6 +46,18 @@ def granted(manifests: Sequence[dict[str, Any]]) -> set[Right]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
+
+
+def _rules(role: dict[str, Any], manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give a role's rules; of one that is aggregated, those that it gathers."""
+    wanted = [each["matchLabels"] for each in role.get("aggregationRule", {}).get("clusterRoleSelectors", ())]
+    gathered = [
+        rule
+        for each in manifests
+        if any(labels.items() <= each["metadata"].get("labels", {}).items() for labels in wanted)
+        for rule in each["rules"]
+    ]
+    return [*role.get("rules", ()), *gathered]
 
 
 def used(events: Iterable[Event]) -> set[Right]:

@@ -8,7 +8,7 @@ import jsonpatch
 import pytest
 
 from muster.ledger.promises import POD, Promise
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.model.amounts import Resources
 from muster.model.grouping import Rule
 from webhooks.policies import pods, quotas
@@ -51,12 +51,18 @@ def test_a_replicaset_without_an_owner_is_the_root(ask: Any, pod: Any, cluster: 
     assert ask(pods.mutate, pod(owner=REPLICASET)).operations[0]["value"] == {GROUP: "podgroup-uid-web-1"}
 
 
-def test_a_rule_above_the_matched_owner_waits_for_the_whole_chain(ask: Any, pod: Any, cluster: Any) -> None:
-    settings = Settings(rules=(Rule("batch/v1", "Job", 1),))
-    assert ask(pods.mutate, pod(owner=JOB), settings=settings) == ALLOWED
+def test_a_rule_above_the_matched_owner_waits_until_that_one_is_known(ask: Any, pod: Any, cluster: Any) -> None:
+    once, twice = (Settings(rules=(Rule("batch/v1", "Job", level),)) for level in (1, 2))
+    assert ask(pods.mutate, pod(owner=JOB), settings=once) == ALLOWED
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "uid-n", "controller": True}
-    cluster.put(kinds.JOBS, "train", "dev", metadata={"ownerReferences": [cron]})
-    assert ask(pods.mutate, pod(owner=JOB), settings=settings) == ALLOWED
+    cluster.put(kinds.JOBS, "train", "dev", metadata={"ownerReferences": [cron], "uid": "uid-train"})
+    assert ask(pods.mutate, pod(owner=JOB), settings=once).operations[0]["value"] == {GROUP: "podgroup-uid-n"}
+    assert ask(pods.mutate, pod(owner=JOB), settings=twice) == ALLOWED
+
+
+def test_pods_of_a_job_are_in_the_group_that_was_noted_on_it(ask: Any, pod: Any, cluster: Any) -> None:
+    cluster.put(kinds.JOBS, "train", "dev", metadata={"annotations": {names.JOB_GROUP: "podgroup-uid-flow"}})
+    assert ask(pods.mutate, pod(owner=JOB)).operations[0]["value"] == {GROUP: "podgroup-uid-flow"}
 
 
 @pytest.mark.parametrize(

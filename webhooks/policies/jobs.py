@@ -28,7 +28,7 @@ def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict
     job = request.new(Job)
     if not settings.delay or not _ours(job, settings) or job.spec.suspend:
         return ALLOWED
-    if _delay(job, request, view) == _OFF:
+    if _delay(job, request, view) == _OFF or _apart(job, settings):
         return ALLOWED
     patch = Recorder(request.object)
     patch.set("spec", "suspend", value=True)
@@ -41,7 +41,7 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
     job = request.new(Job)
     if not _ours(job, settings):
         return judge((), _foreign_warnings(job, settings))
-    return _create(job, request, view) if request.operation == "CREATE" else _update(job, request, view)
+    return _create(job, request, view, settings) if request.operation == "CREATE" else _update(job, request, view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,12 @@ class _Place:
     where: str
 
 
-def _create(job: Job, request: AdmissionRequest, view: View) -> Verdict:
+def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
     place = _place(job, request, view)
     problems = _queue_problems(place, request, view)
     warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
-    if place.group:
+    if place.group or not grouping.owns_group(job.metadata, settings.rules):
+        # The group exists, or it is made for an owner above or for each pod, and judged then.
         return judge(problems, warnings)
     member, minimum, more = _minimum(job)
     warnings += common.size_warnings(view, member, minimum)
@@ -75,6 +76,12 @@ def _update(job: Job, request: AdmissionRequest, view: View) -> Verdict:
     return judge(problems, _late_warnings(before, job))
 
 
+def _apart(job: Job, settings: Settings) -> bool:
+    """Whether by the rules each pod of a Job has a group of its own: then there is nothing for the Job to wait for."""
+    rule = grouping.matching_rule(grouping.job_reference(job.metadata), settings.rules)
+    return rule is not None and rule.level < 0 and not grouping.group_of(job.spec.template.metadata)
+
+
 def _ours(job: Job, settings: Settings) -> bool:
     return settings.ours(job.spec.template.spec.scheduler_name)
 
@@ -89,6 +96,11 @@ def _place(job: Job, request: AdmissionRequest, view: View) -> _Place:
         queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
         return _Place(group, queue, f'of PodGroup "{group}"')
     namespace = view.get(kinds.NAMESPACES, request.namespace)
+    if job.metadata.controller() is not None and not any(
+        meta.annotation(*names.QUEUE_NAME_KEYS) for meta in _metas(job)
+    ):
+        # An owner above may name the queue. What it is will be known, and judged, when the group is made.
+        return _Place("", "", "")
     metas = (*_metas(job), namespace.metadata if namespace else None)
     annotated = any(meta is not None and meta.annotation(*names.QUEUE_NAME_KEYS) for meta in metas)
     where = f"annotation {names.QUEUE_NAME_KEYS[0]}" if annotated else "where no annotation names another"

@@ -10,7 +10,7 @@ from muster.ledger.promises import POD, Promise, taken_by
 from muster.model import grouping, kinds, names
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
-from muster.model.objects import Json, Meta, OwnerReference, Pod
+from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
 from webhooks import view as views
 from webhooks.patch import Recorder
 from webhooks.review import AdmissionRequest
@@ -41,11 +41,11 @@ def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict
     # A pod in a group of Kubernetes' own (spec.schedulingGroup) gets no second one.
     if not settings.ours(pod.spec.scheduler_name) or grouping.group_of(pod.metadata) or pod.spec.scheduling_group:
         return ALLOWED
-    owner = _chosen_owner(pod.metadata, request.namespace, view, settings)
-    if owner is None:
+    group = _known_group(pod.metadata, request.namespace, view, settings)
+    if not group:
         return ALLOWED
     patch = Recorder(request.object)
-    patch.set("metadata", "annotations", names.GROUP_NAME, value=grouping.generated_name(owner.uid))
+    patch.set("metadata", "annotations", names.GROUP_NAME, value=group)
     return Patched(patch.operations)
 
 
@@ -83,21 +83,25 @@ def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Promise
     return Promise(*place, taken_by(pod), before.metadata.resource_version, NOTHING if left else taken_by(before))
 
 
-def _chosen_owner(meta: Meta, namespace: str, view: View, settings: Settings) -> OwnerReference | None:
-    """Give the owner that the group stands for; None where the pod itself is, or where the caches don't reach."""
+def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> str:
+    """Name the group of a pod; empty where the pod itself owns it, or where the caches don't reach."""
     owners: list[OwnerReference] = []
     above = meta.controller()
     while above is not None and len(owners) < _LEVELS:
         owners.append(above)
-        rule = grouping.matching_rule(above, settings.rules)
-        if rule is not None and rule.level <= 0:
-            return grouping.chosen_owner(owners, settings.rules)
         kind = _OWNERS.get((above.api_version, above.kind))
-        found = view.get(kind, above.name, namespace) if kind is not None else None
-        if found is None or found.metadata.uid != above.uid:
-            return None
+        found: Object | None = view.get(kind, above.name, namespace) if kind is not None else None
+        if found is not None and found.metadata.uid != above.uid:
+            found = None
+        if len(owners) == 1 and found is not None and (noted := found.metadata.annotation(names.JOB_GROUP)):
+            return noted
+        if grouping.decided(owners, settings.rules):
+            break
+        if found is None:
+            return ""
         above = found.metadata.controller()
-    return grouping.chosen_owner(owners, settings.rules) if above is None else None
+    chosen = grouping.chosen_owner(owners, settings.rules)
+    return grouping.generated_name(chosen.uid) if chosen is not None else ""
 
 
 def _warnings(meta: Meta, namespace: str, view: View) -> list[str]:
