@@ -36,17 +36,19 @@ class Outcome:
     def _placements(self, status: Status) -> tuple[Bind, ...]:
         names = self._session.snapshot.table.names
         return tuple(
-            Bind(mark.task, names[mark.row], mark.job.job.key)
+            Bind(task, names[row], mark.job.job.key)
             for mark in self._session.placed
             if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
+            for task, row in zip(mark.tasks, mark.rows, strict=True)
         )
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Give who has to go, and for whom."""
         return tuple(
-            Eviction(mark.task, mark.job.job.key, mark.beneficiary.job.key)
+            Eviction(task, mark.job.job.key, mark.beneficiary.job.key)
             for mark in self._session.placed
             if mark.status is Status.RELEASING and mark.beneficiary is not None
+            for task in mark.tasks
         )
 
     def released(self) -> frozenset[str]:

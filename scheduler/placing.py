@@ -9,13 +9,13 @@ from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Phase, Task, TaskClass
 from scheduler.statement import Statement
 
-Allowed = Callable[[QueueState, Task], Obstacle | None]
-"""What a queue may still take."""
+Allowed = Callable[[QueueState, Task, int], Obstacle | None]
+"""What speaks against a queue's taking so many more tasks like one."""
 
 
 def may_run(session: Session, job: JobState) -> bool:
     """Whether a job has tasks to place and nothing forbids it to try; what does is noted on it."""
-    if job.phase is Phase.COMPLETED or session.queue_of(job) is None or not job.waiting:
+    if not job.waiting or job.phase is Phase.COMPLETED or session.queue_of(job) is None:
         return False
     if session.policy.enqueues and (job.phase is Phase.PENDING or job.job.about_to_reserve):
         return False
@@ -32,7 +32,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
     """Give a job its turn; tell whether it could use another."""
     taken: list[Task] = []
     with session.statement() as statement:
-        passed = _place(session, statement, job, taken, lambda task: allowed(queue, task))
+        passed = _place(session, statement, queue, job, taken, allowed)
         if statement and (session.ready(job) or session.pipelined(job)):
             statement.commit()
             job.passed += passed
@@ -60,7 +60,7 @@ def _promised(session: Session, task: Task) -> int | None:
 
 
 def _place(
-    session: Session, statement: Statement, job: JobState, taken: list[Task], allowed: Callable[[Task], Obstacle | None]
+    session: Session, statement: Statement, queue: QueueState, job: JobState, taken: list[Task], allowed: Allowed
 ) -> list[Task]:
     """Take tasks off the line and place them until the job is ready; give those that found no place.
 
@@ -69,22 +69,82 @@ def _place(
     failed: set[TaskClass] = set()
     passed: list[Task] = []
     while job.waiting:
-        task = job.waiting.popleft()
-        taken.append(task)
-        if task.kind in failed:
-            passed.append(task)
-        elif (against := allowed(task)) is None and _place_one(session, statement, job, task):
+        alike = _next(session, job)
+        kind = alike[0].kind
+        if kind in failed:
+            passed += alike
+            taken += alike
+            continue
+        count, against = _allowance(queue, alike, allowed)
+        placed = _place_alike(session, statement, job, alike[:count], failed)
+        if placed:
             job.obstacle = None
-            if session.ready(job):
-                break
         else:
             job.obstacle = against
-            passed.append(task)
-            failed.add(task.kind)
-            hopeful = sum(other.kind not in failed for other in job.waiting)
-            if hopeful + job.pipelined < session.missing(job):
-                break
+            placed = 1
+            passed.append(alike[0])
+            failed.add(kind)
+        taken += alike[:placed]
+        job.waiting.extendleft(reversed(alike[placed:]))
+        if session.ready(job) or (failed and _hopeless(session, job, failed)):
+            break
     return passed
+
+
+def _next(session: Session, job: JobState) -> list[Task]:
+    """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
+    first = job.waiting.popleft()
+    alike, promised = [first], session.snapshot.promised
+    most = session.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
+    while job.waiting and len(alike) < most:
+        other = job.waiting[0]
+        if other.kind is not first.kind or other.uid in promised:
+            break
+        alike.append(job.waiting.popleft())
+    return alike
+
+
+def _allowance(queue: QueueState, alike: list[Task], allowed: Allowed) -> tuple[int, Obstacle | None]:
+    """Give how many of these tasks the queue may take, and what speaks against one more."""
+    fine, against = 0, allowed(queue, alike[0], len(alike))
+    if against is None:
+        return len(alike), None
+    beyond = len(alike)
+    while beyond - fine > 1:
+        middle = (fine + beyond) // 2
+        objection = allowed(queue, alike[0], middle)
+        if objection is None:
+            fine = middle
+        else:
+            beyond, against = middle, objection
+    return fine, against
+
+
+def _hopeless(session: Session, job: JobState, failed: set[TaskClass], placed: int = 0) -> bool:
+    """Whether too few tasks are left for the minimum, even if all of them find a place and ``placed`` more did."""
+    needed = session.missing(job) - job.pipelined - placed
+    if needed > len(job.waiting):
+        return True
+    return needed > 0 and sum(other.kind not in failed for other in job.waiting) < needed
+
+
+def _place_alike(
+    session: Session, statement: Statement, job: JobState, alike: list[Task], failed: set[TaskClass]
+) -> int:
+    """Place tasks of one class; tell how many of them, from the first on, have a place now."""
+    if not alike:
+        return 0
+    if len(alike) == 1:
+        return int(_place_one(session, statement, job, alike[0]))
+    kind = alike[0].kind
+    rows = session.picker.pick(kind, len(alike))
+    if len(rows) < len(alike) and not session.releasing and _hopeless(session, job, failed | {kind}, len(rows)):
+        # It would all be undone.
+        rows = []
+    if rows:
+        statement.allocate(job, alike[: len(rows)], rows)
+        return len(rows)
+    return int(_place_later(session, statement, job, alike[0]))
 
 
 def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
@@ -92,15 +152,21 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
     row = (
         promised if promised is not None and picker.fits(task.kind, promised, session.idle) else picker.best(task.kind)
     )
-    if row is not None:
-        statement.allocate(job, task, row)
-        return True
-    if promised is not None and picker.fits(task.kind, promised, session.future):
-        row = promised
-    elif session.releasing:
+    if row is None:
+        return _place_later(session, statement, job, task)
+    statement.allocate(job, (task,), [row])
+    return True
+
+
+def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
+    """Promise a task a place that others are leaving."""
+    picker, row = session.picker, _promised(session, task)
+    if (row is None or not picker.fits(task.kind, row, session.future)) and session.releasing:
         row = picker.best_later(task.kind)
-    if row is not None:
-        statement.pipeline(job, task, row)
-        return True
-    job.stuck = task.kind
-    return False
+    elif row is not None and not picker.fits(task.kind, row, session.future):
+        row = None
+    if row is None:
+        job.stuck = task.kind
+        return False
+    statement.pipeline(job, task, row)
+    return True

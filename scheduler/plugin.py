@@ -41,6 +41,17 @@ class Obstacle:
     message: str
 
 
+class Reach(Enum):
+    """How far `Plugin.feasible` and `Plugin.score` of a node look, for one class of tasks."""
+
+    IDLE = 0
+    """At the node's row of the table and at what is idle there: a row can be rated for placements to come."""
+    NODE = 1
+    """Also at which pods are there (host ports): asked again about nodes that changed."""
+    CLUSTER = 2
+    """Also at other nodes: asked again about all nodes after each change."""
+
+
 class Permit:
     """A vote for. Its one value is `PERMIT`; None abstains, an `Obstacle` rejects."""
 
@@ -92,7 +103,11 @@ class Plugin:
     name: ClassVar[str]
     arguments_type: ClassVar[type[Arguments]] = Arguments
     node_local: ClassVar[bool] = True
-    """Whether `feasible` and `score` of a node depend on nothing but that node, so that only touched nodes are asked again."""
+    """Whether `feasible` and `score` of a node look at its row and at what is idle there only; `reach` says it by class."""
+
+    by_amount: ClassVar[bool] = False
+    """Whether `allocatable` goes by what the queue has and by the task's class only, and doesn't change its mind as the
+    queue gets more: then it is asked about many tasks of a class at once."""
 
     guards: ClassVar[bool] = False
     """Whether its choice of victims is a protection that holds in all tiers, not only in its own."""
@@ -168,6 +183,11 @@ class Plugin:
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose which of the candidates may be evicted for the claimant, for the action reclaim; as `preemptable`."""
         raise NotImplementedError
+
+    def reach(self, kind: TaskClass) -> Reach:
+        """Tell how far `feasible` and `score` look for a class; override it where that differs between classes."""
+        del kind
+        return Reach.IDLE if self.node_local else Reach.CLUSTER
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes a task of this class may run on, apart from how much it asks for."""

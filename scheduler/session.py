@@ -7,18 +7,20 @@ wins at once and a tier with a permit decides; valid, ready and allocatable: all
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from scheduler import vectors
 from scheduler.picker import Picker
-from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Vote, defines, is_guard
+from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
 from scheduler.policy import Policy
-from scheduler.snapshot import OCCUPYING, READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
+from scheduler.snapshot import READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
 from scheduler.tenants import Tenants
 from scheduler.vectors import Axes, Matrix, Vector
@@ -62,17 +64,16 @@ class JobState:
         self.job = job
         self.axes = axes
         self.phase = job.phase
-        self.waiting: deque[Task] = deque(task for task in job.tasks if task.status is Status.PENDING)
+        tally = job.tally
+        self.waiting: deque[Task] = deque(tally.pending)
         self.passed: list[Task] = []
-        self.ready = sum(job.counts.get(status, 0) for status in READY)
+        self.ready = sum([tally.counts.get(status, 0) for status in READY])
         self.pipelined = 0
         self.roles: Counter[tuple[str, Status]] = Counter()
         if job.min_task_member:
             self.roles.update((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
-        self.allocated: Vector = axes.zero
-        for task in job.tasks:
-            if task.status in OCCUPYING:
-                self.allocated = vectors.add(self.allocated, self.vector(task.kind))
+        self.allocated: Vector = job.sums(axes).allocated
+        self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
         self.stuck: TaskClass | None = None
 
@@ -96,16 +97,27 @@ class JobState:
         Where the pods differ, those that run and then those that are placed first count, and pods that nobody has
         seen yet are taken to be like the last one.
         """
-        if self.job.stated is not None:
-            return self.axes.vector(self.job.stated)
-        members = [task.kind for task in self.job.tasks if task.status in OCCUPYING]
-        members += [task.kind for task in self.waiting]
+        if self._need is None:
+            stated = self.job.stated
+            self._need = self.axes.vector(stated) if stated is not None else self._estimate()
+        return self._need
+
+    def _estimate(self) -> Vector:
         amounts, missing = self.axes.zero, self.job.min_member
         last: Vector = self.axes.zero
-        for kind, count in _runs(members, self.job.coming):
+        for kind, count in self._members():
             last, taken = self.vector(kind), min(count, missing)
             amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
+            if not missing:
+                break
         return vectors.add(amounts, vectors.scale(last, missing))
+
+    def _members(self) -> Iterator[tuple[TaskClass, int]]:
+        """Give its pods by class: those that run, those that are placed first, those that don't exist yet."""
+        yield from self.job.tally.occupying.items()
+        for kind, alike in groupby(self.waiting, key=_kind):
+            yield kind, sum(1 for _ in alike)
+        yield from ((each.kind, each.count) for each in self.job.coming)
 
     def spares(self, roles: Counter[str]) -> bool:
         """Whether it has its minimum without so many tasks of these roles."""
@@ -124,9 +136,7 @@ class JobState:
         return vectors.above_zero(vectors.subtract(self.need(), self.allocated))
 
 
-def _runs(members: Iterable[TaskClass], coming: Iterable[Any]) -> Iterable[tuple[TaskClass, int]]:
-    yield from ((kind, 1) for kind in members)
-    yield from ((each.kind, each.count) for each in coming)
+_kind: Final = attrgetter("kind")
 
 
 class Session:
@@ -153,9 +163,11 @@ class Session:
         self._held: list[Matrix] = []
         self._tiers = self._open_plugins()
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
-        for job in self.jobs:
+        self._counts_amounts = all(_by_amount(ask) for ask in self._points["allocatable"])
+        asks = self._points["task_key"]
+        for job in self.jobs if asks else ():
             if len(job.waiting) > 1:
-                job.waiting = deque(sorted(job.waiting, key=self.task_key))
+                job.waiting = deque(sorted(job.waiting, key=asks[0] if len(asks) == 1 else self._task_key))
         self.picker = Picker(self, self._flat("feasible"), self._flat("score"))
 
     def _open_plugins(self) -> dict[str, list[list[Callable[..., Any]]]]:
@@ -187,7 +199,10 @@ class Session:
 
     def task_key(self, task: Task) -> Key:
         """Where a task stands among the tasks of its job."""
-        return (*[ask(task) for ask in self._flat("task_key")], task.created, task.uid, task.namespace, task.name)
+        return (*self._task_key(task), task.created, task.uid, task.namespace, task.name)
+
+    def _task_key(self, task: Task) -> Key:
+        return tuple([ask(task) for ask in self._flat("task_key")])
 
     def enqueueable(self, job: JobState) -> Obstacle | None:
         """Let plugins vote on letting a job in; None when nothing is against it."""
@@ -217,9 +232,19 @@ class Session:
         """Whether a queue has had all it may have."""
         return any(ask(queue) for ask in self._flat("overused"))
 
-    def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
-        """Give the first objection to a queue's taking one more task."""
-        return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
+    def allocatable(self, queue: QueueState, task: Task, count: int = 1) -> Obstacle | None:
+        """Give the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class."""
+        before = queue.allocated
+        if count > 1:
+            queue.allocated = vectors.add(before, vectors.scale(task.kind.vector(self.axes), count - 1))
+        try:
+            return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
+        finally:
+            queue.allocated = before
+
+    def at_once(self, kind: TaskClass) -> bool:
+        """Whether many tasks of a class can be decided on together, as though one by one."""
+        return self._counts_amounts and self.picker.at_once(kind)
 
     def starving(self, job: JobState) -> bool:
         """Whether others may be evicted for a job: all plugins of the first tier with an opinion say so."""
@@ -293,37 +318,50 @@ class Session:
         self.releasing = self.releasing or bool(self.leaving)
 
     def _count(self, mark: Mark, sign: int) -> None:
-        job, task, row = mark.job, mark.task, mark.row
+        job, kind, count = mark.job, mark.tasks[0].kind, len(mark.tasks)
         gain = -sign if mark.status is Status.RELEASING else sign
-        taken = task.kind.vector(self.axes)
-        change = taken if gain > 0 else tuple([-steps for steps in taken])
-        self._count_on_node(mark, sign, gain * self.picker.row_of(task.kind))
+        change = vectors.scale(kind.vector(self.axes), gain * count)
+        self._count_on_nodes(mark, kind, sign)
         if mark.status is Status.PIPELINED:
-            job.pipelined += sign
+            job.pipelined += sign * count
         else:
-            job.ready += gain
-        if job.job.min_task_member:
+            job.ready += gain * count
+        for task in mark.tasks if job.job.min_task_member else ():
             role = Status.PIPELINED if mark.status is Status.PIPELINED else Status.ALLOCATED
             job.roles[task.role, role] += gain
         job.allocated = vectors.add(job.allocated, change)
         queue = self.queue_of(job)
         if queue is not None:
             queue.allocated = vectors.add(queue.allocated, change)
-        if task.kind.constraints.ports and mark.status is not Status.RELEASING:
-            self._count_ports(row, task.kind, sign)
+        if kind.constraints.ports and mark.status is not Status.RELEASING:
+            for row in mark.rows:
+                self._count_ports(row, kind, sign)
 
-    def _count_on_node(self, mark: Mark, sign: int, change: Matrix) -> None:
-        kind, row = mark.task.kind, mark.row
-        self.future[row] -= change
+    def _count_on_nodes(self, mark: Mark, kind: TaskClass, sign: int) -> None:
+        wanted = self.picker.row_of(kind)
         if mark.status is Status.ALLOCATED:
-            self.idle[row] -= change
-            self.picker.touched(row, kind, sign)
-        elif mark.status is Status.PIPELINED:
+            self._take(mark.rows, sign * wanted)
+            self.picker.touched(mark.rows, kind, sign)
+            return
+        row = mark.rows[0]
+        self.future[row] -= sign * wanted if mark.status is Status.PIPELINED else -sign * wanted
+        if mark.status is Status.PIPELINED:
             self._hold(row, sign)
-            self.picker.touched(row, None, sign)
+            self.picker.touched(mark.rows, None, sign)
         else:
-            (self.leaving.add if sign > 0 else self.leaving.remove)(mark.task.uid)
+            (self.leaving.add if sign > 0 else self.leaving.remove)(mark.tasks[0].uid)
             self.tenants.evicted(mark.job, kind, row, sign)
+
+    def _take(self, rows: Sequence[int], amounts: Matrix) -> None:
+        """Take amounts of each row, as often as it occurs, of what is idle and of what will be."""
+        if len(rows) == 1:
+            self.idle[rows[0]] -= amounts
+            self.future[rows[0]] -= amounts
+            return
+        which, times = np.unique(np.array(rows), return_counts=True)
+        change = times[:, None] * amounts
+        self.idle[which] -= change
+        self.future[which] -= change
 
     def _hold(self, row: int, sign: int) -> None:
         """Keep idle what of it was promised, so that nobody else takes it; statements undo the last one first."""
@@ -359,6 +397,11 @@ def _victims(
         if chosen:
             return chosen
     return []
+
+
+def _by_amount(ask: Callable[..., object]) -> bool:
+    plugin = getattr(ask, "__self__", None)
+    return isinstance(plugin, Plugin) and plugin.by_amount
 
 
 def _vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:

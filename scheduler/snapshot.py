@@ -7,6 +7,7 @@ to is shared with the next one unless it changed: `scheduler.cluster` builds the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,11 +15,13 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node
+from scheduler import vectors
 from scheduler.constraints import Constraints
 from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
 
@@ -59,8 +62,12 @@ class Status(Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
+    # Members are unique, and the hash of a name is worked out in Python each time.
+    __hash__ = object.__hash__
 
-OCCUPYING = frozenset({Status.BINDING, Status.BOUND, Status.RUNNING})
+
+_OCCUPYING = (Status.RUNNING, Status.BOUND, Status.BINDING)
+OCCUPYING = frozenset(_OCCUPYING)
 """On a node, and meant to stay there."""
 READY = OCCUPYING | {Status.SUCCEEDED}
 """What counts toward a gang's minimum without being placed."""
@@ -77,17 +84,17 @@ class TaskClass:
     def vector(self, axes: Axes) -> Vector:
         """What a task of this class takes of a node: its request, and one pod."""
         # Axes hardly ever change, so the last answer is all that is kept; by identity, since this is asked all the time.
-        if self._known and self._known[0][0] is axes:
-            return self._known[0][1]
+        for known, vector in self._known:
+            if known is axes:
+                return vector
         steps = list(axes.vector(self.request))
         steps[axes.place[PODS]] = 1
         self._known[:] = [(axes, tuple(steps))]
-        return self._known[0][1]
+        return tuple(steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A pod of a group.
+class Task(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a group. It refers to nothing that refers back, so the garbage collector passes over it.
 
     ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
     of the object that controls it; ``preemptable``: it may be evicted; ``patient``: nothing may be evicted for it.
@@ -124,6 +131,51 @@ class Coming:
     held: bool
 
 
+class Sums(NamedTuple):
+    """What the tasks of a job have on nodes, and what those that have none ask for."""
+
+    allocated: Vector
+    wanted: Vector
+
+
+def _amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
+    amounts = axes.zero
+    for kind, count in kinds.items():
+        amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
+    return amounts
+
+
+class Tally(NamedTuple):
+    """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait."""
+
+    counts: Mapping[Status, int]
+    pending: tuple[Task, ...]
+    occupying: Mapping[TaskClass, int]
+    wanting: Mapping[TaskClass, int]
+
+
+def _tally(tasks: tuple[Task, ...]) -> Tally:
+    counts: dict[Status, int] = {}
+    kinds: dict[Status, dict[TaskClass, int]] = {}
+    for task in tasks:
+        status, kind = task.status, task.kind
+        counts[status] = counts.get(status, 0) + 1
+        of_status = kinds.get(status)
+        if of_status is None:
+            of_status = kinds[status] = {}
+        of_status[kind] = of_status.get(kind, 0) + 1
+    occupying: Counter[TaskClass] = Counter()
+    for status in _OCCUPYING:
+        for kind, count in kinds.get(status, {}).items():
+            occupying[kind] += count
+    pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
+    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}))
+
+
+def _age(task: Task) -> tuple[float, str, str, str]:
+    return (task.created, task.uid, task.namespace, task.name)
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """A PodGroup with its pods.
@@ -156,14 +208,31 @@ class Job:
     late: bool = False
     over: bool = False
     written: bool = True
+    _sums: list[tuple[Axes, Sums]] = field(default_factory=list)
 
     @cached_property
+    def tally(self) -> Tally:
+        """Its tasks, counted."""
+        return _tally(self.tasks)
+
+    @property
     def counts(self) -> Mapping[Status, int]:
         """How many tasks there are in each status that occurs."""
-        counts: dict[Status, int] = {}
-        for task in self.tasks:
-            counts[task.status] = counts.get(task.status, 0) + 1
-        return counts
+        return self.tally.counts
+
+    @property
+    def pending(self) -> tuple[Task, ...]:
+        """The tasks that wait for a node, the older first."""
+        return self.tally.pending
+
+    def sums(self, axes: Axes) -> Sums:
+        """What its tasks have and want; added up once."""
+        for known, sums in self._sums:
+            if known is axes:
+                return sums
+        sums = Sums(_amount(self.tally.occupying, axes), _amount(self.tally.wanting, axes))
+        self._sums[:] = [(axes, sums)]
+        return sums
 
     @property
     def withheld(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 class Mark:
     """One entry of the journal.
 
-    ``task`` of ``job`` got ``row``, now (ALLOCATED) or once it is free (PIPELINED); or it gives its place there up
-    (RELEASING) for ``beneficiary``.
+    ``tasks`` of ``job``, all of one class, got one of ``rows`` each, now (ALLOCATED) or once it is free (PIPELINED); or
+    they give their places there up (RELEASING) for ``beneficiary``.
     """
 
     job: JobState
-    task: Task
-    row: int
+    tasks: Sequence[Task]
+    rows: Sequence[int]
     status: Status
     beneficiary: JobState | None = None
 
@@ -53,17 +54,17 @@ class Statement:
         """Whether somebody would have to go."""
         return any(mark.status is Status.RELEASING for mark in self._journal)
 
-    def allocate(self, job: JobState, task: Task, row: int) -> None:
-        """Take what ``task`` asks for from the idle part of a node."""
-        self._mark(Mark(job, task, row, Status.ALLOCATED))
+    def allocate(self, job: JobState, tasks: Sequence[Task], rows: Sequence[int]) -> None:
+        """Take what ``tasks``, all of one class, ask for from the idle part of a node each."""
+        self._mark(Mark(job, tasks, rows, Status.ALLOCATED))
 
     def pipeline(self, job: JobState, task: Task, row: int) -> None:
         """Take what ``task`` asks for from what a node will have once its leaving pods are gone."""
-        self._mark(Mark(job, task, row, Status.PIPELINED))
+        self._mark(Mark(job, (task,), (row,), Status.PIPELINED))
 
     def evict(self, job: JobState, task: Task, row: int, beneficiary: JobState) -> None:
         """Take a node's task away, for another job to have what it leaves."""
-        self._mark(Mark(job, task, row, Status.RELEASING, beneficiary))
+        self._mark(Mark(job, (task,), (row,), Status.RELEASING, beneficiary))
 
     def back_to(self, length: int) -> None:
         """Undo what was marked after the first ``length`` marks, the last one first."""

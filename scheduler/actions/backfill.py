@@ -33,7 +33,7 @@ class Backfill(Action):
             ],
         )
         for queue, job in turns:
-            if placing.turn(session, queue, job, lambda queue, task: _allowed(session, queue, task)):
+            if placing.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
                 turns.again(job)
 
 
@@ -41,13 +41,14 @@ def _asks(job: JobState) -> bool:
     return any(bool(task.kind.request) for task in job.waiting)
 
 
-def _allowed(session: Session, queue: QueueState, task: Task) -> Obstacle | None:
-    """Object where a task would go beyond its queue's capability, or into what is guaranteed to other queues."""
-    wanted, axes = task.kind.vector(session.axes), session.axes
+def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obstacle | None:
+    """Object where so many tasks would go beyond their queue's capability, or into what is guaranteed to other queues."""
+    axes = session.axes
+    wanted = vectors.scale(task.kind.vector(axes), count)
     own = vectors.subtract(axes.limit(queue.info.capability), queue.allocated)
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(1, wanted, own, axes, where))
+        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, own, axes, where))
     free = vectors.total(session.idle.clip(min=0))
     for other in session.queues.values():
         if other is not queue and other.info.guarantee is not None:
@@ -55,5 +56,5 @@ def _allowed(session: Session, queue: QueueState, task: Task) -> Obstacle | None
             free = vectors.subtract(free, vectors.above_zero(due))
     if not vectors.fits(wanted, free):
         where = "free beside what is guaranteed to other queues"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(1, wanted, free, axes, where))
+        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, axes, where))
     return None

@@ -33,6 +33,7 @@ class Capacity(Plugin):
     name = "capacity"
     arguments_type = CapacityArguments
     guards = True
+    by_amount = True
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)

@@ -11,7 +11,7 @@ from pydantic import Field
 from muster.model.objects import Taint
 from scheduler import constraints as rules
 from scheduler.constraints import Constraints
-from scheduler.plugin import Arguments, Nodes, Plugin
+from scheduler.plugin import Arguments, Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Mask
@@ -46,6 +46,10 @@ class Predicates(Plugin):
         if arguments.taints:
             on.append(("tainted", _tainted))
         self._rules = on
+
+    def reach(self, kind: TaskClass) -> Reach:
+        """Tell how far it looks: a second pod with the same host port finds it taken by the first."""
+        return Reach.NODE if kind.constraints.ports and self.arguments.ports else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes take the class."""

@@ -19,6 +19,7 @@ class Proportion(Plugin):
 
     name = "proportion"
     guards = True
+    by_amount = True
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
@@ -141,6 +142,6 @@ class Proportion(Plugin):
 def _requested(queue: QueueState, axes: Axes) -> Vector:
     requested = queue.allocated
     for job in queue.jobs:
-        for task in job.waiting:
-            requested = vectors.add(requested, task.kind.vector(axes))
+        if job.waiting:
+            requested = vectors.add(requested, job.job.sums(axes).wanted)
     return requested

@@ -128,7 +128,7 @@ def test_a_rolled_back_statement_leaves_no_trace(make_build, data):
         for job, task in tasks:
             row = session.picker.best(task.kind)
             if row is not None:
-                statement.allocate(job, task, row)
+                statement.allocate(job, [task], [row])
                 session.picker.best(task.kind)
     assert _state(session) == before
     fresh = Session(build.cluster.snapshot(), policy, NOW)
