@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 from weakref import WeakValueDictionary
 
 from muster.ledger.promises import reserves_late
@@ -16,10 +17,13 @@ from muster.ledger.table import Table
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
-from muster.model.objects import Node, Pod, PodGroup, PodSpec, PodTemplate, PriorityClass, Queue
+from muster.model.objects import Namespace, Node, Pod, PodGroup, PodSpec, PriorityClass, Queue
 from muster.model.requests import pod_request
-from scheduler import constraints, intake
-from scheduler.constraints import Constraints, Repeller
+from scheduler import affinity, constraints, intake
+from scheduler.affinity import Purpose
+from scheduler.constraints import Constraints
+from scheduler.images import Images
+from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
     Coming,
@@ -35,6 +39,7 @@ from scheduler.snapshot import (
 )
 from scheduler.usage import Usage
 
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 Home = tuple[str, str]
 """Namespace and name of a group: how its pods know it."""
 
@@ -52,11 +57,6 @@ class _Member:
         """Whether it takes something of a node."""
         return bool(self.task.node) and self.task.status not in intake.ENDED
 
-    @property
-    def special(self) -> bool:
-        """Whether it keeps others from its node, or from its neighbourhood."""
-        return bool(self.task.kind.constraints.ports) or constraints.has_repellers(self.pod)
-
 
 class Cluster:
     """All that scheduling depends on. Each method takes the new version of an object, or the last one and ``gone``."""
@@ -67,7 +67,7 @@ class Cluster:
         self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
         self._pods: dict[str, _Member] = {}
         self._members: dict[Home, dict[str, _Member]] = {}
-        self._special: dict[str, _Member] = {}
+        self._porters: dict[str, _Member] = {}
         self._assumed: dict[str, str] = {}
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
@@ -79,7 +79,8 @@ class Cluster:
         self._queues: dict[str, QueueInfo] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
         self._usage = Usage()
-        self._repellers: list[Repeller] = []
+        self._register = Register()
+        self._images = Images()
         self._jobs: dict[GroupKey, Job] = {}
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
@@ -97,6 +98,7 @@ class Cluster:
             self._nodes.pop(node.name, None)
         else:
             self._nodes[node.name] = node
+        self._images.node(node, gone=gone)
         if gone or old is None or not intake.same_place(old, node):
             self._usage.table_changed()
             self._changes += 1
@@ -106,12 +108,17 @@ class Cluster:
         uid = pod.metadata.uid
         if pod.spec.node_name or gone:
             self._assumed.pop(uid, None)
-        self._forget(uid)
         if gone:
+            self._forget(uid)
             self._evicting.discard(uid)
             self._spared.discard(uid)
         else:
-            self._learn(pod)
+            self._relearn(pod)
+        self._changes += 1
+
+    def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
+        """Learn of a namespace: terms of pods choose them by their labels."""
+        self._register.namespace(namespace.name, None if gone else namespace.metadata.labels)
         self._changes += 1
 
     def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
@@ -232,13 +239,22 @@ class Cluster:
 
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _relearn(self, pod: Pod) -> None:
+        """Take the new version of a pod for the last one, without forgetting in between what only this pod asks."""
+        old = self._pods.get(pod.metadata.uid)
+        company = old.task.kind.constraints.company if old is not None else affinity.NONE
+        self._register.ask(company.peers(), company.carried())
+        self._forget(pod.metadata.uid)
+        self._learn(pod)
+        self._register.unask(company.peers(), company.carried())
+
     def _learn(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
         task = Task(
             uid=uid,
             namespace=pod.namespace,
             name=pod.name,
-            kind=self._class_of(pod),
+            kind=self._class_of(pod, ended=pod.status.phase in _OVER),
             status=intake.pod_status(pod, assumed=bool(node), evicting=uid in self._evicting),
             node=node,
             priority=pod.spec.priority or 0,
@@ -256,8 +272,9 @@ class Cluster:
             self._touch(member.home)
         if member.uses:
             self._usage.take(member.task)
-            if member.special:
-                self._special[uid] = member
+            self._tally(member.task, 1)
+            if member.task.kind.constraints.ports:
+                self._porters[uid] = member
 
     def _forget(self, uid: str) -> None:
         member = self._pods.pop(uid, None)
@@ -266,15 +283,27 @@ class Cluster:
         if member.home is not None:
             self._members[member.home].pop(uid)
             self._touch(member.home)
+        if member.task.status not in intake.ENDED:
+            company = member.task.kind.constraints.company
+            self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
+            self._register.unask(company.peers(), company.carried())
         if member.uses:
             self._usage.give_back(member.task)
-            self._special.pop(uid, None)
+            self._tally(member.task, -1)
+            self._porters.pop(uid, None)
 
-    def _class_of(self, pod: Pod) -> TaskClass:
-        demands = constraints.of_pod(pod.spec)
-        if self._repellers and not pod.spec.node_name:
-            near = [(each.topology_key, each.domain) for each in self._repellers if each.keeps_away(pod)]
-            demands = demands.repelled_by(frozenset(near))
+    def _tally(self, task: Task, sign: int) -> None:
+        """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
+        keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
+        if leaving:
+            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
+        self._register.count(keys, task.node, sign, leaving=leaving)
+
+    def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
+        demands = constraints.of_pod(pod.metadata, pod.spec)
+        if not ended:
+            self._register.ask(demands.company.peers(), demands.company.carried())
+            demands = demands.among(self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels))
         return self._class(pod.spec, demands)
 
     def _class(self, spec: PodSpec, demands: Constraints) -> TaskClass:
@@ -292,7 +321,8 @@ class Cluster:
 
     def snapshot(self) -> Snapshot:
         """Give the present state."""
-        self._renew_repellers()
+        for uid in sorted(self._register.renew()):
+            self._relearn(self._pods[uid].pod)
         self._renew_jobs()
         axes = self._usage.axes.with_names(self._names())
         table, idle, releasing = self._usage.matrices(axes, self._nodes)
@@ -307,6 +337,8 @@ class Cluster:
             revision=str(self._changes),
             promised=self._promised,
             ledgers=dict(self._ledgers),
+            neighbours=self._register.neighbours(),
+            images=self._images.view(),
         )
 
     def _names(self) -> set[str]:
@@ -322,25 +354,11 @@ class Cluster:
 
     def _ports(self) -> dict[str, frozenset[constraints.Port]]:
         taken: dict[str, frozenset[constraints.Port]] = {}
-        for member in self._special.values():
+        for member in self._porters.values():
             node, ports = member.task.node, member.task.kind.constraints.ports
             if ports and node in self._nodes:
                 taken[node] = taken.get(node, frozenset()) | ports
         return taken
-
-    def _renew_repellers(self) -> None:
-        """Classify pending pods again when what running pods keep away has changed."""
-        found = [
-            repeller
-            for _, member in sorted(self._special.items())
-            if member.task.node in self._nodes
-            for repeller in constraints.repellers(member.pod, self._nodes[member.task.node])
-        ]
-        if found != self._repellers:
-            self._repellers = found
-            for member in [each for each in self._pods.values() if not each.task.node]:
-                self._forget(member.task.uid)
-                self._learn(member.pod)
 
     def _touch(self, home: Home) -> None:
         self._dirty.add(home)
@@ -392,11 +410,9 @@ class Cluster:
             alive = sum(task.controller == job.metadata.uid and task.status not in intake.ENDED for task in tasks)
             missing = intake.pods_wanted(job) - alive
             if missing > 0:
-                kind = self._class_of_template(job.spec.template)
+                template = job.spec.template
+                kind = self._class(template.spec, constraints.of_pod(template.metadata, template.spec))
                 yield Coming(kind, missing, job.metadata.uid, intake.held_by_us(job))
-
-    def _class_of_template(self, template: PodTemplate) -> TaskClass:
-        return self._class(template.spec, constraints.of_pod(template.spec))
 
     def validate(self) -> None:
         """Recount from the pods alone what is kept by increments.

@@ -7,25 +7,26 @@ placed as though it had not asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
-from muster.model import labels
 from muster.model.objects import (
-    LabelSelector,
     LabelSelectorRequirement,
+    Meta,
     Node,
     NodeSelector,
     NodeSelectorTerm,
-    Pod,
     PodSpec,
     PreferredNode,
     Taint,
     Toleration,
 )
+from scheduler import affinity, images
+from scheduler.affinity import Company, Peers, Purpose
 
 Port = tuple[str, str, int]
 """Protocol, address, port on the host."""
@@ -37,17 +38,21 @@ _PLAIN_VOLUMES: Final = frozenset(
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Constraints:
     """A pod's demands on nodes.
 
     Attributes:
         signature: equal for equal demands.
+        of_nodes: equal where what nodes alone decide on is; fewer of them than signatures.
         unsupported: what it asks for that Muster doesn't evaluate, in words that follow "it uses".
-        repelled: (label key, value) of the nodes that a running pod's anti-affinity keeps it away from.
+        images: the images of its containers, as nodes name them.
+        company: what it wants of other pods.
+        peers: those of the sets of pods that anybody asks about that it belongs to itself.
     """
 
     signature: bytes = b""
+    of_nodes: bytes = b""
     node_name: str = ""
     selector: tuple[tuple[str, str], ...] = ()
     required: NodeSelector | None = None
@@ -55,31 +60,52 @@ class Constraints:
     tolerations: tuple[Toleration, ...] = ()
     ports: frozenset[Port] = frozenset()
     unsupported: tuple[str, ...] = ()
-    repelled: frozenset[tuple[str, str]] = frozenset()
+    images: tuple[str, ...] = ()
+    company: Company = affinity.NONE
+    peers: frozenset[Peers] = frozenset()
 
-    def repelled_by(self, domains: frozenset[tuple[str, str]]) -> Constraints:
-        """Give the same demands, kept away from ``domains``."""
-        return replace(self, repelled=domains, signature=self.signature + _encode(sorted(domains))) if domains else self
+    def among(self, peers: frozenset[Peers]) -> Constraints:
+        """Give the same demands, of a pod that belongs to ``peers``."""
+        if not peers:
+            return self
+        return replace(
+            self, peers=peers, signature=b"".join([self.signature, *sorted(each.signature for each in peers)])
+        )
 
     def with_unsupported(self, what: str) -> Constraints:
         """Give the same demands and one more that isn't evaluated."""
         return replace(self, unsupported=(*self.unsupported, what), signature=self.signature + what.encode())
 
+    @cached_property
+    def tallied(self) -> tuple[Hashable, ...]:
+        """What a pod with these demands adds to on its node: the sets it belongs to, and the terms that it carries."""
+        return (*sorted(self.peers, key=lambda each: each.signature), *self.company.carried())
 
-def of_pod(spec: PodSpec) -> Constraints:
+    @cached_property
+    def sociable(self) -> bool:
+        """Whether it depends on more than a node whether that takes the pod, and how well: on pods on other nodes, too."""
+        return bool(self.company) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
+
+
+def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     """Compile a pod's spec."""
-    affinity = spec.affinity.node_affinity if spec.affinity else None
+    wanted = spec.affinity.node_affinity if spec.affinity else None
+    company = affinity.of_pod(metadata.namespace, metadata.labels or {}, spec)
     ports = frozenset(_host_ports(spec))
     unsupported = tuple(_unsupported(spec))
-    parts = (spec.node_selector or {}, affinity, spec.tolerations or (), sorted(ports), unsupported)
+    names = images.of_containers((*spec.containers, *(spec.init_containers or ())))
+    of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
-        signature=_encode(parts),
+        signature=of_nodes + _encode((sorted(ports), unsupported, names)) + company.signature,
+        of_nodes=of_nodes,
         selector=tuple(sorted((spec.node_selector or {}).items())),
-        required=affinity.required if affinity else None,
-        preferred=(affinity.preferred or ()) if affinity else (),
+        required=wanted.required if wanted else None,
+        preferred=(wanted.preferred or ()) if wanted else (),
         tolerations=spec.tolerations or (),
         ports=ports,
         unsupported=unsupported,
+        images=names,
+        company=company,
     )
 
 
@@ -93,13 +119,6 @@ def _host_ports(spec: PodSpec) -> Iterable[Port]:
 
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
-    affinity = spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.required:
-        yield "required pod affinity"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        yield "required pod anti-affinity"
-    if any(each.when_unsatisfiable != "ScheduleAnyway" for each in spec.topology_spread_constraints or ()):
-        yield "topology spread with DoNotSchedule"
     if spec.resource_claims:
         yield "resource claims"
     for volume in spec.volumes or ():
@@ -184,46 +203,3 @@ def tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
         and (each.operator == "Exists" or (each.operator in {"", "Equal"} and each.key and each.value == taint.value))
         for each in tolerations
     )
-
-
-# ── other pods ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Repeller:
-    """A pod on a node whose required anti-affinity keeps others away from its domain."""
-
-    topology_key: str
-    domain: str
-    namespaces: frozenset[str]
-    selector: LabelSelector | None
-
-    def keeps_away(self, pod: Pod) -> bool:
-        """Whether the pod is one of those it doesn't want near."""
-        if self.namespaces and pod.namespace not in self.namespaces:
-            return False
-        return self.selector is not None and labels.matches(self.selector, pod.metadata.labels)
-
-
-def has_repellers(pod: Pod) -> bool:
-    """Whether a pod has required anti-affinity."""
-    affinity = pod.spec.affinity
-    return bool(affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.required)
-
-
-def repellers(pod: Pod, node: Node) -> Iterable[Repeller]:
-    """List what a pod on ``node`` keeps away."""
-    affinity = pod.spec.affinity
-    anti = affinity.pod_anti_affinity if affinity else None
-    for term in (anti.required if anti else None) or ():
-        domain = (node.metadata.labels or {}).get(term.topology_key)
-        if domain is None:
-            continue
-        # Which namespaces a namespace selector picks isn't known here, so it counts as all: too careful, never wrong.
-        named = term.namespaces or (pod.namespace,)
-        yield Repeller(
-            term.topology_key,
-            domain,
-            frozenset() if term.namespace_selector is not None else frozenset(named),
-            term.label_selector,
-        )

@@ -251,10 +251,10 @@ class Picker:
             view.scores[rows] = self._scores(kind, view, rows, self._session.idle)
 
     def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
-        return self._rate(kind, view, rows, free[rows])
+        return self._rate(kind, view, rows, free[rows], later=free is not self._session.idle)
 
-    def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix) -> Floats:
-        nodes = Nodes(self._table, rows, idle)
+    def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
+        nodes = Nodes(self._table, rows, idle, later=later)
         mask: Mask = np.logical_and.reduce(idle >= view.demand, axis=1)
         for ask in self._feasible:
             mask &= ask(kind, nodes)

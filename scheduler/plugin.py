@@ -66,12 +66,14 @@ class Nodes:
     Attributes:
         rows: the nodes' places in the table; one may occur more than once, with different amounts idle.
         idle: what is idle there, [len(rows), resources].
+        later: whether what is asked is how it will be once the pods that are leaving are gone.
     """
 
-    __slots__ = ("_parts", "idle", "rows", "table")
+    __slots__ = ("_parts", "idle", "later", "rows", "table")
 
-    def __init__(self, table: NodeTable, rows: Rows, idle: Matrix) -> None:
+    def __init__(self, table: NodeTable, rows: Rows, idle: Matrix, *, later: bool = False) -> None:
         self.table = table
+        self.later = later
         self.rows = rows
         self.idle = idle
         self._parts: Floats | None = None

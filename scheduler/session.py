@@ -22,6 +22,7 @@ from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Plugin, Vote,
 from scheduler.policy import Policy
 from scheduler.snapshot import READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
+from scheduler.surroundings import Surroundings
 from scheduler.tenants import Tenants
 from scheduler.vectors import Axes, Matrix, Vector
 
@@ -150,6 +151,7 @@ class Session:
         self.idle = snapshot.idle.copy()
         self.future = snapshot.idle + snapshot.releasing
         self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
+        self.around = Surroundings(snapshot.table, snapshot.neighbours)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
         self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
         for job in self.jobs:
@@ -336,6 +338,8 @@ class Session:
         if kind.constraints.ports and mark.status is not Status.RELEASING:
             for row in mark.rows:
                 self._count_ports(row, kind, sign)
+        for row in mark.rows if kind.constraints.tallied else ():
+            self.around.count(kind.constraints, row, mark.status, sign)
 
     def _count_on_nodes(self, mark: Mark, kind: TaskClass, sign: int) -> None:
         wanted = self.picker.row_of(kind)

@@ -8,7 +8,7 @@ to is shared with the next one unless it changed: `scheduler.cluster` builds the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -22,6 +22,7 @@ from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node
 from scheduler import vectors
+from scheduler.affinity import Carried, Peers
 from scheduler.constraints import Constraints
 from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
 
@@ -268,6 +269,21 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Who is where, as far as terms of pods ask.
+
+    Attributes:
+        present: by set of pods or carried term (`Constraints.tallied`), how many such pods each node has, by its name.
+        leaving: how many of these are being deleted.
+        carried: by set of pods, the terms about it that pods carry, or will once they are placed.
+    """
+
+    present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    carried: Mapping[Peers, tuple[Carried, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class NodeTable:
     """What about nodes changes rarely. ``memo`` keeps what plugins derive from it, by constraint, for its lifetime."""
 
@@ -326,6 +342,7 @@ class Snapshot:
         ports: host ports taken, by node name, as (protocol, address, port).
         ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
         promised: names of the nodes that former cycles promised to pods, by uid.
+        images: by container image, its size in bytes on each node that has it.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 
@@ -339,6 +356,8 @@ class Snapshot:
     revision: str = ""
     promised: Mapping[str, str] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

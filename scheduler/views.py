@@ -71,6 +71,7 @@ class Views:
             kinds.JOBS: cluster.batch_job,
             kinds.QUEUES: cluster.queue,
             kinds.PRIORITYCLASSES: cluster.priority_class,
+            kinds.NAMESPACES: cluster.namespace,
         }
         for kind, learn in plain.items():
             self._caches[kind].subscribe(_passing(learn, changed))

@@ -228,6 +228,7 @@ class Container(_Struct, frozen=True, kw_only=True):
     """A container, as far as placing it goes."""
 
     name: str = ""
+    image: str = ""
     resources: ResourceRequirements | None = None
     ports: tuple[ContainerPort, ...] | None = None
     restart_policy: str | None = None

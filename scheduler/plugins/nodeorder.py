@@ -1,43 +1,37 @@
-"""Rate nodes the way kube-scheduler does: free resources, balance, wishes of the pod, taints to avoid."""
+"""Rate nodes the way kube-scheduler does: free resources, balance, wishes of the pod, taints, images, pods near."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any, Final
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from scheduler import constraints as rules
-from scheduler.plugin import Arguments, Nodes, Plugin
+from scheduler import eligible, interpod, spread
+from scheduler.plugin import Arguments, Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Floats
 
-_FULL = 100.0
-
-
-def _unrated(weight: float) -> float:
-    if weight:
-        raise ValueError("Muster doesn't rate by this yet; write 0, or leave it out")
-    return weight
-
-
-Unrated = Annotated[float, AfterValidator(_unrated)]
-"""The weight of a rating that the format knows and Muster doesn't have."""
+_FULL: Final = 100.0
+_SMALL: Final = 23 * 2**20
+_LARGE: Final = 1000 * 2**20
+"""Bytes: images below the first make no difference, nor does what each has above the second."""
 
 
 class NodeOrderArguments(Arguments):
-    """Weights; 0 turns a rating off. Those of ratings that Muster doesn't have must be 0, or be left out."""
+    """Weights; 0 turns a rating off."""
 
     least: float = Field(default=1, ge=0, alias="leastrequested.weight")
     most: float = Field(default=0, ge=0, alias="mostrequested.weight")
     balanced: float = Field(default=1, ge=0, alias="balancedresource.weight")
     affinity: float = Field(default=2, ge=0, alias="nodeaffinity.weight")
     taints: float = Field(default=3, ge=0, alias="tainttoleration.weight")
-    images: Unrated = Field(default=0, alias="imagelocality.weight")
-    pod_affinity: Unrated = Field(default=0, alias="podaffinity.weight")
-    spread: Unrated = Field(default=0, alias="podtopologyspread.weight")
+    images: float = Field(default=1, ge=0, alias="imagelocality.weight")
+    pods: float = Field(default=2, ge=0, alias="podaffinity.weight")
+    spread: float = Field(default=2, ge=0, alias="podtopologyspread.weight")
 
 
 class NodeOrder(Plugin):
@@ -54,6 +48,12 @@ class NodeOrder(Plugin):
         self._base = _FULL * (arguments.least + arguments.balanced)
         self._by_sum = _FULL * (arguments.most - arguments.least) / 2
         self._by_difference = _FULL * arguments.balanced / 2
+        self._images: dict[tuple[str, ...], Floats] = {}
+
+    def reach(self, kind: TaskClass) -> Reach:
+        """Tell how far it looks: at pods near where the class, or somebody there, wishes for that."""
+        looks = kind.constraints.sociable and (self.arguments.pods or self.arguments.spread)
+        return Reach.CLUSTER if looks else Reach.IDLE
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
@@ -68,11 +68,38 @@ class NodeOrder(Plugin):
             ratings += self.arguments.affinity * _remembered(kind, nodes, "wishes", _wishes)
         if self.arguments.taints and nodes.table.avoided:
             ratings += self.arguments.taints * _remembered(kind, nodes, "taints", _unwelcoming)
+        if self.arguments.images and kind.constraints.images and self.session.snapshot.images:
+            ratings += self.arguments.images * self._at_hand(kind.constraints.images)[nodes.rows]
+        if kind.constraints.sociable:
+            ratings += self._company(kind, nodes)
         return ratings
+
+    def _company(self, kind: TaskClass, nodes: Nodes) -> Floats:
+        around, demands = self.session.around, kind.constraints
+        among, rated = eligible.eligible(nodes.table, demands), np.zeros(len(nodes))
+        if self.arguments.pods:
+            rated += self.arguments.pods * interpod.rate(demands, around, among, later=nodes.later)[nodes.rows]
+        if self.arguments.spread:
+            rated += self.arguments.spread * spread.rate(demands, around, among, later=nodes.later)[nodes.rows]
+        return rated
+
+    def _at_hand(self, names: tuple[str, ...]) -> Floats:
+        """Rate all nodes by how much of the images they have; one that few nodes have counts for less."""
+        known = self._images.get(names)
+        if known is None:
+            table, sums = self.session.snapshot.table, np.zeros(len(self.session.snapshot.table.nodes))
+            for name in names:
+                there = self.session.snapshot.images.get(name, {})
+                for node, size in there.items():
+                    if node in table.row:
+                        sums[table.row[node]] += size * len(there) / len(table.nodes)
+            most = _LARGE * len(names)
+            known = self._images[names] = np.floor(_FULL * (sums.clip(_SMALL, most) - _SMALL) / (most - _SMALL))
+        return known
 
 
 def _remembered(kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTable, TaskClass], Floats]) -> Floats:
-    key = (what, kind.constraints.signature)
+    key = (what, kind.constraints.of_nodes)
     known = nodes.table.memo.get(key)
     if known is None:
         known = nodes.table.memo[key] = rate(nodes.table, kind)

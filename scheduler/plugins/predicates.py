@@ -1,22 +1,20 @@
-"""Where a pod may run at all, as the pod and the node say it: readiness, cordons, selectors, affinity, taints, ports."""
+"""Where a pod may run at all: what nodes say of themselves, and who is there and near already."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from muster.model.objects import Taint
 from scheduler import constraints as rules
+from scheduler import eligible, gathering, interpod, spread
 from scheduler.constraints import Constraints
 from scheduler.plugin import Arguments, Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Mask
-
-_CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 class PredicatesArguments(Arguments):
@@ -25,6 +23,8 @@ class PredicatesArguments(Arguments):
     affinity: bool = Field(default=True, alias="predicate.NodeAffinityEnable")
     ports: bool = Field(default=True, alias="predicate.NodePortsEnable")
     taints: bool = Field(default=True, alias="predicate.TaintTolerationEnable")
+    pods: bool = Field(default=True, alias="predicate.PodAffinityEnable")
+    spread: bool = Field(default=True, alias="predicate.PodTopologySpreadEnable")
 
 
 class Predicates(Plugin):
@@ -35,78 +35,86 @@ class Predicates(Plugin):
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
-        on: list[tuple[str, Callable[[NodeTable, Constraints], Mask]]] = [
-            ("not ready", _unready),
-            ("cordoned", _cordoned),
-            ("out of bounds for its pods (node name)", _misnamed),
-            ("kept free by the anti-affinity of a running pod", _repelled),
+        fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
+            (True, "not ready", eligible.unready),
+            (True, "cordoned", eligible.cordoned),
+            (True, "out of bounds for its pods (node name)", eligible.misnamed),
+            (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
+            (arguments.taints, "tainted", eligible.tainted),
         ]
-        if arguments.affinity:
-            on.append(("not matched by the node selector or affinity", _unselected))
-        if arguments.taints:
-            on.append(("tainted", _tainted))
-        self._rules = on
+        others: list[tuple[bool, str, Callable[[Constraints, Nodes], Mask]]] = [
+            (arguments.ports, "using its host port already", self._ports_taken),
+            (arguments.pods, "kept free by the anti-affinity of a running pod", self._unwanted),
+            (arguments.pods, "near pods that its anti-affinity excludes", self._near),
+            (arguments.pods, "far from the pods that its affinity asks for", self._far),
+            (arguments.spread, "without a label that its topology spread goes by", self._unlabelled),
+            (arguments.spread, "where its topology spread has enough pods already", self._crowded),
+        ]
+        self._fixed = [(words, rule) for on, words, rule in fixed if on]
+        self._others = [(words, rule) for on, words, rule in others if on]
 
     def reach(self, kind: TaskClass) -> Reach:
-        """Tell how far it looks: a second pod with the same host port finds it taken by the first."""
-        return Reach.NODE if kind.constraints.ports and self.arguments.ports else Reach.IDLE
+        """Tell how far it looks: at pods near where the class asks for it, at ports where it has some."""
+        demands = kind.constraints
+        if demands.sociable and (self.arguments.pods or self.arguments.spread):
+            return Reach.CLUSTER
+        return Reach.NODE if demands.ports and self.arguments.ports else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes take the class."""
         demands = kind.constraints
         if demands.unsupported:
             return np.zeros(len(nodes), dtype=np.bool_)
-        key = ("predicates", self.arguments, demands.signature)
-        fixed = nodes.table.memo.get(key)
-        if fixed is None:
-            fixed = np.ones(len(nodes.table.nodes), dtype=np.bool_)
-            for _, excluded in self._rules:
-                fixed &= ~excluded(nodes.table, demands)
-            nodes.table.memo[key] = fixed
-        mask: Mask = fixed[nodes.rows]
-        return mask & ~self._ports_taken(demands, nodes) if demands.ports and self.arguments.ports else mask
+        mask: Mask = self._open(nodes.table, demands)[nodes.rows]
+        if demands.ports or demands.sociable:
+            for _, excluded in self._others:
+                mask &= ~excluded(demands, nodes)
+            if self.arguments.pods and interpod.begins(demands, self.session.around, later=nodes.later):
+                mask &= ~self._without_the_others(kind, nodes)
+        return mask
+
+    def _open(self, table: NodeTable, demands: Constraints) -> Mask:
+        key = ("predicates", self.arguments, demands.of_nodes)
+        known: Mask | None = table.memo.get(key)
+        if known is None:
+            known = np.ones(len(table.nodes), dtype=np.bool_)
+            for _, excluded in self._fixed:
+                known &= ~excluded(table, demands)
+            table.memo[key] = known
+        return known
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""
-        for words, excluded in self._rules:
+        for words, excluded in self._fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
-        if kind.constraints.ports and self.arguments.ports:
-            yield "using its host port already", self._ports_taken(kind.constraints, nodes)
+        for words, taken in self._others:
+            yield words, taken(kind.constraints, nodes)
 
     def _ports_taken(self, demands: Constraints, nodes: Nodes) -> Mask:
+        if not demands.ports:
+            return np.zeros(len(nodes), dtype=np.bool_)
         taken = self.session.ports
         return np.array(
             [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
         )
 
+    def _unwanted(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return interpod.unwanted(demands, self.session.around, later=nodes.later)[nodes.rows]
 
-def _unready(table: NodeTable, _: Constraints) -> Mask:
-    return ~np.array(table.ready, dtype=np.bool_)
+    def _near(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return interpod.near(demands, self.session.around, later=nodes.later)[nodes.rows]
 
+    def _far(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return interpod.far(demands, self.session.around, later=nodes.later)[nodes.rows]
 
-def _cordoned(table: NodeTable, demands: Constraints) -> Mask:
-    if rules.tolerated(demands.tolerations, _CORDON):
-        return np.zeros(len(table.nodes), dtype=np.bool_)
-    return np.array([node.spec.unschedulable for node in table.nodes], dtype=np.bool_)
+    def _without_the_others(self, kind: TaskClass, nodes: Nodes) -> Mask:
+        """Tell which nodes are no place for the first of those that want to be together, since the rest can't follow."""
+        free = self.session.future if nodes.later else self.session.idle
+        roomy = gathering.roomy(self.session, kind, free, lambda each: self._open(nodes.table, each.constraints))
+        return ~roomy[nodes.rows]
 
+    def _unlabelled(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return spread.unlabelled(demands, nodes.table)[nodes.rows]
 
-def _misnamed(table: NodeTable, demands: Constraints) -> Mask:
-    names = [bool(demands.node_name) and name != demands.node_name for name in table.names]
-    return np.array(names, dtype=np.bool_)
-
-
-def _unselected(table: NodeTable, demands: Constraints) -> Mask:
-    if not demands.selector and demands.required is None:
-        return np.zeros(len(table.nodes), dtype=np.bool_)
-    return np.array([not rules.selects(demands, node) for node in table.nodes], dtype=np.bool_)
-
-
-def _tainted(table: NodeTable, demands: Constraints) -> Mask:
-    found = [rules.repelling_taint(demands, node.spec.taints or ()) is not None for node in table.nodes]
-    return np.array(found, dtype=np.bool_)
-
-
-def _repelled(table: NodeTable, demands: Constraints) -> Mask:
-    domains = demands.repelled
-    found = [any((node.metadata.labels or {}).get(key) == value for key, value in domains) for node in table.nodes]
-    return np.array(found, dtype=np.bool_)
+    def _crowded(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return spread.crowded(demands, self.session.around, later=nodes.later)[nodes.rows]

@@ -25,6 +25,7 @@ _READ: Final[tuple[Kind[Any], ...]] = (
     kinds.QUEUES,
     kinds.PRIORITYCLASSES,
     kinds.JOBS,
+    kinds.NAMESPACES,
     *_GROUP_KINDS,
 )
 
@@ -49,6 +50,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
         str(kinds.QUEUES): cluster.queue,
         str(kinds.PRIORITYCLASSES): cluster.priority_class,
         str(kinds.JOBS): cluster.batch_job,
+        str(kinds.NAMESPACES): cluster.namespace,
     }
     for raw in objects:
         kind = _kind(raw)

@@ -217,7 +217,8 @@ class Build:
         phase = more.pop("phase", "Running" if "node" in more else "Pending")
         requests = {"cpu": cpu, **more.pop("requests", {})}
         annotations = {names.GROUP_NAME: group} if group else {}
-        meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "annotations": annotations}
+        namespace = more.pop("namespace", "ns")
+        meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "annotations": annotations}
         meta |= {"labels": more.pop("labels", {})}
         if more.pop("leaving", False):
             meta["deletionTimestamp"] = START.isoformat()
@@ -228,6 +229,10 @@ class Build:
             **more,
         }
         self.cluster.pod(_as(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
+        return self
+
+    def namespace(self, name: str, **labels: str) -> Build:
+        self.cluster.namespace(_as(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}}))
         return self
 
     def gang(self, name: str, minimum: int, count: int, cpu: str = "1", **spec: Any) -> Build:

@@ -117,26 +117,8 @@ def test_host_ports_are_given_once_per_node(build, binds):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (
-            {
-                "affinity": {
-                    "podAntiAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
-                    }
-                }
-            },
-            "required pod anti-affinity",
-        ),
-        ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}]}, "volume 'data'"),
+        ({"volumes": [{"name": "data", "rbd": {"image": "x"}}]}, "volume 'data' of type rbd"),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
-        (
-            {
-                "topologySpreadConstraints": [
-                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-                ]
-            },
-            "topology spread with DoNotSchedule",
-        ),
     ],
 )
 def test_what_is_not_evaluated_waits_and_says_why(build, binds, message, more, words):

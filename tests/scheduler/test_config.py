@@ -85,10 +85,6 @@ def test_hierarchy_is_a_feature_and_no_point():
             "actions: allocate\ntiers:\n- plugins:\n  - name: sla\n    arguments: {sla-waiting-time: soon}",
             "file, line 5: sla-waiting-time is 'soon': 'soon' is not a duration; write it like 3m or 1h30m",
         ),
-        (
-            "actions: allocate\ntiers:\n- plugins:\n  - {name: nodeorder, arguments: {podaffinity.weight: 2}}",
-            "file, line 4: podaffinity.weight is 2: Muster doesn't rate by this yet; write 0, or leave it out",
-        ),
         ("actions: [unclosed", "file, line 1: expected ',' or ']', but got '<stream end>'"),
         ("actions: allocate\nactons: x", "file, line 2: unknown field 'actons'; did you mean actions?"),
         ("- a list", "file, line 1: the file is ['a list']: write a mapping"),

@@ -1,0 +1,79 @@
+"""Where pods that want to be together have room for all of them, so that the first isn't put where the others can't follow.
+
+A scheduler that places pod by pod finds that out too late: a gang whose first pod goes to a domain too small for the
+rest is undone, and tried the same way in the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from scheduler import vectors
+from scheduler.session import JobState, Session
+from scheduler.snapshot import TaskClass
+from scheduler.surroundings import Domains, domains
+from scheduler.vectors import Floats, Mask, Matrix
+
+Open = Callable[[TaskClass], Mask]
+"""Which nodes a class may run on as far as the nodes themselves say."""
+
+
+def roomy(session: Session, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
+    """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
+
+    Where no domain has, those with room for the minimum will do; where none has that either, all.
+    """
+    everywhere = np.ones(len(session.snapshot.table.nodes), dtype=np.bool_)
+    for party in _parties(session, kind):
+        mask = everywhere.copy()
+        for term in kind.constraints.company.near:
+            mask &= _with_room(session, party, domains(session.snapshot.table, term.key), free, open_to)
+        if mask.any():
+            return mask
+    return everywhere
+
+
+def _parties(session: Session, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
+    """Give whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
+    members = max((_members(job, kind) for job in session.jobs), key=len, default=())
+    if members:
+        least = max((session.missing(job) for job in session.jobs if kind in set(_members(job, kind))), default=0)
+        yield Counter(members)
+        yield Counter(members[: max(least, 1)])
+
+
+def _members(job: JobState, kind: TaskClass) -> Sequence[TaskClass]:
+    together = kind.constraints.company.together
+    kinds = [task.kind for task in job.job.pending]
+    return [each for each in kinds if each.constraints.company.together == together] if kind in kinds else ()
+
+
+def _with_room(session: Session, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+    open_to_some = np.zeros(len(by.codes), dtype=np.bool_)
+    enough = np.ones(by.size + 1, dtype=np.bool_)
+    total = session.axes.zero
+    for kind, count in party.items():
+        wanted, mask = kind.vector(session.axes), open_to(kind)
+        enough &= _sums(by, _fitting(wanted, free) * mask) >= count
+        total = vectors.add(total, vectors.scale(wanted, count))
+        open_to_some |= mask
+    for place, amount in enumerate(total):
+        if amount:
+            enough &= _sums(by, (free[:, place].clip(min=0) * open_to_some).astype(np.float64)) >= amount
+    has: Mask = enough[by.codes] & (by.codes >= 0)
+    return has
+
+
+def _fitting(wanted: vectors.Vector, free: Matrix) -> Floats:
+    """How many tasks fit on each node."""
+    columns = [place for place, amount in enumerate(wanted) if amount > 0]
+    row = vectors.wanted_row(wanted)[columns]
+    fitting: Floats = (free[:, columns].clip(min=0) // row).min(axis=1).astype(np.float64)
+    return fitting
+
+
+def _sums(by: Domains, amounts: Floats) -> Floats:
+    return np.bincount(np.where(by.codes >= 0, by.codes, by.size), weights=amounts, minlength=by.size + 1)

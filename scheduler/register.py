@@ -1,0 +1,200 @@
+"""Which pods of the cluster answer to the questions that terms ask, counted by node and kept up to date pod by pod.
+
+Pods with the same namespace and labels share a `_Profile`, which is matched once. A new question is put to all profiles
+at the next snapshot, not when it is learned: those whose answer changes are reported, to be classified again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
+
+from scheduler.affinity import Carried, Labels, Peers
+from scheduler.snapshot import Neighbours
+
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label that API servers give each namespace."""
+
+_Name = tuple[str, tuple[tuple[str, str], ...]]
+_Nodes = dict[str, int]
+
+
+class _Profile:
+    """Pods that no term can tell apart."""
+
+    __slots__ = ("labels", "members", "namespace", "peers")
+
+    def __init__(self, namespace: str, labels: Labels) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.peers: frozenset[Peers] = frozenset()
+        self.members: set[str] = set()
+
+
+class _Index:
+    """Questions by a label that each pod they are about has."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str], set[Peers]] = {}
+        self._others: set[Peers] = set()
+
+    def add(self, peers: Peers) -> None:
+        for pair in peers.labels():
+            self._by_label.setdefault(pair, set()).add(peers)
+        if not peers.labels():
+            self._others.add(peers)
+
+    def discard(self, peers: Peers) -> None:
+        self._others.discard(peers)
+        for pair in peers.labels():
+            there = self._by_label.get(pair, set())
+            there.discard(peers)
+            if not there:
+                self._by_label.pop(pair, None)
+
+    def candidates(self, labels: Labels) -> set[Peers]:
+        found = set(self._others)
+        for pair in labels.items() if self._by_label else ():
+            found |= self._by_label.get(pair, set())
+        return found
+
+
+class Register:
+    """Who asks, who answers, and how many there are on each node."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[Peers] = Counter()
+        self._carried: Counter[Carried] = Counter()
+        self._index = _Index()
+        self._fresh: set[Peers] = set()
+        self._profiles: dict[_Name, _Profile] = {}
+        self._namespaces: dict[str, Labels] = {}
+        self._moved: set[str] = set()
+        self._present: dict[Hashable, _Nodes] = {}
+        self._leaving: dict[Hashable, _Nodes] = {}
+        self._dirty: set[Hashable] = set()
+        self._shown = Neighbours()
+        self._recarried = False
+
+    def namespace(self, name: str, labels: Labels | None) -> None:
+        """Learn the labels of a namespace; None: it is gone."""
+        old = self._labels_of(name)
+        if labels:
+            self._namespaces[name] = labels
+        else:
+            self._namespaces.pop(name, None)
+        if self._labels_of(name) != old:
+            self._moved.add(name)
+
+    def _labels_of(self, namespace: str) -> Labels:
+        return {NAMESPACE_NAME: namespace, **self._namespaces.get(namespace, {})}
+
+    def ask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+        """Begin to count what a pod's terms are about."""
+        for each in peers:
+            self._asked[each] += 1
+            if self._asked[each] == 1:
+                self._index.add(each)
+                self._fresh.add(each)
+        for term in carried:
+            self._carried[term] += 1
+            self._recarried |= self._carried[term] == 1
+
+    def unask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+        """Take a question back; the last one ends its counting for pods that come later."""
+        for each in peers:
+            self._asked[each] -= 1
+            if not self._asked[each]:
+                del self._asked[each]
+                self._index.discard(each)
+                self._fresh.discard(each)
+        for term in carried:
+            self._carried[term] -= 1
+            if not self._carried[term]:
+                del self._carried[term]
+                self._recarried = True
+
+    def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[Peers]:
+        """Learn of a pod; give the sets that it belongs to."""
+        name = (namespace, tuple(sorted((labels or {}).items())))
+        profile = self._profiles.get(name)
+        if profile is None:
+            profile = self._profiles[name] = _Profile(namespace, labels or {})
+            profile.peers = self._match(profile, self._index)
+        profile.members.add(uid)
+        return profile.peers
+
+    def leave(self, uid: str, namespace: str, labels: Labels | None) -> None:
+        """Forget a pod."""
+        name = (namespace, tuple(sorted((labels or {}).items())))
+        profile = self._profiles.get(name)
+        if profile is not None:
+            profile.members.discard(uid)
+            if not profile.members:
+                del self._profiles[name]
+
+    def _match(self, profile: _Profile, index: _Index) -> frozenset[Peers]:
+        labels = self._labels_of(profile.namespace)
+        return frozenset(
+            each for each in index.candidates(profile.labels) if each.matches(profile.namespace, profile.labels, labels)
+        )
+
+    def renew(self) -> set[str]:
+        """Put new questions to all; give the uids of the pods whose answers changed."""
+        changed: set[str] = set()
+        fresh = _Index()
+        for each in self._fresh:
+            fresh.add(each)
+        for profile in self._profiles.values() if self._fresh or self._moved else ():
+            moved = profile.namespace in self._moved
+            peers = self._match(profile, self._index) if moved else profile.peers | self._match(profile, fresh)
+            if peers != profile.peers:
+                profile.peers = peers
+                changed |= profile.members
+        self._fresh.clear()
+        self._moved.clear()
+        return changed
+
+    def count(self, keys: Iterable[Hashable], node: str, sign: int, *, leaving: bool) -> None:
+        """Count a pod on a node, or no longer."""
+        for key in keys:
+            for tally in (self._present, self._leaving) if leaving else (self._present,):
+                nodes = tally.setdefault(key, {})
+                nodes[node] = nodes.get(node, 0) + sign
+                if not nodes[node]:
+                    del nodes[node]
+                if not nodes:
+                    del tally[key]
+            self._dirty.add(key)
+
+    def neighbours(self) -> Neighbours:
+        """Give the present state; shares with the last one what didn't change."""
+        if self._dirty or self._recarried:
+            self._shown = Neighbours(
+                present=self._renewed(self._shown.present, self._present),
+                leaving=self._renewed(self._shown.leaving, self._leaving),
+                carried=self._by_peers() if self._recarried else self._shown.carried,
+            )
+            self._dirty.clear()
+            self._recarried = False
+        return self._shown
+
+    def _renewed(self, shown: Mapping[Hashable, _Nodes], tally: Mapping[Hashable, _Nodes]) -> dict[Hashable, _Nodes]:
+        renewed = dict(shown)
+        for key in self._dirty:
+            if key in tally:
+                renewed[key] = dict(tally[key])
+            else:
+                renewed.pop(key, None)
+        return renewed
+
+    def _by_peers(self) -> dict[Peers, tuple[Carried, ...]]:
+        found: dict[Peers, list[Carried]] = {}
+        for each in self._carried:
+            found.setdefault(each.term.peers, []).append(each)
+        return {peers: tuple(sorted(each, key=_order)) for peers, each in found.items()}
+
+
+def _order(carried: Carried) -> tuple[str, str, int]:
+    return (carried.role.value, carried.term.key, carried.term.weight)

@@ -1,0 +1,284 @@
+"""What a pod's volumes mean for where it may run, and what is to be done for them once it has a node.
+
+Bound volumes hold a pod to the nodes that reach them. A claim that waits for its first pod gets a volume that exists
+and fits, the smallest first, or one that its class' provisioner makes for the node. A claim that is to be bound at once
+and isn't, is missing or lost keeps its pod waiting.
+
+Source: the plugins ``volumebinding``, ``volumezone``, ``volumerestrictions`` and ``nodevolumelimits`` of kube-scheduler.
+Storage capacities that CSI drivers publish aren't looked at: a provisioner that finds no room has the pod placed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from muster.model import labels
+from muster.model.objects import Node
+from muster.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from scheduler import constraints as rules
+from scheduler import storage as facts
+from scheduler.constraints import Constraints
+from scheduler.snapshot import NodeTable, Status
+from scheduler.storage import Choice, ClaimKey, Storage
+from scheduler.surroundings import Counts, Surroundings
+from scheduler.vectors import Mask
+
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+_ALONE: Final = "ReadWriteOncePod"
+_ZONES: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+
+
+class Volumes:
+    """The volumes of one session, and what it decides about them."""
+
+    def __init__(self, storage: Storage, table: NodeTable, around: Surroundings) -> None:
+        self._storage = storage
+        self._table = table
+        self._around = around
+        self._chosen: dict[ClaimKey, tuple[Choice, int]] = {key: (each, 0) for key, each in storage.chosen.items()}
+        self._taken: set[str] = set()
+        self._of: dict[tuple[str, int], tuple[Choice, ...]] = {}
+        self._attached: dict[str, Counts] | None = None
+
+    # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
+
+    def trouble(self, demands: Constraints) -> str:
+        """Say why no node can have the pod, as far as its claims go; empty when one might."""
+        return next(filter(None, (self._wrong(key) for key in demands.claims)), "")
+
+    def _wrong(self, key: ClaimKey) -> str:
+        claim = self._storage.claims.get(key)
+        if claim is None:
+            return f"PersistentVolumeClaim {key} doesn't exist; create it"
+        if claim.metadata.deletion_timestamp is not None:
+            return f"PersistentVolumeClaim {key} is being deleted; create it anew"
+        if claim.status.phase == "Lost":
+            return f"PersistentVolumeClaim {key} has lost its volume {claim.spec.volume_name}; create it anew"
+        if claim.spec.volume_name:
+            return self._wrong_volume(key, claim)
+        class_ = self._storage.classes.get(facts.class_of(claim))
+        if class_ is None and facts.class_of(claim):
+            return f"PersistentVolumeClaim {key} names StorageClass {facts.class_of(claim)}, which doesn't exist"
+        if class_ is None or class_.volume_binding_mode != "WaitForFirstConsumer":
+            return f"PersistentVolumeClaim {key} has no volume yet; it is bound before its pods are placed"
+        return ""
+
+    def _wrong_volume(self, key: ClaimKey, claim: PersistentVolumeClaim) -> str:
+        name = claim.spec.volume_name
+        if not facts.bound(claim):
+            return f"PersistentVolumeClaim {key} is not bound to its volume {name} yet"
+        if name not in self._storage.volumes:
+            return f"PersistentVolumeClaim {key} is bound to PersistentVolume {name}, which doesn't exist"
+        return ""
+
+    # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def unreachable(self, demands: Constraints) -> Mask:
+        """Tell which nodes don't reach a volume that the pod has already, [nodes]."""
+        excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
+        for claim in self._claims(demands):
+            if claim.spec.volume_name:
+                excluded |= ~self._reaching(self._storage.volumes[claim.spec.volume_name])
+        return excluded
+
+    def unbindable(self, demands: Constraints) -> Mask:
+        """Tell on which nodes a claim that waits for its first pod would get no volume, [nodes]."""
+        waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
+        if not waiting:
+            return np.zeros(len(self._table.nodes), dtype=np.bool_)
+        return np.array([self._bindings(waiting, node) is None for node in self._table.nodes], dtype=np.bool_)
+
+    def in_use(self, demands: Constraints) -> bool:
+        """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
+        return any(
+            _ALONE in (claim.spec.access_modes or ()) and self._around.tally(_key(claim)).now.any()
+            for claim in self._claims(demands)
+        )
+
+    def beyond_limits(self, demands: Constraints) -> Mask:
+        """Tell which nodes could not attach one of the pod's volumes, [nodes]."""
+        excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
+        new: dict[str, Counts] = {}
+        for claim in self._claims(demands):
+            driver = self._driver(claim)
+            if driver:
+                absent = (self._around.tally(_key(claim)).now == 0).astype(np.int64)
+                new[driver] = new.get(driver, np.zeros_like(absent)) + absent
+        for driver, more in new.items():
+            limits = self._limits(driver)
+            excluded |= (limits >= 0) & (self._attachments(driver) + more > limits) & (more > 0)
+        return excluded
+
+    def _claims(self, demands: Constraints) -> list[PersistentVolumeClaim]:
+        return [claim for key in demands.claims if (claim := self._storage.claims.get(key)) is not None]
+
+    def _reaching(self, volume: PersistentVolume) -> Mask:
+        key = (self._table, volume.name)
+        known: Mask | None = self._storage.memo.get(key)
+        if known is None:
+            known = np.array([_reaches(node, volume) for node in self._table.nodes], dtype=np.bool_)
+            self._storage.memo[key] = known
+        return known
+
+    # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
+
+    def _bindings(self, waiting: Iterable[PersistentVolumeClaim], node: Node) -> tuple[Choice, ...] | None:
+        """Find each claim a volume that the node reaches, or could have made; None where one has none."""
+        taken, found = set(self._taken), []
+        for claim in sorted(waiting, key=lambda each: (facts.requested(each.spec) or 0, each.name)):
+            choice = self._binding(claim, node, taken)
+            if choice is None:
+                return None
+            taken.add(choice.volume)
+            found.append(choice)
+        return tuple(found)
+
+    def _binding(self, claim: PersistentVolumeClaim, node: Node, taken: set[str]) -> Choice | None:
+        key, class_ = _key(claim), self._storage.classes[facts.class_of(claim)]
+        if key in self._chosen:
+            return self._shared(self._chosen[key][0], class_, node)
+        selected = claim.metadata.annotation(facts.SELECTED_NODE)
+        if selected:
+            return Choice(key, claim.metadata.uid, node.name) if selected == node.name else None
+        for volume in self._storage.free.get(class_.name, ()):
+            if volume.name not in taken and _suits(volume, claim) and _reaches(node, volume):
+                return Choice(key, claim.metadata.uid, node.name, volume.name)
+        makes = class_.provisioner not in {"", _NO_PROVISIONER} and _allowed(class_, node)
+        return Choice(key, claim.metadata.uid, node.name) if makes else None
+
+    def _shared(self, choice: Choice, class_: StorageClass, node: Node) -> Choice | None:
+        """Let a second pod of a claim go where the volume chosen, or made for the first one's node, will be reached."""
+        if choice.volume:
+            volume = self._storage.volumes.get(choice.volume)
+            return choice if volume is not None and _reaches(node, volume) else None
+        first = self._table.row.get(choice.node)
+        if first is None or not _allowed(class_, node):
+            return None
+        keys = self._segments(class_.provisioner, choice.node)
+        mine, theirs = node.metadata.labels or {}, self._table.nodes[first].metadata.labels or {}
+        return choice if all(mine.get(key) == theirs.get(key) for key in keys) else None
+
+    def _segments(self, provisioner: str, node: str) -> tuple[str, ...]:
+        """Give the labels that say which nodes reach a volume made for a node; what no driver tells holds for all."""
+        there = self._storage.drivers.get(node)
+        drivers = there.spec.drivers if there is not None else ()
+        return next((each.topology_keys or () for each in drivers if each.name == provisioner), ())
+
+    # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _driver(self, claim: PersistentVolumeClaim) -> str:
+        volume = self._storage.volumes.get(claim.spec.volume_name)
+        if volume is not None:
+            return volume.spec.csi.driver if volume.spec.csi is not None else ""
+        class_ = self._storage.classes.get(facts.class_of(claim))
+        return class_.provisioner if class_ is not None and class_.provisioner != _NO_PROVISIONER else ""
+
+    def _limits(self, driver: str) -> Counts:
+        """Give how many volumes of a driver each node takes, -1 for any number, [nodes]."""
+        key = (self._table, "limits", driver)
+        known: Counts | None = self._storage.memo.get(key)
+        if known is None:
+            known = np.array([self._limit(name, driver) for name in self._table.names], dtype=np.int64)
+            self._storage.memo[key] = known
+        return known
+
+    def _limit(self, node: str, driver: str) -> int:
+        there = self._storage.drivers.get(node)
+        for each in there.spec.drivers if there is not None else ():
+            if each.name == driver and each.allocatable is not None and each.allocatable.count is not None:
+                return each.allocatable.count
+        return -1
+
+    def _attachments(self, driver: str) -> Counts:
+        """Count the volumes of a driver that pods use on each node, [nodes]."""
+        if self._attached is None:
+            self._attached = {}
+            for claim in self._storage.claims.values():
+                of, key = self._driver(claim), _key(claim)
+                if of and not self._around.empty(key):
+                    there = (self._around.tally(key).now > 0).astype(np.int64)
+                    self._attached[of] = self._attached.get(of, np.zeros_like(there)) + there
+        return self._attached.get(driver, np.zeros(len(self._table.nodes), dtype=np.int64))
+
+    # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def count(self, uid: str, demands: Constraints, row: int, status: Status, sign: int) -> None:
+        """Choose volumes for a pod that is given a node (1), or give them back (-1)."""
+        self._attached = None
+        if status is Status.RELEASING:
+            return
+        if sign < 0:
+            for choice in self._of.pop((uid, row), ()):
+                first, users = self._chosen[choice.claim]
+                if users > 1 or choice.claim in self._storage.chosen:
+                    self._chosen[choice.claim] = (first, users - 1)
+                else:
+                    del self._chosen[choice.claim]
+                    self._taken.discard(choice.volume)
+            return
+        waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
+        choices = self._bindings(waiting, self._table.nodes[row]) or ()
+        self._of[uid, row] = choices
+        for choice in choices:
+            first, users = self._chosen.get(choice.claim, (choice, 0))
+            self._chosen[choice.claim] = (first, users + 1)
+            if choice.volume:
+                self._taken.add(choice.volume)
+
+    def choices(self, uid: str, row: int) -> tuple[Choice, ...]:
+        """Give what is to be done before a pod is bound to the node that it got."""
+        return self._of.get((uid, row), ())
+
+
+def _key(claim: PersistentVolumeClaim) -> ClaimKey:
+    return ClaimKey(claim.namespace, claim.name)
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume gives what a claim asks for."""
+    has, wants = volume.spec, claim.spec
+    if has.claim_ref is not None and (has.claim_ref.namespace, has.claim_ref.name) != (claim.namespace, claim.name):
+        return False
+    if has.claim_ref is not None and has.claim_ref.uid not in {"", claim.metadata.uid}:
+        return False
+    size, wanted = facts.capacity(has), facts.requested(wants)
+    return (
+        size is not None
+        and wanted is not None
+        and size >= wanted
+        and (has.volume_mode or "Filesystem") == (wants.volume_mode or "Filesystem")
+        and (has.volume_attributes_class_name or "") == (wants.volume_attributes_class_name or "")
+        and set(wants.access_modes or ()) <= set(has.access_modes or ())
+        and (wants.selector is None or labels.matches(wants.selector, volume.metadata.labels))
+    )
+
+
+def _reaches(node: Node, volume: PersistentVolume) -> bool:
+    """Whether a node is where a volume says, by its node affinity and by the zones that it is labelled with."""
+    affinity = volume.spec.node_affinity
+    if affinity is not None and affinity.required is not None:
+        terms = affinity.required.node_selector_terms
+        if not any(rules.term_matches(term, node) for term in terms):
+            return False
+    has = node.metadata.labels or {}
+    if not any(key in has for key in _ZONES):
+        return True
+    zones = volume.metadata.labels or {}
+    # Several zones are written with two underscores between them.
+    return all(has.get(key) in zones[key].split("__") for key in _ZONES if key in zones)
+
+
+def _allowed(class_: StorageClass, node: Node) -> bool:
+    """Whether a class' volumes may be made where a node is."""
+    terms, has = class_.allowed_topologies or (), node.metadata.labels or {}
+    return not terms or any(
+        all(has.get(each.key) in each.values for each in term.match_label_expressions or ()) for term in terms
+    )
