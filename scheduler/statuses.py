@@ -16,7 +16,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 from scheduler.lifecycle import UNSCHEDULABLE
 from scheduler.plan import GroupStatus
-from scheduler.snapshot import GroupKey, Phase
+from scheduler.snapshot import GroupKey
 from scheduler.work import Work
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class StatusWriter:
         self._kinds = kinds_by_group
         self._seen = seen
         self._refused = refused
-        self._asking: dict[GroupKey, Phase] = {}
+        self._asking: set[GroupKey] = set()
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
         self._work = Work("status of PodGroup", self._write)
@@ -55,11 +55,10 @@ class StatusWriter:
             if wait > 0:
                 soonest = wait if soonest is None else min(wait, soonest)
                 continue
-            if self._asking.pop(status.key, None) is status.phase:
-                self._asking[status.key] = status.phase
-                continue  # the ledger is being asked for this very step
+            if status.key in self._asking:
+                continue  # decided without knowing what the ledger says
             if status.reserves:
-                self._asking[status.key] = status.phase
+                self._asking.add(status.key)
             self._written[status.key] = now
             self._due[status.key] = status
             self._work.add(status.key)
@@ -71,7 +70,7 @@ class StatusWriter:
         """Learn that a group is gone."""
         self._written.pop(key, None)
         self._due.pop(key, None)
-        self._asking.pop(key, None)
+        self._asking.discard(key)
 
     async def run(self) -> None:
         """Write, until cancelled."""
@@ -88,19 +87,19 @@ class StatusWriter:
                 self._kinds[key.group], key.name, change, key.namespace, subresource="status"
             )
         except (errors.NotFoundError, errors.ConflictError) as error:
-            self._asking.pop(key, None)
+            self._asking.discard(key)
             log.info("the status of PodGroup %s isn't written: %s", key, error)
         except errors.ForbiddenError as error:
             if not status.reserves:
                 self._due.setdefault(key, status)
                 raise
-            self._asking.pop(key, None)
+            self._asking.discard(key)
             self._refused(key, error.message.partition(_DENIED)[2] or error.message)
         except errors.KubeError:
             self._due.setdefault(key, status)
             raise
         else:
-            self._asking.pop(key, None)
+            self._asking.discard(key)
             self._seen(key, group)
 
     def _tell(self, status: GroupStatus) -> None:

@@ -22,16 +22,17 @@ class Headroom:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._tally = Tally(table.quotas, table.rows)
+        # Who was granted its minimum already, by a write that came to nothing, asks for the same once more.
+        self._asked = {row.uid: row.revision for row in table.rows if row.state is State.FROM}
 
     def lacks(self, group: str, name: str, uid: str, minimum: Resources) -> tuple[Shortage, ...]:
         """Say what is short for a PodGroup's minResources; nothing where they fit, or where no quota limits them."""
-        row = _row(group, name, uid, minimum)
+        row = self._row(group, name, uid, minimum)
         return self._tally.shortages(row) if self._table.limits(row.amounts) else ()
 
     def take(self, group: str, name: str, uid: str, minimum: Resources) -> None:
         """Count a group that is let in."""
-        self._tally.add(_row(group, name, uid, minimum))
+        self._tally.add(self._row(group, name, uid, minimum))
 
-
-def _row(group: str, name: str, uid: str, minimum: Resources) -> Row:
-    return Row(PODGROUP, group, name, uid, held(minimum), State.FROM, _SOME_REVISION)
+    def _row(self, group: str, name: str, uid: str, minimum: Resources) -> Row:
+        return Row(PODGROUP, group, name, uid, held(minimum), State.FROM, self._asked.get(uid, _SOME_REVISION))

@@ -38,7 +38,7 @@ class ResourceQuota(Plugin):
 
     def _headroom(self, job: JobState) -> Headroom | None:
         namespace = job.job.key.namespace
-        table = self.session.snapshot.ledgers.get(namespace) if job.job.late else None
+        table = self.session.snapshot.ledgers.get(namespace) if job.job.about_to_reserve else None
         if table is None:
             return None
         if namespace not in self._left:
