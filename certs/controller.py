@@ -1,0 +1,156 @@
+"""Takes steps until something holds: for the leader for ever, for a command until it has what it was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from certs import rotation, stored
+from certs.bundle import CertificateError
+from certs.metrics import Metrics
+from certs.publish import Rotator, Target, Turn
+from certs.rotation import Action, Wish
+from certs.sight import RefusedError
+from certs.state import PROVING
+from certs.stored import StateError
+from muster.kube.backoff import Backoff
+from muster.kube.cache import Cache
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.kube.errors import FenceLostError, KubeError
+from muster.kube.reflector import Reflector
+from muster.model import kinds
+
+log = logging.getLogger(__name__)
+
+LOOK: Final = 2.0
+"""Seconds between two looks at replicas: what they serve, no event tells."""
+_AT_MOST: Final = 3600.0
+"""Seconds between two looks at everything, whatever happens: wall clocks are set, timers aren't."""
+
+
+class Changes:
+    """Notices when somebody writes what a rotator reads."""
+
+    def __init__(self, client: Client, target: Target) -> None:
+        self._changed = asyncio.Event()
+        watched = [
+            (kinds.SECRETS, stored.CA, target.namespace),
+            (kinds.SECRETS, stored.TLS, target.namespace),
+            (kinds.VALIDATING, target.configuration, ""),
+            (kinds.MUTATING, target.configuration, ""),
+            *((kinds.CRDS, name, "") for name in target.definitions),
+        ]
+        self._reflectors = [self._reflector(client, *each) for each in watched]
+
+    def _reflector(self, client: Client, kind: Any, name: str, namespace: str) -> Reflector[Any]:
+        cache: Cache[Any] = Cache()
+        cache.subscribe(lambda _: self._changed.set())
+        return Reflector(client, kind, cache, namespace=namespace, fields=f"metadata.name={name}")
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Notice changes while the context is open."""
+        tasks = [asyncio.create_task(each.run(), name="watch certificates") for each in self._reflectors]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def within(self, seconds: float) -> None:
+        """Wait for a change, that long at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def forget(self) -> None:
+        """Take what has changed so far as seen."""
+        self._changed.clear()
+
+
+class Driver:
+    """Takes one step after the other, and waits in between for what the step waits for."""
+
+    def __init__(self, rotator: Rotator, changes: Changes, clock: Clock) -> None:
+        self._rotator = rotator
+        self._changes = changes
+        self._clock = clock
+
+    async def until(
+        self, holds: Callable[[Turn], bool], tell: Callable[[Turn], None], wish: Wish | None = None
+    ) -> Turn:
+        """Go on until ``holds`` is true of a turn, and give that; ``tell`` hears of each. A wish is had once.
+
+        Raises:
+            RefusedError, StateError, CertificateError, KubeError: as `Rotator.turn`.
+        """
+        first: Turn | None = None
+        while True:
+            self._changes.forget()
+            turn = await self._rotator.turn(wish)
+            first = first or turn
+            tell(turn)
+            if holds(turn):
+                return turn
+            granted = turn.step.action in {Action.ENTER, Action.ISSUE} and not turn.conflict
+            wish = None if granted else rotation.pending(wish, first.state, turn.state)
+            if turn.step.action is Action.WAIT:
+                await self._changes.within(self._pause(turn))
+
+    def _pause(self, turn: Turn) -> float:
+        until = turn.step.until
+        left = (until - self._clock.now()).total_seconds() if until is not None else _AT_MOST
+        most = LOOK if turn.state.phase in PROVING else _AT_MOST
+        return min(max(left, 0.0), most)
+
+
+class CertificateController:
+    """Keeps the certificates of a cluster, for as long as this process leads. Does nothing before `muster certs init`.
+
+    What goes wrong is logged, once for each thing that does, and tried again, ever less often.
+    """
+
+    def __init__(self, client: Client, clock: Clock, target: Target, metrics: Metrics) -> None:
+        self._rotator = Rotator(client, clock, target)
+        self._changes = Changes(client, target)
+        self._driver = Driver(self._rotator, self._changes, clock)
+        self._metrics = metrics
+        self._said = ""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        backoff = Backoff(1.0, 60.0)
+        async with self._changes.watched():
+            while True:
+                self._changes.forget()
+                try:
+                    await self._driver.until(lambda _: False, self._tell)
+                except RefusedError:
+                    await self._changes.within(_AT_MOST)
+                except FenceLostError:
+                    raise
+                except (StateError, CertificateError, KubeError) as error:
+                    self._say(logging.WARNING, f"certificates can't be kept: {error}")
+                    self._metrics.failed()
+                    await self._changes.within(backoff.pause())
+                else:
+                    backoff.reset()
+
+    def _tell(self, turn: Turn) -> None:
+        self._metrics.seen(turn.state)
+        if turn.did:
+            self._say(logging.INFO, turn.did)
+        elif turn.step.until is None:
+            self._say(logging.INFO, f"phase {turn.step.phase.value}: waiting: {turn.step.why}")
+
+    def _say(self, level: int, text: str) -> None:
+        if text != self._said:
+            log.log(level, "%s", text)
+        self._said = text

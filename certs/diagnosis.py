@@ -1,0 +1,134 @@
+"""What is wrong with the certificates of a cluster, and the remedy of each. Pure.
+
+The judgement is an API server's: whether what a replica shows would be accepted by whom a webhook trusts, under the
+name by which it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from certs import bundle, rotation, stored
+from certs.bundle import CertificateError, Fault
+from certs.holders import Entry, Holder
+from certs.replicas import Shown
+from certs.sight import Sight
+from certs.state import Phase
+
+_SOON: Final = 5 / 6
+"""Part of its life after which a certificate should have been replaced long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong: with what, and in one sentence what it is and what helps."""
+
+    about: str
+    text: str
+
+    def __str__(self) -> str:
+        """Write both."""
+        return f"{self.about}: {self.text}"
+
+
+def findings(sight: Sight, now: datetime, hosts: Iterable[str]) -> list[Finding]:
+    """Say all that is wrong; each thing once, the causes before what follows from them."""
+    found = [*_clocks(sight), *_secrets(sight, now, tuple(hosts)), *_holders(sight), *_replicas(sight, now)]
+    return list(dict.fromkeys(found))
+
+
+def _clocks(sight: Sight) -> Iterator[Finding]:
+    if abs(sight.skew) > rotation.TOLERANCE:
+        yield Finding("API server", f"its clock is {_apart(sight.skew)} this machine's: set the clocks by NTP")
+    for address, shown in (sight.shown or {}).items():
+        skew = shown.clock - sight.now if shown.clock is not None else timedelta()
+        if abs(skew) > rotation.TOLERANCE:
+            yield Finding(f"replica {address}", f"its clock is {_apart(skew)} this machine's: set the clocks by NTP")
+
+
+def _secrets(sight: Sight, now: datetime, hosts: tuple[str, ...]) -> Iterator[Finding]:
+    keys, served = sight.keys, sight.served
+    if keys is None:
+        # Without a CA of ours everything may still be right: certificates from files, or from cert-manager.
+        return
+    if (authority := stored.authority(keys.current)).signs and keys.phase is Phase.STEADY:
+        ca = authority.certificates[0]
+        if now >= ca.not_before + (ca.not_after - ca.not_before) * _SOON:
+            text = f"the CA ends at {ca.not_after:%Y-%m-%d %H:%M} UTC; `muster certs rotate-ca` replaces it"
+            yield Finding(f"Secret {stored.CA}", text)
+    about = f"Secret {stored.TLS}"
+    if not served.version:
+        yield Finding(about, "it doesn't exist; `muster certs renew` makes it")
+        return
+    for host in hosts:
+        try:
+            bundle.check(served.pair, served.trusted, host, now)
+        except CertificateError as error:
+            yield Finding(about, _said(error))
+    trusted = bundle.certificates(keys.current.certificate if keys.following is None else b"")
+    if trusted and (leaf := stored.leaf(served.pair, keys.current)) is not None and not leaf.issuer:
+        yield Finding(about, "the CA of Secret muster-webhook-ca didn't sign it; `muster certs renew` issues another")
+
+
+def _holders(sight: Sight) -> Iterator[Finding]:
+    if not sight.holders:
+        text = "none of Muster's name; `muster install` makes them, --configuration says another name"
+        yield Finding("webhook configurations", text)
+    for holder, entry in _entries(sight):
+        about = f"{holder} {entry.name}"
+        try:
+            found = bundle.certificates(entry.trusted)
+        except CertificateError:
+            yield Finding(about, "its caBundle isn't PEM; `muster certs inject` writes it")
+            continue
+        if not found:
+            yield Finding(about, "it has no caBundle; `muster certs inject` writes it")
+        elif sight.keys is not None and not holder.injector and entry.fingerprints != sight.state().wanted:
+            yield Finding(about, "it trusts something else than the Secret's bundle; `muster certs inject` writes it")
+
+
+def _replicas(sight: Sight, now: datetime) -> Iterator[Finding]:
+    if sight.shown is None:
+        text = "nobody knows them: webhooks are called by URL; name each with --probe HOST:PORT"
+        yield Finding("replicas", text)
+        return
+    if not sight.shown:
+        yield Finding("replicas", "none is ready; start the webhook server")
+    for address, shown in sight.shown.items():
+        about = f"replica {address}"
+        if not shown.chain:
+            yield Finding(about, f"it doesn't answer ({shown.trouble}); start it, or leave its --probe out")
+            continue
+        faults = {text for holder, entry in _entries(sight) if (text := _refusal(shown, holder, entry, now))}
+        yield from (Finding(about, text) for text in sorted(faults))
+
+
+def _refusal(shown: Shown, holder: Holder, entry: Entry, now: datetime) -> str:
+    """Say why the API server would refuse a replica for a webhook, nothing when it wouldn't."""
+    try:
+        trusted = bundle.certificates(entry.trusted)
+    except CertificateError:
+        return ""  # told of the holder
+    if not trusted or not entry.host:
+        return ""
+    try:
+        bundle.accepted(shown.chain, trusted, entry.host, now)
+    except CertificateError as error:
+        return f"{_said(error)} ({holder})" if error.fault is Fault.CA else _said(error)
+    return ""
+
+
+def _entries(sight: Sight) -> Iterator[tuple[Holder, Entry]]:
+    return ((holder, entry) for holder in sight.holders for entry in holder.entries)
+
+
+def _said(error: CertificateError) -> str:
+    return f"{error.fault.value}: {error}"
+
+
+def _apart(skew: timedelta) -> str:
+    minutes = round(abs(skew).total_seconds() / 60)
+    return f"{minutes} minutes {'ahead of' if skew > timedelta() else 'behind'}"

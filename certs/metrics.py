@@ -1,0 +1,42 @@
+"""What the leader knows of the certificates, for /metrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from certs.state import Phase, State
+
+_PREFIX: Final = "muster_certificates_"
+
+
+class Metrics:
+    """Gauges of one process; 0 where nothing is known, as on a process that doesn't lead."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._ends = Gauge(
+            f"{_PREFIX}not_after_seconds",
+            "When the CA and the servers' certificate in the Secret end, in seconds since 1970.",
+            ["certificate"],
+            registry=registry,
+        )
+        self._phase = Gauge(
+            f"{_PREFIX}phase", "1 for the phase of the rotation, 0 for the others.", ["phase"], registry=registry
+        )
+        self._bundle = Gauge(f"{_PREFIX}bundle_size", "CAs that are to be trusted.", registry=registry)
+        self._astray = Gauge(f"{_PREFIX}webhooks_astray", "Webhooks with another bundle.", registry=registry)
+        self._failures = Counter(f"{_PREFIX}failures", "Steps that could not be taken.", registry=registry)
+
+    def seen(self, state: State) -> None:
+        """Note what was seen."""
+        self._ends.labels("ca").set(state.current.not_after.timestamp())
+        self._ends.labels("leaf").set(state.leaf.certificate.not_after.timestamp() if state.leaf is not None else 0)
+        for phase in Phase:
+            self._phase.labels(phase.value).set(phase is state.phase)
+        self._bundle.set(len(state.wanted))
+        self._astray.set(len(state.astray))
+
+    def failed(self) -> None:
+        """Count a step that could not be taken."""
+        self._failures.inc()

@@ -1,0 +1,274 @@
+"""Looks at the certificates of a cluster and takes the next step of `certs.rotation`, one at a time.
+
+Any number of these may run at once, and each may end anywhere. What is read is read in an order that makes a late
+writer lose: the configurations and the servers' Secret before the phase, and every write demands the version that was
+read. So who decided by an older phase finds that what it would write was written since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from certs import authority, bundle, holders, replicas, rotation, stored
+from certs import sight as sights
+from certs.bundle import KeyPair
+from certs.holders import Holder
+from certs.replicas import Prober, Shown
+from certs.rotation import Action, Step, Wish
+from certs.sight import RefusedError, Sight
+from certs.state import PROVING, Phase, State, Waits
+from certs.stored import Keys, Served
+from muster.kube import decoding, errors
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.kube.transport import Request
+from muster.model import kinds
+from muster.model.objects import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose certificates: the namespace of the Secrets, the webhook configurations' name, CRDs that convert by webhook."""
+
+    namespace: str = "muster-system"
+    configuration: str = "muster"
+    definitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What somebody says of certificates; None is what there is, or the usual."""
+
+    hosts: tuple[str, ...] | None = None
+    probes: tuple[str, ...] | None = None
+    waits: Waits | None = None
+
+    def of(self, keys: Keys) -> Keys:
+        """Give the Secret's content with what was said."""
+        return replace(
+            keys,
+            hosts=self.hosts if self.hosts is not None else keys.hosts,
+            probes=self.probes if self.probes is not None else keys.probes,
+            waits=self.waits or keys.waits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One step: what was to be done in which state, and what was done, a sentence; empty for waiting.
+
+    ``conflict`` is whether another was quicker, so that nothing was done.
+    """
+
+    step: Step
+    state: State
+    did: str = ""
+    conflict: bool = False
+
+
+class Rotator:
+    """Takes steps, for one `Target`."""
+
+    def __init__(self, client: Client, clock: Clock, target: Target, prober: Prober = replicas.probe) -> None:
+        self._client = client
+        self._clock = clock
+        self._prober = prober
+        self.target = target
+
+    async def look(self, *, probing: bool | None = None) -> Sight:
+        """See what there is; replicas only where the phase depends on them, unless ``probing`` says otherwise.
+
+        Raises:
+            StateError: the Secret of the CA is damaged.
+            KubeError: the API server can't be read.
+        """
+        found = tuple([holder async for holder in self._holders()])
+        served = stored.read_served(await self._client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
+        secret, clock = await self._authority()
+        keys = stored.read_keys(secret) if secret is not None else None
+        sight = Sight(self._clock.now(), found, served, keys, clock=clock)
+        if probing is None:
+            probing = keys is not None and keys.phase in PROVING
+        return replace(sight, shown=await self._shown(sight)) if probing else sight
+
+    async def turn(self, wish: Wish | None = None) -> Turn:
+        """Take the next step.
+
+        Raises:
+            RefusedError: there is nothing to take care of: `muster certs init` wasn't run.
+            StateError: the Secret of the CA is damaged.
+            CertificateError: what would be published would not be accepted; nothing was.
+            KubeError: the API server can't be read or doesn't allow it.
+        """
+        sight = await self.look()
+        state = sight.state()
+        step = rotation.plan(state, sight.now, wish)
+        try:
+            return Turn(step, state, await self._perform(step, sight, state))
+        except errors.ConflictError:
+            return Turn(step, state, "another was quicker; looking again", conflict=True)
+
+    async def begin(self, wanted: Wanted) -> str:
+        """Make the CA where there is none, or change what is said of it; give what was done, nothing where all is so.
+
+        Where another CA is trusted at present, this begins the rotation from it to ours.
+
+        Raises:
+            RefusedError: cert-manager does it.
+            KubeError: the API server can't be read or doesn't allow it.
+        """
+        sight = await self.look(probing=False)
+        if reason := sights.foreign(sight.holders):
+            raise RefusedError(reason)
+        try:
+            if sight.keys is not None:
+                return await self._amend(sight.keys, wanted)
+            keys = wanted.of(self._first(sight))
+            await self._client.create(
+                kinds.SECRETS, stored.keys_manifest(keys, self.target.namespace), self.target.namespace
+            )
+        except errors.ConflictError:
+            return await self.begin(wanted)
+        return f"made CA {_subject(keys.following or keys.current)} in Secret {self.target.namespace}/{stored.CA}"
+
+    async def hold(self, phase: Phase | None) -> None:
+        """Have the rotation stop in a phase, or go on.
+
+        Raises:
+            KubeError: the API server can't be read or doesn't allow it.
+        """
+        keys = (await self.look(probing=False)).keys
+        if keys is None or keys.hold is phase:
+            return
+        try:
+            await self._write(replace(keys, hold=phase))
+        except errors.ConflictError:
+            await self.hold(phase)
+
+    async def inject(self, trusted: bytes) -> list[str]:
+        """Write a bundle (PEM) into the configurations; name those that had another.
+
+        Raises:
+            ConflictError: one was changed at the same time.
+        """
+        wanted = sights.fingerprints(trusted)
+        changed = []
+        async for holder in self._holders():
+            if any(entry.fingerprints != wanted for entry in holder.entries):
+                await self._apply(holder, trusted)
+                changed.append(str(holder))
+        return changed
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _holders(self) -> AsyncIterator[Holder]:
+        for kind in (kinds.VALIDATING, kinds.MUTATING):
+            if (found := await self._client.find(kind, self.target.configuration)) is not None:
+                yield holders.of_configuration(kind, found)
+        for name in self.target.definitions:
+            if (definition := await self._client.find(kinds.CRDS, name)) is not None:
+                yield holders.of_definition(definition)
+
+    async def _authority(self) -> tuple[Secret | None, datetime | None]:
+        """Read the Secret of the CA, and the server's clock beside it."""
+        try:
+            answer = await self._client.send(Request("GET", kinds.SECRETS.path(self.target.namespace, stored.CA)))
+        except errors.NotFoundError:
+            return None, None
+        return decoding.strictly(Secret, answer.body), replicas.date(answer.headers.get("date", ""))
+
+    async def _shown(self, sight: Sight) -> dict[str, Shown] | None:
+        services = [entry.service for holder in sight.holders for entry in holder.entries if entry.service is not None]
+        named = sight.keys.probes if sight.keys is not None else ()
+        addresses = await replicas.find(self._client, services, named)
+        hosts = sights.hosts(sight, self.target.namespace)
+        return await replicas.look(self._prober, addresses, hosts[0]) if addresses is not None else None
+
+    # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _perform(self, step: Step, sight: Sight, state: State) -> str:
+        assert sight.keys is not None
+        match step.action:
+            case Action.BUNDLE:
+                await self._serve(replace(sight.served, trusted=_trusted(state, sight.keys)))
+                return f"wrote a bundle of {_count(state)} to Secret {stored.TLS}"
+            case Action.INJECT:
+                return await self._inject(sight, state)
+            case Action.ISSUE:
+                return await self._issue(sight, state, step.why)
+            case Action.ENTER:
+                new = None
+                if (state.phase, step.phase) == (Phase.STEADY, Phase.PUBLISH):
+                    new = authority.new_ca(sight.now, sight.keys.generation + 1)
+                await self._write(sight.keys.entered(step.phase, sight.now, new))
+                made = f"made CA {_subject(new)}; " if new is not None else ""
+                return f"{made}{state.phase.value} -> {step.phase.value}: {step.why}"
+            case Action.WAIT:
+                return ""
+
+    async def _inject(self, sight: Sight, state: State) -> str:
+        assert sight.keys is not None
+        trusted = _trusted(state, sight.keys)
+        astray = set(state.astray)
+        changed = [each for each in sight.holders if any(each.key(entry) in astray for entry in each.entries)]
+        for holder in changed:
+            await self._apply(holder, trusted)
+        return f"wrote a bundle of {_count(state)} to {' and '.join(map(str, changed))}"
+
+    async def _apply(self, holder: Holder, trusted: bytes) -> None:
+        await self._client.apply(holder.kind, holder.manifest(trusted), manager=holders.MANAGER)
+
+    async def _issue(self, sight: Sight, state: State, why: str) -> str:
+        keys = sight.keys
+        assert keys is not None
+        signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
+        hosts = sights.hosts(sight, self.target.namespace)
+        trusted = _trusted(state, keys)
+        pair = authority.issue(signer, hosts, sight.now)
+        for host in hosts:
+            bundle.check(pair, trusted, host, sight.now)
+        await self._serve(replace(sight.served, pair=pair, trusted=trusted))
+        return f"issued a certificate until {pair.not_after:%Y-%m-%d %H:%M} UTC into Secret {stored.TLS}: {why}"
+
+    async def _serve(self, served: Served) -> None:
+        manifest = stored.served_manifest(served, self.target.namespace)
+        if served.version:
+            await self._client.patch(kinds.SECRETS, stored.TLS, manifest, self.target.namespace)
+        else:
+            await self._client.create(kinds.SECRETS, manifest, self.target.namespace)
+
+    async def _write(self, keys: Keys) -> None:
+        manifest = stored.keys_manifest(keys, self.target.namespace)
+        await self._client.patch(kinds.SECRETS, stored.CA, manifest, self.target.namespace)
+
+    async def _amend(self, keys: Keys, wanted: Wanted) -> str:
+        after = wanted.of(keys)
+        if after == keys:
+            return ""
+        await self._write(after)
+        return f"noted what was said in Secret {self.target.namespace}/{stored.CA}"
+
+    def _first(self, sight: Sight) -> Keys:
+        new = authority.new_ca(sight.now)
+        hosts = sights.hosts(sight, self.target.namespace)
+        before = sights.trusted_before(sight)
+        if not before:
+            return Keys(Phase.STEADY, sight.now, 1, new, hosts=hosts)
+        return Keys(Phase.PUBLISH, sight.now, 0, KeyPair(before, b""), new, hosts=hosts)
+
+
+def _trusted(state: State, keys: Keys) -> bytes:
+    """Give the bundle of a phase."""
+    pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
+    known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]
+    return bundle.joined(each for each in known if bundle.describe(each).fingerprint in state.wanted)
+
+
+def _count(state: State) -> str:
+    return "1 CA" if len(state.wanted) == 1 else f"{len(state.wanted)} CAs"
+
+
+def _subject(pair: KeyPair) -> str:
+    return bundle.describe(pair.parsed()).subject

@@ -1,0 +1,331 @@
+"""What to do next about the certificates: one table of phases, and the upkeep that each phase wants. Pure.
+
+Whoever asks may be killed after any step, and others may be asking too: a step follows from what is there, not from
+what was done before. docs/certificates.md holds the diagram that `diagram` draws of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from certs.bundle import Certificate
+from certs.state import Authority, Phase, State
+
+RENEW_AT: Final = 2 / 3
+"""Part of its life after which a certificate is to be replaced; a tenth of it earlier for some, so that not all do at once."""
+TOLERANCE: Final = timedelta(minutes=5)
+"""How far clocks may be apart: certificates are valid from that long before they are issued."""
+_JITTER: Final = 0.1
+_LAST_CALL: Final = 5 / 6
+"""Part of a CA's life after which neither a hold nor a roll-back keeps it from being replaced."""
+
+
+_FORWARD: Final = tuple(Phase)[:6]
+
+
+class Wish(Enum):
+    """What somebody asks for, beyond what is due."""
+
+    RENEW = "renew"
+    ROTATE = "rotate"
+    ROLL_BACK = "roll back"
+
+
+class Action(Enum):
+    """What a step does."""
+
+    BUNDLE = "write the bundle to the Secret"
+    INJECT = "write the bundle to the webhook configurations"
+    ISSUE = "issue a certificate"
+    ENTER = "enter a phase"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do next, and why. ``until`` is when waiting is over by itself; None where something has to happen."""
+
+    action: Action
+    why: str
+    phase: Phase
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A state at a moment, and what is asked for."""
+
+    state: State
+    now: datetime
+    wish: Wish | None
+
+    def passed(self, wait: timedelta) -> bool:
+        return self.now >= self.state.since + wait
+
+    @property
+    def useless(self) -> bool:
+        """Whether what is served can't be accepted anyway, so that no wait protects anybody."""
+        leaf = self.state.leaf
+        return self.now >= self.state.current.not_after or (leaf is not None and self.now >= leaf.certificate.not_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table."""
+
+    source: Phase
+    target: Phase
+    when: str
+    holds: Callable[[_Case], bool]
+
+
+def _asked_back(case: _Case) -> bool:
+    return case.wish is Wish.ROLL_BACK
+
+
+_BACK: Final = "asked to roll back"
+_BEHIND: Final = "a replica serves the old certificate again"
+_EXPIRED: Final = "the old CA has expired"
+
+TABLE: Final = (
+    Transition(
+        Phase.STEADY,
+        Phase.PUBLISH,
+        "the CA is past 2/3 of its life, or a rotation is asked for",
+        lambda case: case.wish is Wish.ROTATE or due_authority(case.state.current, case.now),
+    ),
+    Transition(Phase.PUBLISH, Phase.ROLLBACK, _BACK, _asked_back),
+    Transition(Phase.PUBLISH, Phase.SPREAD, "every webhook reads back both CAs", lambda case: not case.state.astray),
+    Transition(Phase.SPREAD, Phase.ROLLBACK, _BACK, _asked_back),
+    Transition(Phase.SPREAD, Phase.PUBLISH, "a webhook lost the bundle", lambda case: bool(case.state.astray)),
+    Transition(
+        Phase.SPREAD,
+        Phase.SWITCH,
+        "2 minutes passed, or the old certificate has expired",
+        lambda case: case.useless or case.passed(case.state.waits.spread),
+    ),
+    Transition(Phase.SWITCH, Phase.ROLLBACK, _BACK, _asked_back),
+    Transition(
+        Phase.SWITCH,
+        Phase.SOAK,
+        "every ready replica is seen to serve a certificate of the new CA",
+        lambda case: case.state.proven,
+    ),
+    Transition(Phase.SOAK, Phase.ROLLBACK, _BACK, _asked_back),
+    Transition(Phase.SOAK, Phase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
+    Transition(
+        Phase.SOAK,
+        Phase.RETIRE,
+        "10 minutes passed, and every ready replica still does",
+        lambda case: case.passed(case.state.waits.soak) and case.state.proven,
+    ),
+    Transition(Phase.RETIRE, Phase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
+    Transition(
+        Phase.RETIRE,
+        Phase.STEADY,
+        "every webhook reads back the new CA alone; the old key is deleted",
+        lambda case: not case.state.astray,
+    ),
+    Transition(Phase.ROLLBACK, Phase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)),
+    Transition(
+        Phase.ROLLBACK,
+        Phase.WITHDRAW,
+        "every ready replica is seen to serve a certificate of the old CA",
+        lambda case: case.state.proven,
+    ),
+    Transition(Phase.WITHDRAW, Phase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)),
+    Transition(
+        Phase.WITHDRAW,
+        Phase.ROLLBACK,
+        "a replica serves the new certificate again",
+        lambda case: bool(case.state.lagging),
+    ),
+    Transition(
+        Phase.WITHDRAW,
+        Phase.STEADY,
+        "10 minutes passed, and every ready replica still does; the new key is deleted",
+        lambda case: case.passed(case.state.waits.soak) and case.state.proven,
+    ),
+)
+"""Of the rows of a phase the first that holds is taken, those that go back before the phase's upkeep, the others after it."""
+
+_BACKWARD: Final = frozenset({
+    (Phase.SPREAD, Phase.PUBLISH),
+    (Phase.SOAK, Phase.SWITCH),
+    (Phase.RETIRE, Phase.SWITCH),
+    (Phase.ROLLBACK, Phase.SWITCH),
+    (Phase.WITHDRAW, Phase.SWITCH),
+    (Phase.WITHDRAW, Phase.ROLLBACK),
+    *((phase, Phase.ROLLBACK) for phase in (Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK)),
+})  # fmt: skip
+
+
+def plan(state: State, now: datetime, wish: Wish | None = None) -> Step:
+    """Say what to do next about the certificates.
+
+    Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
+    phase the bundle is everywhere before a certificate that needs it is issued.
+    """
+    case = _Case(state, now, wish)
+    if state.foreign:
+        return Step(Action.WAIT, state.foreign, state.phase)
+    if (row := _row(case, backward=True)) is not None:
+        return _entered(case, row)
+    if (upkeep := _upkeep(case)) is not None:
+        return upkeep
+    if (row := _row(case, backward=False)) is None:
+        return _wait(case)
+    return _held(case, row) or _entered(case, row)
+
+
+def pending(wish: Wish | None, first: State, state: State) -> Wish | None:
+    """Give a wish as long as nobody has begun what it asks for since ``first`` was seen."""
+    match wish:
+        case Wish.ROTATE:
+            begun = state.phase is not Phase.STEADY
+        case Wish.ROLL_BACK:
+            begun = state.phase not in {Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK}
+        case _:
+            begun = state.leaf != first.leaf
+    return None if begun else wish
+
+
+def due(certificate: Certificate, now: datetime) -> bool:
+    """Whether a certificate is to be replaced: past 2/3 of its life, some a tenth of it earlier."""
+    return now >= renewal(certificate)
+
+
+def renewal(certificate: Certificate) -> datetime:
+    """Say when a certificate is to be replaced; always the same for the same one."""
+    life = certificate.not_after - certificate.not_before
+    early = _JITTER * int(certificate.fingerprint[:8], 16) / 0xFFFFFFFF
+    return certificate.not_before + life * (RENEW_AT - early)
+
+
+def due_authority(authority: Authority, now: datetime) -> bool:
+    """Whether a CA is to be replaced; one whose key isn't at hand is, at once."""
+    return not authority.signs or any(due(each, now) for each in authority.certificates)
+
+
+def diagram() -> str:
+    """Draw the table as a Mermaid state diagram."""
+    rows = [f"    {row.source.value} --> {row.target.value}: {row.when}" for row in TABLE]
+    return "\n".join(["stateDiagram-v2", f"    [*] --> {Phase.STEADY.value}", *rows])
+
+
+def _row(case: _Case, *, backward: bool) -> Transition | None:
+    rows = (row for row in TABLE if row.source is case.state.phase)
+    return next((row for row in rows if ((row.source, row.target) in _BACKWARD) is backward and row.holds(case)), None)
+
+
+def _entered(case: _Case, row: Transition) -> Step:
+    if row.when is _BACK and (why := _no_way_back(case)):
+        return Step(Action.WAIT, why, case.state.phase)
+    if row.target is Phase.PUBLISH and row.source is Phase.STEADY and (apart := _clocks(case)) is not None:
+        return apart
+    return Step(Action.ENTER, row.when, row.target)
+
+
+def _no_way_back(case: _Case) -> str:
+    old = case.state.current
+    if not old.signs:
+        return "the old CA's key isn't at hand, so there is nothing to go back to"
+    if case.now >= _last_call(old):
+        return f"the old CA ends on {old.not_after:%Y-%m-%d}, too soon to go back to"
+    return ""
+
+
+def _last_call(authority: Authority) -> datetime:
+    """Say from when on nothing keeps a CA from being replaced."""
+    first = authority.certificates[0]
+    return first.not_before + (first.not_after - first.not_before) * _LAST_CALL
+
+
+def _held(case: _Case, row: Transition) -> Step | None:
+    state = case.state
+    if state.hold is not state.phase or state.phase not in _FORWARD:
+        return None
+    if state.phase is Phase.STEADY and case.wish is Wish.ROTATE:
+        return None
+    until = _last_call(state.current)
+    if case.now >= until:
+        return None
+    if state.leaf is not None and renewal(state.leaf.certificate) > case.now:
+        until = min(until, renewal(state.leaf.certificate))
+    why = f"held in phase {state.phase.value}; `muster certs rotate-ca` goes on"
+    return Step(Action.WAIT, why, row.source, until)
+
+
+def _upkeep(case: _Case) -> Step | None:
+    """Bring about what a phase wants, in the order that breaks nothing; None when all of it is so."""
+    state = case.state
+    if state.stored != state.wanted and state.leaf is not None:
+        return Step(Action.BUNDLE, "the Secret holds another bundle", state.phase)
+    if state.astray:
+        why = f"{len(state.astray)} of {len(state.published)} webhooks trust something else"
+        return Step(Action.INJECT, why, state.phase)
+    if why := _unfit(case):
+        return _clocks(case) or Step(Action.ISSUE, why, state.phase)
+    return None
+
+
+def _unfit(case: _Case) -> str:
+    """Say why the certificate in the Secret has to be replaced, nothing where it is good or can't be."""
+    state, leaf = case.state, case.state.leaf
+    if not state.issuer.can_sign(case.now):
+        return ""
+    if case.wish is Wish.RENEW:
+        return "asked for"
+    if leaf is None:
+        return "the Secret holds none that can be served"
+    if leaf.issuer not in state.issuer.trusted:
+        return "another CA signed the present one"
+    if not state.hosts <= leaf.certificate.names:
+        return f"the present one isn't good for {', '.join(sorted(state.hosts - leaf.certificate.names))}"
+    # Near the end of a CA a new certificate wouldn't last any longer.
+    if due(leaf.certificate, case.now) and leaf.certificate.not_after < state.issuer.not_after:
+        return "the present one is past 2/3 of its life"
+    return ""
+
+
+def _clocks(case: _Case) -> Step | None:
+    skew = case.state.skew
+    if abs(skew) <= TOLERANCE:
+        return None
+    minutes = f"{abs(skew).total_seconds() / 60:.0f} minutes {'ahead of' if skew > timedelta() else 'behind'}"
+    why = f"the API server's clock is {minutes} this machine's, so nothing is issued: set the clocks by NTP"
+    return Step(Action.WAIT, why, case.state.phase)
+
+
+def _wait(case: _Case) -> Step:
+    state = case.state
+    until: datetime | None = None
+    match state.phase:
+        case Phase.STEADY:
+            ends = [*state.current.certificates, *([state.leaf.certificate] if state.leaf is not None else [])]
+            coming = [moment for moment in map(renewal, ends) if moment > case.now]
+            until = min(coming, default=None)
+            why = "nothing to do"
+        case Phase.SPREAD:
+            until = state.since + state.waits.spread
+            why = "every API server has to notice the new bundle"
+        case Phase.SOAK | Phase.WITHDRAW if state.proven:
+            until = state.since + state.waits.soak
+            why = "no replica may come up with the other certificate"
+        case _:
+            why = _unproven(state)
+    return Step(Action.WAIT, why, state.phase, until)
+
+
+def _unproven(state: State) -> str:
+    if state.served is None:
+        return "nobody knows the replicas of a webhook called by URL: name each with --probe HOST:PORT"
+    if not state.served:
+        return "no replica is ready; start the webhook server"
+    named = [f"{address} doesn't answer" for address in state.silent]
+    named += [f"{address} serves the other certificate" for address in state.lagging]
+    return f"{len(named)} of {len(state.served)} replicas: {', '.join(named[:3])}{', …' if len(named) > 3 else ''}"

@@ -1,0 +1,129 @@
+"""What was seen of a cluster's certificates at once, and what it means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+
+from certs import bundle, holders, stored
+from certs.bundle import KeyPair
+from certs.holders import Holder
+from certs.replicas import Shown
+from certs.state import Leaf, State
+from certs.stored import Keys, Served
+
+SERVICE: Final = "muster-webhook"
+
+
+class RefusedError(Exception):
+    """What was asked for can't be done here. The text says why, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What was seen at once.
+
+    Attributes:
+        keys: None before `muster certs init`.
+        shown: by address; None where nobody knows the replicas, or they weren't asked for.
+        clock: the API server's time, and when it was read; None where it doesn't say it.
+    """
+
+    now: datetime
+    holders: tuple[Holder, ...]
+    served: Served
+    keys: Keys | None
+    shown: dict[str, Shown] | None = None
+    clock: datetime | None = None
+
+    @property
+    def skew(self) -> timedelta:
+        """How far the API server's clock is ahead of ours; nothing where it is within what its header tells."""
+        apart = self.clock - self.now if self.clock is not None else timedelta()
+        return apart if abs(apart) > timedelta(seconds=2) else timedelta()
+
+    def state(self) -> State:
+        """Give it as what is decided upon.
+
+        Raises:
+            RefusedError: there is none: `muster certs init` wasn't run.
+        """
+        keys = self.keys
+        if keys is None:
+            raise RefusedError(f"there is no Secret {stored.CA}: run `muster certs init`")
+        pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
+        return State(
+            phase=keys.phase,
+            since=keys.since,
+            current=stored.authority(keys.current),
+            following=stored.authority(keys.following) if keys.following is not None else None,
+            leaf=stored.leaf(self.served.pair, *pairs),
+            hosts=frozenset(keys.hosts),
+            stored=fingerprints(self.served.trusted),
+            published={holder.key(entry): entry.fingerprints for holder in self.holders for entry in holder.entries},
+            served=self._replicas(pairs),
+            waits=keys.waits,
+            hold=keys.hold,
+            foreign=foreign(self.holders),
+            skew=self.skew,
+        )
+
+    def _replicas(self, pairs: Iterable[KeyPair]) -> dict[str, Leaf | None] | None:
+        if self.shown is None:
+            return None
+        known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]
+        return {address: _leaf(shown, known) for address, shown in self.shown.items()}
+
+
+def hosts(sight: Sight, namespace: str) -> tuple[str, ...]:
+    """Give the names that servers are called by: as was said, as the configurations have it, or as we deploy them."""
+    if sight.keys is not None and sight.keys.hosts:
+        return sight.keys.hosts
+    called = [entry for holder in sight.holders for entry in holder.entries if entry.host]
+    services = {each.service for each in called if each.service is not None}
+    names = {f"{one.name}.{one.namespace}{end}" for one in services for end in (".svc", ".svc.cluster.local")}
+    usual = f"{SERVICE}.{namespace}.svc"
+    return tuple(sorted(names | {each.host for each in called})) or (usual, f"{usual}.cluster.local")
+
+
+def trusted_before(sight: Sight) -> bytes:
+    """Give what is trusted at present, as far as it can be read: the bundle of a CA that isn't ours yet."""
+    found = [sight.served.trusted, *(entry.trusted for holder in sight.holders for entry in holder.entries)]
+    readable: list[x509.Certificate] = []
+    for pem in found:
+        try:
+            readable += bundle.certificates(pem)
+        except bundle.CertificateError:
+            continue
+    return bundle.joined(readable)
+
+
+def foreign(found: Iterable[Holder]) -> str:
+    """Say who else writes the bundles; nothing when nobody does."""
+    for holder in found:
+        if holder.injector:
+            return (
+                f"cert-manager writes the bundle of {holder} (annotation {holder.injector}…), so Muster doesn't; "
+                "take the annotation away to have Muster do it"
+            )
+    return ""
+
+
+def fingerprints(pem: bytes) -> frozenset[str]:
+    """Name the certificates of a PEM text; something that never occurs, where it can't be read."""
+    try:
+        return frozenset(bundle.describe(each).fingerprint for each in bundle.certificates(pem))
+    except bundle.CertificateError:
+        return holders.UNREADABLE
+
+
+def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
+    if not shown.chain:
+        return None
+    signer = bundle.signed_by(shown.chain[-1], known)
+    issuer = bundle.describe(signer).fingerprint if signer is not None else ""
+    return Leaf(bundle.describe(shown.chain[0]), issuer)

@@ -1,0 +1,235 @@
+"""The two Secrets of the certificates: what they hold, as values, and how it is written. Pure.
+
+``muster-webhook-tls`` is what servers mount: certificate, key, and the bundle that is to be trusted. ``muster-webhook-ca``
+holds the CAs with their keys, and the state of a rotation in its annotations; only who rotates may read it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from certs import bundle
+from certs.bundle import CertificateError, KeyPair
+from certs.state import Authority, Leaf, Phase, Waits
+from muster.model.objects import Secret
+
+TLS: Final = "muster-webhook-tls"
+CA: Final = "muster-webhook-ca"
+
+_PREFIX: Final = "muster.sh/certificates-"
+_PHASE: Final = _PREFIX + "phase"
+_SINCE: Final = _PREFIX + "since"
+_GENERATION: Final = _PREFIX + "generation"
+_HOSTS: Final = _PREFIX + "hosts"
+_PROBES: Final = _PREFIX + "probes"
+_SPREAD: Final = _PREFIX + "publish-wait"
+_SOAK: Final = _PREFIX + "soak"
+_HOLD: Final = _PREFIX + "hold"
+_LABELS: Final = {"app.kubernetes.io/part-of": "muster"}
+
+
+class StateError(Exception):
+    """The Secret of the CA doesn't make sense. The text says what, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What the Secret of the CA holds.
+
+    Attributes:
+        current: the CA; an empty key where it is another's, of whom only the certificates are known.
+        following: the new CA, during a rotation.
+        hosts: names that the servers' certificate has to be good for; ``probes`` where the servers are, as HOST:PORT,
+            when no Service says so.
+        version: the Secret's resourceVersion; empty before it is written.
+    """
+
+    phase: Phase
+    since: datetime
+    generation: int
+    current: KeyPair
+    following: KeyPair | None = None
+    hosts: tuple[str, ...] = ()
+    probes: tuple[str, ...] = ()
+    waits: Waits = field(default_factory=Waits)
+    hold: Phase | None = None
+    version: str = ""
+
+    def entered(self, phase: Phase, now: datetime, new: KeyPair | None) -> Keys:
+        """Give what it holds in the next phase; ``new`` is the CA that a rotation begins with."""
+        after = replace(self, phase=phase, since=now)
+        match self.phase, phase:
+            case Phase.STEADY, Phase.PUBLISH:
+                return replace(after, following=new, hold=None if self.hold is Phase.STEADY else self.hold)
+            case Phase.RETIRE, Phase.STEADY if self.following is not None:
+                return replace(after, current=self.following, following=None, generation=self.generation + 1, hold=None)
+            case Phase.WITHDRAW, Phase.STEADY:
+                # Else what is due anyway would begin again at once.
+                return replace(after, following=None, hold=Phase.STEADY)
+            case Phase.RETIRE, Phase.SWITCH:
+                # The old CA isn't trusted everywhere any more: it has to be impossible to go back to it.
+                return replace(after, current=replace(self.current, key=b""))
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the Secret for servers holds; ``version`` is its resourceVersion, empty where there is none."""
+
+    pair: KeyPair
+    trusted: bytes = b""
+    version: str = ""
+
+
+def authority(pair: KeyPair) -> Authority:
+    """Say who a CA is."""
+    found = bundle.certificates(pair.certificate)
+    return Authority(tuple(map(bundle.describe, found)), signs=bool(pair.key))
+
+
+def leaf(pair: KeyPair, *authorities: KeyPair) -> Leaf | None:
+    """Say what a pair is and who of the authorities signed it; None where it can't be served."""
+    try:
+        chain = bundle.matched(pair)
+    except CertificateError:
+        return None
+    known = [each for one in authorities for each in bundle.certificates(one.certificate)]
+    signer = bundle.signed_by(chain[-1], known)
+    return Leaf(bundle.describe(chain[0]), bundle.describe(signer).fingerprint if signer is not None else "")
+
+
+def read_keys(secret: Secret) -> Keys:
+    """Read the Secret of the CA.
+
+    Raises:
+        StateError: something in it is missing or wrong.
+    """
+    data, marks = _data(secret), secret.metadata.annotations or {}
+    try:
+        keys = Keys(
+            Phase(marks.get(_PHASE, Phase.STEADY.value)),
+            _moment(marks[_SINCE]) if _SINCE in marks else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
+            int(marks.get(_GENERATION, "1")),
+            KeyPair(data.get("ca.crt", b""), data.get("ca.key", b"")),
+            KeyPair(data["next.crt"], data["next.key"]) if "next.crt" in data and "next.key" in data else None,
+            _words(marks.get(_HOSTS, "")),
+            _words(marks.get(_PROBES, "")),
+            _waits(marks),
+            Phase(marks[_HOLD]) if _HOLD in marks else None,
+            secret.metadata.resource_version,
+        )  # fmt: skip
+    except ValueError as error:
+        raise StateError(_damaged(str(error))) from error
+    _validate(keys)
+    return keys
+
+
+def _validate(keys: Keys) -> None:
+    """Check what every reader relies on.
+
+    Raises:
+        StateError: it isn't so.
+    """
+    pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
+    for pair in pairs:
+        try:
+            if not bundle.certificates(pair.certificate):
+                raise StateError(_damaged("it holds no CA"))
+            if pair.key:
+                bundle.matched(pair)
+        except CertificateError as error:
+            raise StateError(_damaged(str(error))) from error
+    if (keys.following is None) is not (keys.phase is Phase.STEADY):
+        raise StateError(_damaged(f"phase {keys.phase.value} with{'out a' if keys.following is None else ' a'} new CA"))
+
+
+def _damaged(why: str) -> str:
+    return f"Secret {CA} is damaged ({why}): restore it, or delete it and run `muster certs init`"
+
+
+def keys_manifest(keys: Keys, namespace: str) -> dict[str, Any]:
+    """Write the Secret of the CA: whole, or as a merge patch on the version it was read at."""
+    following = keys.following or KeyPair(b"", b"")
+    data = {
+        "ca.crt": keys.current.certificate,
+        "ca.key": keys.current.key,
+        "next.crt": following.certificate,
+        "next.key": following.key,
+    }
+    marks = {
+        _PHASE: keys.phase.value,
+        _SINCE: keys.since.isoformat(),
+        _GENERATION: str(keys.generation),
+        _HOSTS: ",".join(keys.hosts),
+        _PROBES: ",".join(keys.probes),
+        _SPREAD: f"{keys.waits.spread.total_seconds():g}",
+        _SOAK: f"{keys.waits.soak.total_seconds():g}",
+        _HOLD: keys.hold.value if keys.hold is not None else "",
+    }
+    return _manifest(CA, namespace, keys.version, "Opaque", data, marks)
+
+
+def read_served(secret: Secret | None) -> Served:
+    """Read the Secret for servers; an empty pair where there is none."""
+    if secret is None:
+        return Served(KeyPair(b"", b""))
+    try:
+        data = _data(secret)
+    except StateError:
+        data = {}
+    pair = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
+    return Served(pair, data.get("ca.crt", b""), secret.metadata.resource_version)
+
+
+def served_manifest(served: Served, namespace: str) -> dict[str, Any]:
+    """Write the Secret for servers, likewise."""
+    data = {"tls.crt": served.pair.certificate, "tls.key": served.pair.key, "ca.crt": served.trusted}
+    return _manifest(TLS, namespace, served.version, "kubernetes.io/tls", data, {})
+
+
+def _manifest(
+    name: str, namespace: str, version: str, type_: str, data: Mapping[str, bytes], marks: Mapping[str, str]
+) -> dict[str, Any]:
+    encoded = {key: base64.b64encode(value).decode() or None for key, value in data.items()}
+    annotations = {key: value or None for key, value in marks.items()}
+    if version:
+        # What others wrote on it stays; the type can't change.
+        return {"metadata": {"resourceVersion": version, "annotations": annotations}, "data": encoded}
+    metadata = {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": _present(annotations)}
+    return {"metadata": metadata, "type": type_, "data": _present(encoded)}
+
+
+def _present(values: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _data(secret: Secret) -> dict[str, bytes]:
+    try:
+        return {name: base64.b64decode(value, validate=True) for name, value in (secret.data or {}).items()}
+    except binascii.Error as error:
+        raise StateError(_damaged(str(error))) from error
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text} has no time zone")
+    return moment
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for each in text.split(",") if (word := each.strip()))
+
+
+def _waits(marks: Mapping[str, str]) -> Waits:
+    usual = Waits()
+    spread, soak = marks.get(_SPREAD), marks.get(_SOAK)
+    return Waits(
+        timedelta(seconds=float(spread)) if spread else usual.spread,
+        timedelta(seconds=float(soak)) if soak else usual.soak,
+    )

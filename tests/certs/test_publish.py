@@ -1,0 +1,234 @@
+"""Steps taken on an API server: what is written, by whom, and that nobody's work is undone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from certs import authority, bundle, holders, stored
+from certs.publish import Wanted
+from certs.replicas import Shown
+from certs.rotation import Action, Wish, plan
+from certs.sight import RefusedError
+from certs.state import Phase
+from certs.stored import StateError
+from muster.kube import errors
+from muster.kube.transport import Request
+from muster.model import kinds
+
+
+def subjects(pem: bytes) -> list[str]:
+    return [bundle.describe(each).subject for each in bundle.certificates(pem)]
+
+
+async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(setting, check):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    served, keys = await setting.served(), await setting.keys()
+    assert keys.phase is Phase.STEADY
+    assert set(await setting.trusted()) == {served.trusted} == {keys.current.certificate}
+    assert bundle.describe(served.pair.parsed()).names == {"muster-webhook.muster-system.svc", "127.0.0.1"}
+    setting.fleet.take_up(served.pair)
+    await check(setting)
+    assert await setting.rotator().begin(Wanted()) == ""
+    assert (await setting.drive()).step.why == "nothing to do"
+    assert ((await setting.keys()).version, (await setting.served()).version) == (keys.version, served.version)
+
+
+async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old_ca(setting, check):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    before = await setting.keys()
+    async with setting.taking_up(0.5):
+        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        assert {len(subjects(pem)) for pem in await setting.trusted()} == {2}
+        await setting.drive()
+    entered = [said.partition(" -> ")[2].partition(":")[0] for said in setting.said if " -> " in said]
+    assert entered == ["publish", "spread", "switch", "soak", "retire", "steady"]
+    after, served = await setting.keys(), await setting.served()
+    assert (after.generation, after.following) == (before.generation + 1, None)
+    assert subjects(after.current.certificate) != subjects(before.current.certificate)
+    assert set(await setting.trusted()) == {after.current.certificate} == {served.trusted}
+    secret = await setting.client.get(kinds.SECRETS, stored.CA, setting.target.namespace)
+    assert sorted(secret.data) == ["ca.crt", "ca.key"]
+    await check(setting)
+
+
+@pytest.mark.parametrize("phase", [Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK])
+async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, phase):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    before = await setting.keys()
+    async with setting.taking_up():
+        await setting.drive(phase, Wish.ROTATE, idle=False)
+        await setting.drive(Phase.STEADY, Wish.ROLL_BACK)
+    after = await setting.keys()
+    assert (after.current, after.following, after.generation) == (before.current, None, before.generation)
+    assert set(await setting.trusted()) == {before.current.certificate}
+    await check(setting)
+
+
+async def test_two_at_once_make_one_rotation(setting, check):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    async with setting.taking_up():
+        await asyncio.gather(*(setting.drive(Phase.STEADY, Wish.ROTATE) for _ in range(3)))
+    assert (await setting.keys()).generation == 2
+    await check(setting)
+
+
+async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    async with setting.taking_up():
+        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        setting.fleet.lagging.add("b:1")
+        waiting = asyncio.create_task(setting.drive())
+        await setting.hears("1 of 3 replicas: b:1 serves the other certificate")
+        await check(setting)
+        assert (await setting.keys()).phase is Phase.SWITCH
+        setting.fleet.lagging.clear()
+        await waiting
+    await check(setting)
+
+
+async def test_who_decided_by_what_was_then_writes_nothing(setting):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    late = setting.rotator()
+    seen = await late.look()
+    state = seen.state()
+    async with setting.taking_up():
+        await setting.drive(Phase.SPREAD, Wish.ROTATE, idle=False)
+    for wish in (Wish.RENEW, Wish.ROTATE):
+        step = late_plan(state, seen.now, wish)
+        with pytest.raises(errors.ConflictError):
+            await late._perform(step, seen, state)
+    astray = replace(state, published=dict.fromkeys(state.published, frozenset()))
+    with pytest.raises(errors.ConflictError):
+        await late._perform(late_plan(astray, seen.now, None), seen, astray)
+    assert (await setting.keys()).phase is Phase.SPREAD
+
+
+def late_plan(state: Any, now: Any, wish: Any) -> Any:
+    step = plan(state, now, wish)
+    assert step.action is not Action.WAIT
+    return step
+
+
+async def test_only_the_bundles_are_ours_and_the_rest_stays_with_who_applied_it(setting):
+    kind, name = kinds.VALIDATING, setting.target.configuration
+    await setting.init()
+    whole = {"metadata": {"name": name}, "webhooks": [setting.webhook("one.example.com")]}
+    await setting.client.apply(kind, whole, manager="helm")
+    await setting.drive()
+    trusted = (await setting.keys()).current.certificate
+    found = await fields(setting, kind)
+    assert set(found) == {"helm", holders.MANAGER}
+    entry = found[holders.MANAGER]["f:webhooks"]['k:{"name":"one.example.com"}']
+    assert entry == {".": {}, "f:clientConfig": {"f:caBundle": {}}, "f:name": {}}
+    whole["webhooks"][0]["timeoutSeconds"] = 7
+    await setting.client.apply(kind, whole, manager="helm")
+    changed = (await setting.client.get(kind, name)).webhooks[0]
+    assert (changed["timeoutSeconds"], base64.b64decode(changed["clientConfig"]["caBundle"])) == (7, trusted)
+
+
+async def fields(setting: Any, kind: Any) -> dict[str, Any]:
+    answer = await setting.client.send(Request("GET", kind.path("", setting.target.configuration)))
+    entries = json.loads(answer.body)["metadata"]["managedFields"]
+    return {each["manager"]: each["fieldsV1"] for each in entries}
+
+
+async def test_what_trusted_another_ca_is_rotated_to_ours_without_a_gap(setting, check):
+    other = authority.new_ca(setting.clock.now(), 7)
+    pair = authority.issue(other, ("muster-webhook.muster-system.svc", "127.0.0.1"), setting.clock.now())
+    setting.fleet.take_up(pair)
+    await setting.configure(other.certificate)
+    await setting.init()
+    assert (await setting.keys()).phase is Phase.PUBLISH
+    async with setting.taking_up():
+        await setting.drive(Phase.SWITCH, idle=False)
+        assert {tuple(subjects(pem)) for pem in await setting.trusted()} == {
+            (*subjects(other.certificate), *subjects((await setting.keys()).following.certificate))
+        }
+        await check(setting)
+        await setting.drive()
+    assert subjects(other.certificate)[0] not in subjects((await setting.trusted())[0])
+    await check(setting)
+
+
+async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    mark = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "muster-system/webhook"}}}
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        await setting.client.patch(kind, setting.target.configuration, mark)
+    for wish in (None, *Wish):
+        turn = await setting.rotator().turn(wish)
+        assert (turn.step.action, turn.did) == (Action.WAIT, "")
+        assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
+    with pytest.raises(RefusedError, match="take the annotation away"):
+        await setting.rotator().begin(Wanted())
+
+
+async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
+    with pytest.raises(RefusedError, match="there is no Secret muster-webhook-ca: run `muster certs init`"):
+        await setting.rotator().turn()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data": {"ca.crt": None}}, "it holds no CA"),
+        ({"data": {"ca.crt": "AAAA"}}, "not readable as PEM"),
+        ({"metadata": {"annotations": {"muster.sh/certificates-phase": "later"}}}, "'later' is not a valid Phase"),
+        ({"metadata": {"annotations": {"muster.sh/certificates-phase": "soak"}}}, "phase soak without a new CA"),
+        ({"metadata": {"annotations": {"muster.sh/certificates-since": "yesterday"}}}, "Invalid isoformat string"),
+    ],
+)
+async def test_a_damaged_secret_is_named_with_the_remedy_and_nothing_is_written(setting, change, said):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    await setting.client.patch(kinds.SECRETS, stored.CA, change, setting.target.namespace)
+    with pytest.raises(StateError, match="restore it, or delete it and run `muster certs init`") as caught:
+        await setting.rotator().turn()
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    other = authority.issue((await setting.keys()).current, ("127.0.0.1",), setting.clock.now())
+    key = base64.b64encode(other.key).decode()
+    await setting.client.patch(kinds.SECRETS, stored.TLS, {"data": {"tls.key": key}}, setting.target.namespace)
+    turn = await setting.rotator().turn()
+    assert turn.step.action is Action.ISSUE
+    assert "none that can be served" in turn.did
+
+
+async def test_a_replica_that_does_not_answer_is_no_proof(setting):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    async with setting.taking_up():
+        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        setting.fleet.silent.add("c:1")
+        for _ in range(3):
+            turn = await setting.rotator().turn()
+    assert (turn.state.phase, "c:1 doesn't answer" in turn.step.why) == (Phase.SWITCH, True)
+    assert await setting.fleet("c:1", "x") == Shown(trouble="connection refused")
