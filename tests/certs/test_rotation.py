@@ -340,7 +340,11 @@ def test_a_ca_whose_key_is_not_at_hand_is_replaced_at_once(world):
 def test_a_hold_keeps_a_phase_but_not_until_the_ca_expires(world):
     state = rotating(world, Phase.SOAK, hold=Phase.SOAK)
     assert "held in phase soak" in plan(state, START + timedelta(hours=1)).why
-    assert plan(state, START + CA_LIFE * 0.85).phase is Phase.RETIRE
+    old = world.state.current
+    world.now = START + CA_LIFE * 0.85
+    late = rotating(world, Phase.SOAK, hold=Phase.SOAK, since=START)
+    assert late.current == old
+    assert plan(late, world.now).phase is Phase.RETIRE
 
 
 @pytest.mark.parametrize(("part", "held"), [(0.7, True), (0.82, True), (0.84, False)])
