@@ -67,7 +67,7 @@ class Claims:
         session = self._session
         taken: list[Task] = []
         passed: list[Task] = []
-        with session.statement() as statement:
+        with session.lifted(job), session.statement() as statement:
             while job.waiting and session.starving(job):
                 task = job.waiting.popleft()
                 taken.append(task)

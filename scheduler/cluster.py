@@ -31,6 +31,7 @@ from scheduler.snapshot import (
     Job,
     Phase,
     QueueInfo,
+    Reservation,
     Snapshot,
     Status,
     Task,
@@ -72,6 +73,8 @@ class Cluster:
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
         self._promised: Mapping[str, str] = {}
+        self._reserved: Reservation | None = None
+        self._torn: Mapping[GroupKey, float] = {}
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._batch: dict[str, BatchJob] = {}
@@ -224,6 +227,10 @@ class Cluster:
         """Remember which nodes were promised to pods, by uid, in place of all former promises."""
         self._promised = dict(nodes)
 
+    def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float]) -> None:
+        """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part."""
+        self._reserved, self._torn = reserved, dict(torn)
+
     def _again(self, uid: str) -> None:
         if uid in self._pods:
             self.pod(self._pods[uid].pod)
@@ -336,6 +343,8 @@ class Cluster:
             ports=self._ports(),
             revision=str(self._changes),
             promised=self._promised,
+            reserved=self._reserved,
+            torn=self._torn,
             ledgers=dict(self._ledgers),
             neighbours=self._register.neighbours(),
             images=self._images.view(),

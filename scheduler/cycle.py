@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from scheduler import placing
+from scheduler import placing, reservations, torn
 from scheduler.outcome import Outcome, differs
 from scheduler.plan import Plan
 from scheduler.policy import Policy
@@ -20,6 +20,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     # 2. What was promised is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.
     placing.keep_promises(session)
+    reservations.honour(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])
 
@@ -35,6 +36,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         binds=binds,
         evictions=evictions,
         pipelined=pipelined,
+        reserved=outcome.reserved(),
+        torn=torn.since(session),
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},

@@ -105,4 +105,6 @@ class Evictor:
         task = eviction.task
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
         words = f"evicted for PodGroup {eviction.beneficiary}, which starts in its place"
+        if eviction.beneficiary == eviction.group:
+            words = f"taken back, because the other pods of PodGroup {eviction.group} that it has to start with find no nodes"
         self._recorder.record(kinds.PODS, about, "Preempted", words)

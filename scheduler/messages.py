@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from muster.model.amounts import NANO, Resources
 from scheduler import vectors
+from scheduler.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.vectors import Axes, Vector
 
 
@@ -19,6 +20,13 @@ def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -
     have = axes.resources(vectors.above_zero(free)).only(missing)
     verb = "needs" if count == 1 else "need"
     return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
+
+
+def obstacle(count: int, wanted: Vector, free: Vector, axes: Axes, where: str, *, queue: str = "") -> Obstacle:
+    """Object for what is short: of the queue that is named, else of the cluster."""
+    limit = Limit("queue" if queue else "cluster", queue, axes.resources(vectors.short(wanted, free)))
+    stage = Stage.QUEUE if queue else Stage.ENQUEUE
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, shortage(count, wanted, free, axes, where), stage, limit)
 
 
 def _are(amounts: Resources) -> str:

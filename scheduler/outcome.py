@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from uuid import NAMESPACE_OID, uuid5
 
 from muster.model.objects import Condition
-from scheduler import lifecycle, placing, vectors
+from scheduler import lifecycle, placing, reservations, torn, vectors
 from scheduler.explain import Explanations
 from scheduler.lifecycle import Facts
 from scheduler.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.plugin import Obstacle, Reason
+from scheduler.reservations import ReservationArguments
 from scheduler.session import JobState, Session
-from scheduler.snapshot import GroupKey, Job, Phase, Status
+from scheduler.snapshot import GroupKey, Job, Phase, Reservation, Status
 
 
 class Outcome:
@@ -44,12 +45,19 @@ class Outcome:
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Give who has to go, and for whom."""
-        return tuple(
+        claimed = [
             Eviction(task, mark.job.job.key, mark.beneficiary.job.key)
             for mark in self._session.placed
             if mark.status is Status.RELEASING and mark.beneficiary is not None
             for task in mark.tasks
-        )
+        ]
+        undone = [Eviction(task, job.job.key, job.job.key) for job, task in torn.undone(self._session)]
+        return (*claimed, *undone)
+
+    def reserved(self) -> Reservation | None:
+        """Give the nodes that are kept for a group from now on."""
+        arguments = self._session.policy.arguments.get("allocate")
+        return reservations.choose(self._session, arguments) if isinstance(arguments, ReservationArguments) else None
 
     def released(self) -> frozenset[str]:
         """Give the uids of the Jobs that we hold back and whose group has its turn."""

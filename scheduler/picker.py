@@ -34,6 +34,8 @@ _WIDTH: Final = 16
 """How many rows are rated for placements to come at once, at first."""
 _WIDEST: Final = 128
 """The same, at most."""
+_PLENTY: Final = 2**31
+"""More tasks than any node takes."""
 _MOST_STEPS: Final = 2**20
 """Amounts that many times over must not leave int64, for a row to be rated ahead."""
 
@@ -204,10 +206,14 @@ class Picker:
 
     def capacity(self, kind: TaskClass, mask: Mask, free: Matrix) -> int:
         """Give how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
+        return sum(self.places(kind, free[mask]).tolist())
+
+    def places(self, kind: TaskClass, free: Matrix) -> Rows:
+        """Give how many tasks of the class fit on each of some nodes with ``free`` of each, [nodes, resources]."""
         wanted = self._view(kind).wanted
         columns = np.flatnonzero(wanted)
-        chosen = free[mask][:, columns].clip(min=0)
-        return sum((chosen // wanted[columns]).min(axis=1).tolist()) if len(chosen) else 0
+        places: Rows = (free[:, columns].clip(min=0) // wanted[columns]).min(axis=1, initial=_PLENTY)
+        return places
 
     def rated_ahead(self, kind: TaskClass, view: _View, rows: list[int], first: int, steps: int) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""

@@ -31,7 +31,7 @@ def unreserved(job: JobState) -> Obstacle | None:
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
     """Give a job its turn; tell whether it could use another."""
     taken: list[Task] = []
-    with session.statement() as statement:
+    with session.lifted(job), session.statement() as statement:
         passed = _place(session, statement, queue, job, taken, allowed)
         if statement and (session.ready(job) or session.pipelined(job)):
             statement.commit()

@@ -10,7 +10,7 @@ import msgspec
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
-from scheduler.snapshot import GroupKey, Phase, Status, Task
+from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task
 
 
 class Urgency(Enum):
@@ -85,6 +85,8 @@ class Plan:
     Attributes:
         evictions: pods to evict, each for a group that will start once they are gone.
         pipelined: places promised to pods, to be free once others have left.
+        reserved: the nodes that are kept for a group in the next cycle.
+        torn: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
@@ -95,6 +97,8 @@ class Plan:
     binds: tuple[Bind, ...]
     evictions: tuple[Eviction, ...]
     pipelined: tuple[Bind, ...]
+    reserved: Reservation | None
+    torn: Mapping[GroupKey, float]
     statuses: tuple[GroupStatus, ...]
     queues: Mapping[str, QueueShare]
     groups: Mapping[GroupKey, GroupStatus]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from muster.model.amounts import Resources
 from scheduler.snapshot import NodeTable, Task, TaskClass
 from scheduler.vectors import Floats, Mask, Matrix, Rows, Vector
 
@@ -33,12 +34,40 @@ class Reason(Enum):
     POD_DELETED = "PodDeleted"
 
 
+class Stage(Enum):
+    """What a group that doesn't run waits for, on its way from left to right."""
+
+    QUEUE = "queue"
+    """Its queue, or an ancestor of it: closed, too small, full."""
+    QUOTA = "quota"
+    """The quota of its namespace."""
+    ENQUEUE = "enqueue"
+    """Room in the cluster, to be let in."""
+    GANG = "gang"
+    """Its pods: fewer exist than have to start together."""
+    NODES = "nodes"
+    """Nodes that take its pods."""
+    BIND = "bind"
+    """Nothing but the binding of its pods, and their start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is too small for a group: a ``queue``, a ``namespace`` or the ``cluster``, and by how much."""
+
+    kind: str
+    name: str
+    short: Resources
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a group from its next step, in one sentence for its users."""
+    """What keeps a group from its next step, in one sentence for its users; ``limit``: which bound it meets, if one."""
 
     reason: Reason
     message: str
+    stage: Stage | None = None
+    limit: Limit | None = None
 
 
 class Reach(Enum):
@@ -110,6 +139,9 @@ class Plugin:
     by_amount: ClassVar[bool] = False
     """Whether `allocatable` goes by what the queue has and by the task's class only, and doesn't change its mind as the
     queue gets more: then it is asked about many tasks of a class at once."""
+
+    about_room: ClassVar[bool] = False
+    """Whether its `enqueueable` votes on room in the cluster: a job for which nodes are reserved is let in without it."""
 
     guards: ClassVar[bool] = False
     """Whether its choice of victims is a protection that holds in all tiers, not only in its own."""

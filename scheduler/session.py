@@ -6,13 +6,12 @@ wins at once and a tier with a permit decides; valid, ready and allocatable: all
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,124 +19,14 @@ from scheduler import vectors
 from scheduler.picker import Picker
 from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
 from scheduler.policy import Policy
-from scheduler.snapshot import READY, Job, Phase, QueueInfo, Snapshot, Status, Task, TaskClass
+from scheduler.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
+from scheduler.states import JobState, QueueState
 from scheduler.surroundings import Surroundings
 from scheduler.tenants import Tenants
-from scheduler.vectors import Axes, Matrix, Vector
+from scheduler.vectors import Matrix, Vector
 
-_UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
-
-
-class QueueState:
-    """A queue during a cycle. ``allocated``: what its tasks have, places that are only promised included."""
-
-    def __init__(self, info: QueueInfo, axes: Axes) -> None:
-        self.info = info
-        self.jobs: list[JobState] = []
-        self.allocated: Vector = axes.zero
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.info.name
-
-    @property
-    def order(self) -> tuple[float, str]:
-        """The last word where plugins see no difference."""
-        return (self.info.created, self.info.name)
-
-
-class JobState:
-    """A job during a cycle.
-
-    Attributes:
-        waiting: tasks without a place, in the order in which they get one.
-        passed: tasks that found no place in this cycle.
-        ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
-        pipelined: tasks that were promised a place in this cycle.
-        roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
-        obstacle: why it got no further in this cycle, as far as an action knows.
-        stuck: the class of a task that found no node.
-    """
-
-    def __init__(self, job: Job, axes: Axes) -> None:
-        self.job = job
-        self.axes = axes
-        self.phase = job.phase
-        tally = job.tally
-        self.waiting: deque[Task] = deque(tally.pending)
-        self.passed: list[Task] = []
-        self.ready = sum([tally.counts.get(status, 0) for status in READY])
-        self.pipelined = 0
-        self.roles: Counter[tuple[str, Status]] = Counter()
-        if job.min_task_member:
-            self.roles.update((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
-        self.allocated: Vector = job.sums(axes).allocated
-        self._need: Vector | None = None
-        self.obstacle: Obstacle | None = None
-        self.stuck: TaskClass | None = None
-
-    @property
-    def order(self) -> Any:
-        """The last word where plugins see no difference."""
-        return self.job.order
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether it has been let in and hasn't completed."""
-        return self.phase in _UNFINISHED
-
-    def vector(self, kind: TaskClass) -> Vector:
-        """What a task of this class takes; one pod among it."""
-        return kind.vector(self.axes)
-
-    def need(self) -> Vector:
-        """What it takes to start: its minResources, else minMember times what its pods ask for.
-
-        Where the pods differ, those that run and then those that are placed first count, and pods that nobody has
-        seen yet are taken to be like the last one.
-        """
-        if self._need is None:
-            stated = self.job.stated
-            self._need = self.axes.vector(stated) if stated is not None else self._estimate()
-        return self._need
-
-    def _estimate(self) -> Vector:
-        amounts, missing = self.axes.zero, self.job.min_member
-        last: Vector = self.axes.zero
-        for kind, count in self._members():
-            last, taken = self.vector(kind), min(count, missing)
-            amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
-            if not missing:
-                break
-        return vectors.add(amounts, vectors.scale(last, missing))
-
-    def _members(self) -> Iterator[tuple[TaskClass, int]]:
-        """Give its pods by class: those that run, those that are placed first, those that don't exist yet."""
-        yield from self.job.tally.occupying.items()
-        for kind, alike in groupby(self.waiting, key=_kind):
-            yield kind, sum(1 for _ in alike)
-        yield from ((each.kind, each.count) for each in self.job.coming)
-
-    def spares(self, roles: Counter[str]) -> bool:
-        """Whether it has its minimum without so many tasks of these roles."""
-        if self.ready - roles.total() < self.job.min_member:
-            return False
-        least = self.job.min_task_member
-        return all(self.roles[role, Status.ALLOCATED] - roles[role] >= least[role] for role in least)
-
-    @property
-    def unknown_need(self) -> bool:
-        """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
-        return self.job.stated is None and not self.job.tasks and not self.job.coming and self.job.min_member > 0
-
-    def lacking(self) -> Vector:
-        """What of the need it doesn't have yet."""
-        return vectors.above_zero(vectors.subtract(self.need(), self.allocated))
-
-
-_kind: Final = attrgetter("kind")
+__all__ = ["JobState", "QueueState", "Session"]
 
 
 class Session:
@@ -150,6 +39,11 @@ class Session:
         self.axes = snapshot.axes
         self.idle = snapshot.idle.copy()
         self.future = snapshot.idle + snapshot.releasing
+        self.holder: JobState | None = None
+        self.withheld: Matrix = np.zeros_like(self.idle)
+        self._withheld_later = self.withheld
+        self._kept_rows: list[int] = []
+        self._lifted = False
         self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
         self.around = Surroundings(snapshot.table, snapshot.neighbours)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
@@ -164,6 +58,7 @@ class Session:
         self.leaving: set[str] = set()
         self._held: list[Matrix] = []
         self._tiers = self._open_plugins()
+        self._without_room = [[ask for ask in tier if not _about_room(ask)] for tier in self._tiers["enqueueable"]]
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
         self._counts_amounts = all(_by_amount(ask) for ask in self._points["allocatable"])
         asks = self._points["task_key"]
@@ -206,9 +101,17 @@ class Session:
     def _task_key(self, task: Task) -> Key:
         return tuple([ask(task) for ask in self._flat("task_key")])
 
-    def enqueueable(self, job: JobState) -> Obstacle | None:
-        """Let plugins vote on letting a job in; None when nothing is against it."""
-        return _vote(self._tiers["enqueueable"], job)
+    def enqueueable(self, job: JobState, *, room: bool = True) -> Obstacle | None:
+        """Let plugins vote on letting a job in, with or without asking for room; None when nothing is against it."""
+        with self._beside_holder(job):
+            return _vote(self._tiers["enqueueable"] if room else self._without_room, job)
+
+    def _beside_holder(self, job: JobState) -> AbstractContextManager[None]:
+        """Count what a reservation is for as used of its queue, while others are asked about."""
+        queue, holder = self.queue_of(job), self.holder
+        if queue is None or holder is None or job is holder or self.queue_of(holder) is not queue:
+            return nullcontext()
+        return queue.counted_with(holder.lacking())
 
     def valid(self, job: JobState) -> Obstacle | None:
         """Give the first objection to placing a job."""
@@ -236,13 +139,11 @@ class Session:
 
     def allocatable(self, queue: QueueState, task: Task, count: int = 1) -> Obstacle | None:
         """Give the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class."""
-        before = queue.allocated
-        if count > 1:
-            queue.allocated = vectors.add(before, vectors.scale(task.kind.vector(self.axes), count - 1))
-        try:
+        more = vectors.scale(task.kind.vector(self.axes), count - 1)
+        if self.holder is not None and not self._lifted and self.queue_of(self.holder) is queue:
+            more = vectors.add(more, self.holder.lacking())
+        with queue.counted_with(more):
             return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
-        finally:
-            queue.allocated = before
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of a class can be decided on together, as though one by one."""
@@ -285,6 +186,36 @@ class Session:
     def tenants(self) -> Tenants:
         """Who runs where; worked out when somebody is to be evicted."""
         return Tenants(self)
+
+    def withhold(self, holder: JobState, rows: list[int]) -> None:
+        """Keep what is and will be idle on some nodes from all but one job."""
+        self.holder, self._kept_rows = holder, rows
+        self._withhold()
+
+    @contextmanager
+    def lifted(self, job: JobState) -> Iterator[None]:
+        """Let the one for whom something is withheld see it; to all others nothing changes."""
+        if job is not self.holder:
+            yield
+            return
+        self.idle += self.withheld
+        self.future += self._withheld_later
+        self._lifted = True
+        self.picker.touched(self._kept_rows, None, 1)
+        try:
+            yield
+        finally:
+            self._lifted = False
+            self._withhold()
+
+    def _withhold(self) -> None:
+        rows = self._kept_rows
+        self.withheld, self._withheld_later = np.zeros_like(self.idle), np.zeros_like(self.future)
+        self.withheld[rows] = self.idle[rows].clip(min=0)
+        self._withheld_later[rows] = self.future[rows].clip(min=0)
+        self.idle -= self.withheld
+        self.future -= self._withheld_later
+        self.picker.touched(rows, None, 1)
 
     def let_in(self, job: JobState) -> None:
         """Make a Pending job Inqueue."""
@@ -401,6 +332,11 @@ def _victims(
         if chosen:
             return chosen
     return []
+
+
+def _about_room(ask: Callable[..., object]) -> bool:
+    plugin = getattr(ask, "__self__", None)
+    return isinstance(plugin, Plugin) and plugin.about_room
 
 
 def _by_amount(ask: Callable[..., object]) -> bool:

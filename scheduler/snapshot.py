@@ -132,6 +132,14 @@ class Coming:
     held: bool
 
 
+class Reservation(NamedTuple):
+    """Names of the nodes that are kept for one group, and since when, in seconds of the epoch."""
+
+    key: GroupKey
+    nodes: tuple[str, ...]
+    since: float
+
+
 class Sums(NamedTuple):
     """What the tasks of a job have on nodes, and what those that have none ask for."""
 
@@ -342,6 +350,8 @@ class Snapshot:
         ports: host ports taken, by node name, as (protocol, address, port).
         ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
         promised: names of the nodes that former cycles promised to pods, by uid.
+        reserved: the nodes that a former cycle set aside for a group.
+        torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
@@ -355,6 +365,8 @@ class Snapshot:
     ports: Mapping[str, frozenset[tuple[str, str, int]]]
     revision: str = ""
     promised: Mapping[str, str] = field(default_factory=dict)
+    reserved: Reservation | None = None
+    torn: Mapping[GroupKey, float] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     neighbours: Neighbours = field(default_factory=Neighbours)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

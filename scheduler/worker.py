@@ -191,6 +191,7 @@ class Term:
         for eviction in plan.evictions:
             self._cluster.evicting(eviction.task.uid)
         self._cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
+        self._cluster.remember(plan.reserved, plan.torn)
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)
         self._metrics.binds.inc(len(plan.binds))

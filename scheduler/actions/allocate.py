@@ -5,6 +5,7 @@ from __future__ import annotations
 from scheduler import placing
 from scheduler.plugin import Arguments
 from scheduler.policy import Action
+from scheduler.reservations import ReservationArguments
 from scheduler.session import Session
 from scheduler.turns import Turns
 
@@ -14,9 +15,12 @@ class Allocate(Action):
 
     A turn places tasks until the job is ready: its whole minimum the first time, one task each time after that. A
     minimum that can't be placed whole leaves no trace, unless it can wait for pods that are leaving (pipelined).
+
+    The argument ``reserveAfter`` says how long a job may wait for room before nodes are kept for it.
     """
 
     name = "allocate"
+    arguments_type = ReservationArguments
 
     def __call__(self, session: Session, _: Arguments, /) -> None:
         """Place what can be placed."""

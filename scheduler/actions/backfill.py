@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler import messages, placing, vectors
-from scheduler.plugin import Arguments, Obstacle, Reason
+from scheduler.plugin import Arguments, Obstacle
 from scheduler.policy import Action
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
@@ -14,14 +14,14 @@ class Backfill(Action):
     """Places what allocate left, beyond what queues deserve but within their capability.
 
     While a job that its share lets run waits for room, only tasks that ask for nothing are placed: what is idle is
-    what that job is waiting for to grow.
+    what that job is waiting for to grow. Once nodes are reserved for it, what is idle elsewhere is filled.
     """
 
     name = "backfill"
 
     def __call__(self, session: Session, _: Arguments, /) -> None:
         """Place what can be placed."""
-        line_waits = any(job.stuck is not None for job in session.jobs)
+        line_waits = any(job.stuck is not None and job is not session.holder for job in session.jobs)
         for job in session.jobs:
             session.reconsider(job)
         turns = Turns(
@@ -48,7 +48,7 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     own = vectors.subtract(axes.limit(queue.info.capability), queue.allocated)
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, own, axes, where))
+        return messages.obstacle(count, wanted, own, axes, where, queue=queue.name)
     free = vectors.total(session.idle.clip(min=0))
     for other in session.queues.values():
         if other is not queue and other.info.guarantee is not None:
@@ -56,5 +56,5 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
             free = vectors.subtract(free, vectors.above_zero(due))
     if not vectors.fits(wanted, free):
         where = "free beside what is guaranteed to other queues"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, axes, where))
+        return messages.obstacle(count, wanted, free, axes, where)
     return None

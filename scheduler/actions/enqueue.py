@@ -6,7 +6,7 @@ from typing import Final
 
 from scheduler import placing
 from scheduler.messages import counted
-from scheduler.plugin import Arguments, Obstacle, Reason
+from scheduler.plugin import Arguments, Obstacle, Reason, Stage
 from scheduler.policy import Action
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Phase
@@ -39,7 +39,8 @@ class Enqueue(Action):
                 or _early(session, job)
                 or _closed(queue)
                 or _crowded(queue, past[queue.name])
-                or session.enqueueable(job)
+                # What a reservation keeps for it is its room.
+                or session.enqueueable(job, room=job is not session.holder)
             )
             if job.obstacle is None:
                 session.let_in(job)
@@ -61,7 +62,8 @@ def _early(session: Session, job: JobState) -> Obstacle | None:
 def _closed(queue: QueueState) -> Obstacle | None:
     if queue.info.state != "Closed":
         return None
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, f"queue {queue.name} is Closed; open it, or delete the group")
+    words = f"queue {queue.name} is Closed; open it, or delete the group"
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
 
 def _crowded(queue: QueueState, past: int) -> Obstacle | None:
@@ -71,4 +73,5 @@ def _crowded(queue: QueueState, past: int) -> Obstacle | None:
     return Obstacle(
         Reason.NOT_ENOUGH_QUOTA,
         f"queue {queue.name} has {counted(past, 'unfinished PodGroup')} past Pending and its maxPodGroups is {most}",
+        Stage.QUEUE,
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
-from scheduler.plugin import Arguments, Key, Obstacle, Plugin, Reason, Vote
+from scheduler.plugin import Arguments, Key, Obstacle, Plugin, Vote
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
 from scheduler.vectors import Vector
@@ -121,7 +121,7 @@ class Capacity(Plugin):
             free = vectors.subtract(limit, vectors.add(self._used(name), awaited.get(name, axes.zero)))
             if not vectors.fits(wanted, free):
                 where = f"left of the capability of queue {name}"
-                return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, axes, where))
+                return messages.obstacle(count, wanted, free, axes, where, queue=name)
         return None
 
     def _within(self, name: str) -> Vector:

@@ -8,7 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from scheduler import messages, vectors
-from scheduler.plugin import Arguments, Obstacle, Plugin, Reason, Vote
+from scheduler.messages import counted
+from scheduler.plugin import Arguments, Plugin, Vote
 from scheduler.session import JobState, Session
 from scheduler.vectors import Vector
 
@@ -26,10 +27,12 @@ class Overcommit(Plugin):
 
     name = "overcommit"
     arguments_type = OvercommitArguments
+    about_room = True
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
         self._free: Vector | None = None
+        self._awaiting = 0
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what exceeds the free part; leave the rest to others."""
@@ -37,19 +40,30 @@ class Overcommit(Plugin):
         if vectors.fits(wanted, free):
             return None
         where = "free in the cluster"
+        if self._awaiting:
+            where += f" beside what {counted(self._awaiting, 'group')} let in before {'waits' if self._awaiting == 1 else 'wait'} for"
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
         count = max(job.job.min_member - job.ready, 1)
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, self.session.axes, where))
+        return messages.obstacle(count, wanted, free, self.session.axes, where)
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what a job let in waits for."""
-        self._free = vectors.subtract(self._remaining(), job.lacking())
+        self._set_aside(self._remaining(), job)
 
     def _remaining(self) -> Vector:
         if self._free is None:
             self._free = self._at_start()
+            for job in self.session.jobs:
+                if job.unfinished:
+                    self._set_aside(self._free, job)
         return self._free
+
+    def _set_aside(self, free: Vector, job: JobState) -> None:
+        """Count as taken what a job that was let in waits for; what is reserved for one is out of the count already."""
+        lacking = job.lacking() if job is not self.session.holder else self.session.axes.zero
+        self._free = vectors.subtract(free, lacking)
+        self._awaiting += any(lacking)
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table
@@ -57,8 +71,4 @@ class Overcommit(Plugin):
         # By node first, so that one node's debt isn't paid by another's idle resources.
         idle = vectors.total(np.maximum(self.session.idle[serving], 0))
         extra = round((self.arguments.factor - 1) * _STEPS)
-        free = vectors.add(idle, tuple(have * extra // _STEPS for have in vectors.total(table.allocatable[serving])))
-        for job in self.session.jobs:
-            if job.unfinished:
-                free = vectors.subtract(free, job.lacking())
-        return free
+        return vectors.add(idle, tuple(have * extra // _STEPS for have in vectors.total(table.allocatable[serving])))

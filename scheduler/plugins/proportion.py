@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
-from scheduler.plugin import Key, Obstacle, Plugin, Reason, Vote
+from scheduler.plugin import Key, Obstacle, Plugin, Vote
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
 from scheduler.vectors import UNLIMITED, Axes, Vector
@@ -82,7 +82,7 @@ class Proportion(Plugin):
         if vectors.fits(wanted, free):
             return None
         where = f"left of what queue {queue.name} deserves"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(1, wanted, free, axes, where))
+        return messages.obstacle(1, wanted, free, axes, where, queue=queue.name)
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Whether a queue stays within what it deserves of all that a task asks for."""
@@ -120,7 +120,7 @@ class Proportion(Plugin):
             return None
         count = max(job.job.min_member - job.ready, 1)
         where = f"left of the capability of queue {queue.name}"
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, messages.shortage(count, wanted, free, axes, where))
+        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name)
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what a job let in waits for."""

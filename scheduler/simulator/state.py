@@ -86,12 +86,14 @@ def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
     return decide(cluster.snapshot(), policy, now)
 
 
-def _perform(cluster: Cluster, plan: Plan) -> None:
+def perform(cluster: Cluster, plan: Plan) -> None:
+    """Take a plan as carried out: what was placed as bound, who was evicted as leaving, what was written as stored."""
     for bind in plan.binds:
         cluster.assume(bind.task.uid, bind.node)
     for eviction in plan.evictions:
         cluster.evicting(eviction.task.uid)
     cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
+    cluster.remember(plan.reserved, plan.torn)
     for status in plan.statuses:
         group = cluster.find_group(status.key)
         if group is not None:
@@ -135,7 +137,7 @@ def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Report:
             plan = decide_once(cluster, policy, now)
         binds |= {str(bind.task): bind.node for bind in plan.binds}
         if number + 1 < cycles:
-            _perform(cluster, plan)
+            perform(cluster, plan)
     return Report(cycles, binds, plan)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from scheduler import config
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
 from scheduler.plan import Plan
+from scheduler.simulator import state
 from scheduler.worker import Worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -206,8 +207,11 @@ class Build:
         return self
 
     def group(self, name: str, minimum: int = 1, *, phase: str = "Inqueue", **spec: Any) -> Build:
+        """A group; ``age`` in seconds, none for one that doesn't say when it was made."""
         self._uid += 1
         meta = {"name": name, "namespace": "ns", "uid": f"group-{self._uid:06}"}
+        if (age := spec.pop("age", None)) is not None:
+            meta["creationTimestamp"] = (START - timedelta(seconds=age)).isoformat()
         body = {"metadata": meta, "spec": {"minMember": minimum, **spec}, "status": {"phase": phase}}
         self.cluster.group(kinds.PODGROUPS.group, _as(kinds.PODGROUPS, body))
         return self
@@ -252,10 +256,23 @@ class Build:
         self.cluster.pod(_as(kinds.PODS, {"metadata": meta}), gone=True)
         return self
 
+    def without(self, name: str) -> Build:
+        """A group is deleted."""
+        meta = {"name": name, "namespace": "ns"}
+        self.cluster.group(kinds.PODGROUPS.group, _as(kinds.PODGROUPS, {"metadata": meta}), gone=True)
+        return self
+
     now = START
 
-    def decide(self, policy: str = config.DEFAULT) -> Plan:
-        return decide(self.cluster.snapshot(), config.parse(policy), START)
+    def decide(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
+        """Decide, so many seconds later than what happened before."""
+        return decide(self.cluster.snapshot(), config.parse(policy), START + timedelta(seconds=later))
+
+    def cycle(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
+        """Decide, and take the plan as carried out."""
+        plan = self.decide(policy, later=later)
+        state.perform(self.cluster, plan)
+        return plan
 
 
 def _as(kind: Any, body: dict[str, Any]) -> Any:
