@@ -12,6 +12,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.client import Client
 from muster.model import kinds
 from scheduler.plan import Bind
+from scheduler.volumebinder import VolumeBinder
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,9 @@ class Binder:
     up, so that the next cycle decides anew. One whose outcome is unknown is read back, never repeated blind.
     """
 
-    def __init__(self, client: Client, give_up: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, volumes: VolumeBinder, give_up: Callable[[str], None]) -> None:
         self._client = client
+        self._volumes = volumes
         self._give_up = give_up
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._flying: set[asyncio.Task[None]] = set()
@@ -50,8 +52,11 @@ class Binder:
     async def _bind(self, bind: Bind) -> None:
         uid = bind.task.uid
         try:
-            async with self._slots:
-                bound = await self._try(bind)
+            # Volumes may take minutes to be made, so a pod that waits for them takes no slot.
+            bound = not bind.volumes or await self._volumes.prepare(bind)
+            if bound:
+                async with self._slots:
+                    bound = await self._try(bind)
         except errors.FenceLostError:
             log.info("pod %s is left to the next leader", bind.task)
             return

@@ -17,7 +17,7 @@ from muster.ledger.table import Table
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
-from muster.model.objects import Namespace, Node, Pod, PodGroup, PodSpec, PriorityClass, Queue
+from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PodSpec, PriorityClass, Queue
 from muster.model.requests import pod_request
 from scheduler import affinity, constraints, intake
 from scheduler.affinity import Purpose
@@ -26,6 +26,7 @@ from scheduler.images import Images
 from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
+    Budget,
     Coming,
     GroupKey,
     Job,
@@ -38,6 +39,7 @@ from scheduler.snapshot import (
     TaskClass,
     seconds,
 )
+from scheduler.storage import Choice, Shelf
 from scheduler.usage import Usage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
@@ -84,6 +86,8 @@ class Cluster:
         self._usage = Usage()
         self._register = Register()
         self._images = Images()
+        self._budgets: dict[str, Budget] = {}
+        self.storage = Shelf()
         self._jobs: dict[GroupKey, Job] = {}
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
@@ -111,6 +115,7 @@ class Cluster:
         uid = pod.metadata.uid
         if pod.spec.node_name or gone:
             self._assumed.pop(uid, None)
+            self.storage.choose(uid, ())
         if gone:
             self._forget(uid)
             self._evicting.discard(uid)
@@ -122,6 +127,17 @@ class Cluster:
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
         """Learn of a namespace: terms of pods choose them by their labels."""
         self._register.namespace(namespace.name, None if gone else namespace.metadata.labels)
+        self._changes += 1
+
+    def budget(self, budget: PodDisruptionBudget, *, gone: bool = False) -> None:
+        """Learn of a PodDisruptionBudget."""
+        name = f"{budget.namespace}/{budget.name}"
+        old = self._budgets.pop(name, None)
+        if not gone:
+            new = self._budgets[name] = intake.budget(budget)
+            self._register.ask([new.peers])
+        if old is not None:
+            self._register.unask([old.peers])
         self._changes += 1
 
     def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
@@ -195,15 +211,17 @@ class Cluster:
             self._classes_of_priority[priority.name] = priority
         self._changes += 1
 
-    def assume(self, uid: str, node: str) -> None:
-        """Count a pod as bound while its binding is on the way."""
+    def assume(self, uid: str, node: str, volumes: tuple[Choice, ...] = ()) -> None:
+        """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
         member = self._pods.get(uid)
         if member is not None and not member.task.node:
             self._assumed[uid] = node
+            self.storage.choose(uid, volumes)
             self.pod(member.pod)
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the binding failed."""
+        self.storage.choose(uid, ())
         if self._assumed.pop(uid, None) is not None and uid in self._pods:
             self.pod(self._pods[uid].pod)
 
@@ -242,7 +260,7 @@ class Cluster:
     @property
     def changes(self) -> int:
         """How many changes there were; another cycle can decide otherwise only after one."""
-        return self._changes
+        return self._changes + self.storage.changes
 
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,7 +297,7 @@ class Cluster:
             self._touch(member.home)
         if member.uses:
             self._usage.take(member.task)
-            self._tally(member.task, 1)
+            self._tally(member.task, 1, self._register)
             if member.task.kind.constraints.ports:
                 self._porters[uid] = member
 
@@ -296,15 +314,15 @@ class Cluster:
             self._register.unask(company.peers(), company.carried())
         if member.uses:
             self._usage.give_back(member.task)
-            self._tally(member.task, -1)
+            self._tally(member.task, -1, self._register)
             self._porters.pop(uid, None)
 
-    def _tally(self, task: Task, sign: int) -> None:
+    def _tally(self, task: Task, sign: int, register: Register) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
         keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
         if leaving:
             keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
-        self._register.count(keys, task.node, sign, leaving=leaving)
+        register.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
         demands = constraints.of_pod(pod.metadata, pod.spec)
@@ -341,13 +359,15 @@ class Cluster:
             queues=dict(sorted(self._queues.items())),
             priorities=self._priorities(),
             ports=self._ports(),
-            revision=str(self._changes),
+            revision=str(self.changes),
             promised=self._promised,
             reserved=self._reserved,
             torn=self._torn,
             ledgers=dict(self._ledgers),
             neighbours=self._register.neighbours(),
             images=self._images.view(),
+            storage=self.storage.view(),
+            budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )
 
     def _names(self) -> set[str]:
@@ -429,10 +449,14 @@ class Cluster:
         Raises:
             AssertionError: they disagree.
         """
-        recount = Usage()
+        recount, register = Usage(), Register()
         for member in self._pods.values():
             if member.uses:
                 recount.take(member.task)
+                self._tally(member.task, 1, register)
+        shown, shown_again = self._register.neighbours(), register.neighbours()
+        assert shown.present == shown_again.present, "the pods that terms ask about don't match the pods"
+        assert shown.leaving == shown_again.leaving, "those of them that leave don't match the pods"
         _, idle, releasing = self._usage.matrices(self._usage.axes, self._nodes)
         _, idle_again, releasing_again = recount.matrices(self._usage.axes, self._nodes)
         assert (idle == idle_again).all(), "idle amounts don't match the pods"

@@ -37,6 +37,7 @@ from scheduler.plugins.drf import Drf
 from scheduler.plugins.gang import Gang
 from scheduler.plugins.nodeorder import NodeOrder
 from scheduler.plugins.overcommit import Overcommit
+from scheduler.plugins.pdb import Pdb
 from scheduler.plugins.predicates import Predicates
 from scheduler.plugins.priority import Priority
 from scheduler.plugins.proportion import Proportion
@@ -80,6 +81,7 @@ _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         Binpack,
         Capacity,
         ResourceQuota,
+        Pdb,
         Sla,
     )
 }

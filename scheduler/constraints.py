@@ -25,16 +25,22 @@ from muster.model.objects import (
     Taint,
     Toleration,
 )
-from scheduler import affinity, images
+from scheduler import affinity, images, storage
 from scheduler.affinity import Company, Peers, Purpose
+from scheduler.storage import Mount
 
 Port = tuple[str, str, int]
 """Protocol, address, port on the host."""
 
 _ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never listened on
 _PLAIN_VOLUMES: Final = frozenset(
-    {"emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "nfs", "image", "gitRepo"}
+    {
+        *("emptyDir", "configMap", "secret", "projected", "downwardAPI", "hostPath", "image", "gitRepo"),
+        *("nfs", "csi", "azureFile", "cephfs", "fc", "flexVolume", "glusterfs"),
+        *("persistentVolumeClaim", "ephemeral"),
+    }
 )
+"""Types of volumes that leave all nodes open by themselves; claims have rules of their own."""
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -47,6 +53,7 @@ class Constraints:
         of_nodes: equal where what nodes alone decide on is; fewer of them than signatures.
         unsupported: what it asks for that Muster doesn't evaluate, in words that follow "it uses".
         images: the images of its containers, as nodes name them.
+        claims: the PersistentVolumeClaims that it mounts.
         company: what it wants of other pods.
         peers: those of the sets of pods that anybody asks about that it belongs to itself.
     """
@@ -61,6 +68,7 @@ class Constraints:
     ports: frozenset[Port] = frozenset()
     unsupported: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
+    claims: tuple[Mount, ...] = ()
     company: Company = affinity.NONE
     peers: frozenset[Peers] = frozenset()
 
@@ -78,8 +86,9 @@ class Constraints:
 
     @cached_property
     def tallied(self) -> tuple[Hashable, ...]:
-        """What a pod with these demands adds to on its node: the sets it belongs to, and the terms that it carries."""
-        return (*sorted(self.peers, key=lambda each: each.signature), *self.company.carried())
+        """What a pod with these demands adds to on its node: sets it belongs to, terms that it carries, claims that it uses."""
+        peers = sorted(self.peers, key=lambda each: each.signature)
+        return (*peers, *self.company.carried(), *[mount.claim for mount in self.claims])
 
     @cached_property
     def sociable(self) -> bool:
@@ -94,9 +103,10 @@ def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     ports = frozenset(_host_ports(spec))
     unsupported = tuple(_unsupported(spec))
     names = images.of_containers((*spec.containers, *(spec.init_containers or ())))
+    claims = tuple(sorted(set(storage.mounts(metadata, spec))))
     of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
-        signature=of_nodes + _encode((sorted(ports), unsupported, names)) + company.signature,
+        signature=of_nodes + _encode((sorted(ports), unsupported, names, claims)) + company.signature,
         of_nodes=of_nodes,
         selector=tuple(sorted((spec.node_selector or {}).items())),
         required=wanted.required if wanted else None,
@@ -105,6 +115,7 @@ def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
         ports=ports,
         unsupported=unsupported,
         images=names,
+        claims=claims,
         company=company,
     )
 

@@ -24,6 +24,9 @@ class Explanations:
             return _obstacle(
                 f"its pods use {uses}, which Muster doesn't evaluate yet: they wait rather than be misplaced"
             )
+        trouble = self._session.volumes.trouble(kind.constraints)
+        if trouble:
+            return _obstacle(trouble)
         count = max(self._session.missing(job), 1)
         axes, wanted = self._session.axes, vectors.scale(kind.vector(self._session.axes), count)
         open_ = self._session.picker.open_to(kind)

@@ -76,4 +76,5 @@ def _fitting(wanted: vectors.Vector, free: Matrix) -> Floats:
 
 
 def _sums(by: Domains, amounts: Floats) -> Floats:
-    return np.bincount(np.where(by.codes >= 0, by.codes, by.size), weights=amounts, minlength=by.size + 1)
+    places = np.where(by.codes >= 0, by.codes, by.size)
+    return np.bincount(places, weights=amounts, minlength=by.size + 1).astype(np.float64)

@@ -8,8 +8,9 @@ from typing import Any, Final
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
-from muster.model.objects import Node, Pod, PodGroup, Queue
-from scheduler.snapshot import Phase, QueueInfo, Status, seconds
+from muster.model.objects import Node, Pod, PodDisruptionBudget, PodGroup, Queue
+from scheduler.affinity import Peers, Purpose, Selection
+from scheduler.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
 _ROLE: Final = "volcano.sh/task-spec"
@@ -123,6 +124,12 @@ def queue_info(queue: Queue) -> QueueInfo:
         max_groups=spec.max_pod_groups or 0,
         created=seconds(queue.metadata.creation_timestamp),
     )
+
+
+def budget(budget: PodDisruptionBudget) -> Budget:
+    """Read a PodDisruptionBudget."""
+    pods = Selection(frozenset([budget.namespace]), budget.spec.selector)
+    return Budget(budget.name, Peers.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
 
 
 def _amounts(quantities: Mapping[str, Any] | None) -> Resources | None:

@@ -35,9 +35,14 @@ class Outcome:
         return self._placements(Status.PIPELINED)
 
     def _placements(self, status: Status) -> tuple[Bind, ...]:
-        names = self._session.snapshot.table.names
+        names, volumes = self._session.snapshot.table.names, self._session.volumes
         return tuple(
-            Bind(task, names[row], mark.job.job.key)
+            Bind(
+                task,
+                names[row],
+                mark.job.job.key,
+                volumes.choices(task.uid, row) if task.kind.constraints.claims else (),
+            )
             for mark in self._session.placed
             if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
             for task, row in zip(mark.tasks, mark.rows, strict=True)

@@ -11,6 +11,7 @@ import msgspec
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task
+from scheduler.storage import Choice
 
 
 class Urgency(Enum):
@@ -25,11 +26,12 @@ class Urgency(Enum):
 
 # Of binds and evictions there are many at once. They refer to nothing that refers back.
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a group goes to a node."""
+    """A pod of a group goes to a node, once what was chosen for its ``volumes`` is done."""
 
     task: Task
     node: str
     group: GroupKey
+    volumes: tuple[Choice, ...] = ()
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):

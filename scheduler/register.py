@@ -180,7 +180,9 @@ class Register:
             self._recarried = False
         return self._shown
 
-    def _renewed(self, shown: Mapping[Hashable, _Nodes], tally: Mapping[Hashable, _Nodes]) -> dict[Hashable, _Nodes]:
+    def _renewed(
+        self, shown: Mapping[Hashable, Mapping[str, int]], tally: Mapping[Hashable, _Nodes]
+    ) -> dict[Hashable, Mapping[str, int]]:
         renewed = dict(shown)
         for key in self._dirty:
             if key in tally:

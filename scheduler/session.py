@@ -25,6 +25,7 @@ from scheduler.states import JobState, QueueState
 from scheduler.surroundings import Surroundings
 from scheduler.tenants import Tenants
 from scheduler.vectors import Matrix, Vector
+from scheduler.volumes import Volumes
 
 __all__ = ["JobState", "QueueState", "Session"]
 
@@ -46,6 +47,7 @@ class Session:
         self._lifted = False
         self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
         self.around = Surroundings(snapshot.table, snapshot.neighbours)
+        self.volumes = Volumes(snapshot.storage, snapshot.table, self.around)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
         self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
         for job in self.jobs:
@@ -271,6 +273,8 @@ class Session:
                 self._count_ports(row, kind, sign)
         for row in mark.rows if kind.constraints.tallied else ():
             self.around.count(kind.constraints, row, mark.status, sign)
+        for task, row in zip(mark.tasks, mark.rows, strict=True) if kind.constraints.claims else ():
+            self.volumes.count(task.uid, kind.constraints, row, mark.status, sign)
 
     def _count_on_nodes(self, mark: Mark, kind: TaskClass, sign: int) -> None:
         wanted = self.picker.row_of(kind)

@@ -24,6 +24,7 @@ from muster.model.objects import Condition, Node
 from scheduler import vectors
 from scheduler.affinity import Carried, Peers
 from scheduler.constraints import Constraints
+from scheduler.storage import Storage
 from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
 
 
@@ -291,6 +292,15 @@ class Neighbours:
     carried: Mapping[Peers, tuple[Carried, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget: its pods, and how many of them may go now."""
+
+    name: str
+    peers: Peers
+    allowed: int
+
+
 @dataclass(frozen=True, eq=False)
 class NodeTable:
     """What about nodes changes rarely. ``memo`` keeps what plugins derive from it, by constraint, for its lifetime."""
@@ -370,6 +380,8 @@ class Snapshot:
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     neighbours: Neighbours = field(default_factory=Neighbours)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    storage: Storage = field(default_factory=Storage)
+    budgets: tuple[Budget, ...] = ()
 
     @property
     def axes(self) -> Axes:

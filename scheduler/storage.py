@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import PodSpec
+from muster.model.objects import Meta, PodSpec
 from muster.model.storage import (
     CSINode,
     PersistentVolume,
@@ -38,6 +38,13 @@ class ClaimKey(NamedTuple):
     def __str__(self) -> str:
         """Write it as ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+
+class Mount(NamedTuple):
+    """A claim that a pod mounts; ``owner`` is the pod's uid where the claim is made for it alone (generic ephemeral volume)."""
+
+    claim: ClaimKey
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +119,13 @@ def bound(claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def claims_of(namespace: str, pod: str, spec: PodSpec) -> Iterable[tuple[ClaimKey, bool]]:
-    """List the claims that a pod mounts, and whether each is made for this pod alone (a generic ephemeral volume)."""
+def mounts(pod: Meta, spec: PodSpec) -> Iterable[Mount]:
+    """List the claims that a pod mounts."""
     for volume in spec.volumes or ():
         if "ephemeral" in volume:
-            yield ClaimKey(namespace, f"{pod}-{volume.get('name', '')}"), True
+            yield Mount(ClaimKey(pod.namespace, f"{pod.name}-{volume.get('name', '')}"), pod.uid)
         elif isinstance(mounted := volume.get("persistentVolumeClaim"), Mapping):
-            yield ClaimKey(namespace, str(mounted.get("claimName", ""))), False
+            yield Mount(ClaimKey(pod.namespace, str(mounted.get("claimName", ""))))
 
 
 class Shelf:
@@ -131,6 +138,8 @@ class Shelf:
         self._drivers: dict[str, CSINode] = {}
         self._chosen: dict[str, tuple[Choice, ...]] = {}
         self._view: Storage | None = None
+        self.changes = 0
+        """How many there were."""
 
     def claim(self, claim: PersistentVolumeClaim, *, gone: bool = False) -> None:
         """Learn of a claim."""
@@ -169,6 +178,7 @@ class Shelf:
 
     def _put(self, there: dict[Any, Any], key: Any, item: Any, *, gone: bool) -> None:
         self._view = None
+        self.changes += 1
         if gone:
             there.pop(key, None)
         else:

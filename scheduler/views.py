@@ -72,6 +72,11 @@ class Views:
             kinds.QUEUES: cluster.queue,
             kinds.PRIORITYCLASSES: cluster.priority_class,
             kinds.NAMESPACES: cluster.namespace,
+            kinds.DISRUPTIONBUDGETS: cluster.budget,
+            kinds.CLAIMS: cluster.storage.claim,
+            kinds.VOLUMES: cluster.storage.volume,
+            kinds.STORAGECLASSES: cluster.storage.storage_class,
+            kinds.CSINODES: cluster.storage.csi_node,
         }
         for kind, learn in plain.items():
             self._caches[kind].subscribe(_passing(learn, changed))
@@ -94,6 +99,11 @@ _PLAIN: tuple[Kind[Any], ...] = (
     kinds.QUEUES,
     kinds.PRIORITYCLASSES,
     kinds.NAMESPACES,
+    kinds.DISRUPTIONBUDGETS,
+    kinds.CLAIMS,
+    kinds.VOLUMES,
+    kinds.STORAGECLASSES,
+    kinds.CSINODES,
     kinds.REPLICASETS,
     kinds.RESOURCEQUOTAS,
     kinds.QUOTALEDGERS,

@@ -22,7 +22,7 @@ from scheduler import constraints as rules
 from scheduler import storage as facts
 from scheduler.constraints import Constraints
 from scheduler.snapshot import NodeTable, Status
-from scheduler.storage import Choice, ClaimKey, Storage
+from scheduler.storage import Choice, ClaimKey, Mount, Storage
 from scheduler.surroundings import Counts, Surroundings
 from scheduler.vectors import Mask
 
@@ -52,12 +52,15 @@ class Volumes:
 
     def trouble(self, demands: Constraints) -> str:
         """Say why no node can have the pod, as far as its claims go; empty when one might."""
-        return next(filter(None, (self._wrong(key) for key in demands.claims)), "")
+        return next(filter(None, (self._wrong(mount) for mount in demands.claims)), "")
 
-    def _wrong(self, key: ClaimKey) -> str:
+    def _wrong(self, mount: Mount) -> str:
+        key = mount.claim
         claim = self._storage.claims.get(key)
         if claim is None:
-            return f"PersistentVolumeClaim {key} doesn't exist; create it"
+            return f"PersistentVolumeClaim {key} doesn't exist" + ("" if mount.owner else "; create it")
+        if mount.owner and getattr(claim.metadata.controller(), "uid", "") != mount.owner:
+            return f"PersistentVolumeClaim {key} isn't the pod's own, whose name it has; delete it, or rename the pod"
         if claim.metadata.deletion_timestamp is not None:
             return f"PersistentVolumeClaim {key} is being deleted; create it anew"
         if claim.status.phase == "Lost":
@@ -92,9 +95,27 @@ class Volumes:
     def unbindable(self, demands: Constraints) -> Mask:
         """Tell on which nodes a claim that waits for its first pod would get no volume, [nodes]."""
         waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
-        if not waiting:
-            return np.zeros(len(self._table.nodes), dtype=np.bool_)
-        return np.array([self._bindings(waiting, node) is None for node in self._table.nodes], dtype=np.bool_)
+        excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
+        choosing = []
+        for claim in waiting:
+            class_ = self._storage.classes[facts.class_of(claim)]
+            made = _key(claim) not in self._chosen and not self._storage.free.get(class_.name)
+            if made and not claim.metadata.annotation(facts.SELECTED_NODE):
+                excluded |= ~self._provisioning(class_)
+            else:
+                choosing.append(claim)
+        for row in np.flatnonzero(~excluded).tolist() if choosing else ():
+            excluded[row] = self._bindings(choosing, self._table.nodes[row]) is None
+        return excluded
+
+    def _provisioning(self, class_: StorageClass) -> Mask:
+        """Tell for which nodes a class' provisioner makes volumes, [nodes]."""
+        key = (self._table, "made", class_.name)
+        known: Mask | None = self._storage.memo.get(key)
+        if known is None:
+            known = np.array([_makes(class_, node) for node in self._table.nodes], dtype=np.bool_)
+            self._storage.memo[key] = known
+        return known
 
     def in_use(self, demands: Constraints) -> bool:
         """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
@@ -118,13 +139,14 @@ class Volumes:
         return excluded
 
     def _claims(self, demands: Constraints) -> list[PersistentVolumeClaim]:
-        return [claim for key in demands.claims if (claim := self._storage.claims.get(key)) is not None]
+        found = (self._storage.claims.get(mount.claim) for mount in demands.claims)
+        return [claim for claim in found if claim is not None]
 
     def _reaching(self, volume: PersistentVolume) -> Mask:
         key = (self._table, volume.name)
         known: Mask | None = self._storage.memo.get(key)
         if known is None:
-            known = np.array([_reaches(node, volume) for node in self._table.nodes], dtype=np.bool_)
+            known = np.array([reaches(node, volume) for node in self._table.nodes], dtype=np.bool_)
             self._storage.memo[key] = known
         return known
 
@@ -149,16 +171,15 @@ class Volumes:
         if selected:
             return Choice(key, claim.metadata.uid, node.name) if selected == node.name else None
         for volume in self._storage.free.get(class_.name, ()):
-            if volume.name not in taken and _suits(volume, claim) and _reaches(node, volume):
+            if volume.name not in taken and _suits(volume, claim) and reaches(node, volume):
                 return Choice(key, claim.metadata.uid, node.name, volume.name)
-        makes = class_.provisioner not in {"", _NO_PROVISIONER} and _allowed(class_, node)
-        return Choice(key, claim.metadata.uid, node.name) if makes else None
+        return Choice(key, claim.metadata.uid, node.name) if _makes(class_, node) else None
 
     def _shared(self, choice: Choice, class_: StorageClass, node: Node) -> Choice | None:
         """Let a second pod of a claim go where the volume chosen, or made for the first one's node, will be reached."""
         if choice.volume:
             volume = self._storage.volumes.get(choice.volume)
-            return choice if volume is not None and _reaches(node, volume) else None
+            return choice if volume is not None and reaches(node, volume) else None
         first = self._table.row.get(choice.node)
         if first is None or not _allowed(class_, node):
             return None
@@ -212,26 +233,29 @@ class Volumes:
 
     def count(self, uid: str, demands: Constraints, row: int, status: Status, sign: int) -> None:
         """Choose volumes for a pod that is given a node (1), or give them back (-1)."""
-        self._attached = None
         if status is Status.RELEASING:
             return
-        if sign < 0:
-            for choice in self._of.pop((uid, row), ()):
-                first, users = self._chosen[choice.claim]
-                if users > 1 or choice.claim in self._storage.chosen:
-                    self._chosen[choice.claim] = (first, users - 1)
-                else:
-                    del self._chosen[choice.claim]
-                    self._taken.discard(choice.volume)
-            return
-        waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
-        choices = self._bindings(waiting, self._table.nodes[row]) or ()
-        self._of[uid, row] = choices
-        for choice in choices:
+        self._attach(demands, row, sign)
+        if sign > 0:
+            waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
+            self._of[uid, row] = self._bindings(waiting, self._table.nodes[row]) or ()
+        for choice in self._of[uid, row]:
             first, users = self._chosen.get(choice.claim, (choice, 0))
-            self._chosen[choice.claim] = (first, users + 1)
-            if choice.volume:
-                self._taken.add(choice.volume)
+            self._chosen[choice.claim] = (first, users + sign)
+            self._taken.add(choice.volume)
+            if users + sign == 0 and choice.claim not in self._storage.chosen:
+                del self._chosen[choice.claim]
+                self._taken.discard(choice.volume)
+        if sign < 0:
+            del self._of[uid, row]
+
+    def _attach(self, demands: Constraints, row: int, sign: int) -> None:
+        """Count what a node attaches for a pod that came or went, and that the tallies show already."""
+        for claim in self._claims(demands) if self._attached is not None else ():
+            driver, users = self._driver(claim), int(self._around.tally(_key(claim)).now[row])
+            if driver and self._attached is not None and users == (1 if sign > 0 else 0):
+                there = self._attached.setdefault(driver, np.zeros(len(self._table.nodes), dtype=np.int64))
+                there[row] += sign
 
     def choices(self, uid: str, row: int) -> tuple[Choice, ...]:
         """Give what is to be done before a pod is bound to the node that it got."""
@@ -261,7 +285,7 @@ def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def _reaches(node: Node, volume: PersistentVolume) -> bool:
+def reaches(node: Node, volume: PersistentVolume) -> bool:
     """Whether a node is where a volume says, by its node affinity and by the zones that it is labelled with."""
     affinity = volume.spec.node_affinity
     if affinity is not None and affinity.required is not None:
@@ -274,6 +298,10 @@ def _reaches(node: Node, volume: PersistentVolume) -> bool:
     zones = volume.metadata.labels or {}
     # Several zones are written with two underscores between them.
     return all(has.get(key) in zones[key].split("__") for key in _ZONES if key in zones)
+
+
+def _makes(class_: StorageClass, node: Node) -> bool:
+    return class_.provisioner not in {"", _NO_PROVISIONER} and _allowed(class_, node)
 
 
 def _allowed(class_: StorageClass, node: Node) -> bool:

@@ -33,6 +33,7 @@ from scheduler.policy import Policy
 from scheduler.snapshot import GroupKey, Status
 from scheduler.statuses import StatusWriter
 from scheduler.views import Views
+from scheduler.volumebinder import VolumeBinder
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,9 @@ class Term:
         self._cluster = Cluster(scheduler_names)
         self._views.feed(self._cluster, self._changed.set)
         self._recorder = Recorder(client, clock, scheduler_names[0])
-        self._binder = Binder(client, self._give_up)
+        views = self._views
+        volumes = VolumeBinder(client, views.cache(kinds.CLAIMS), views.cache(kinds.VOLUMES), views.cache(kinds.NODES))
+        self._binder = Binder(client, volumes, self._give_up)
         self._evictor = Evictor(client, self._recorder, self)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
         self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen, self._refuse)
@@ -187,7 +190,7 @@ class Term:
     def _perform(self, plan: Plan) -> float | None:
         """Begin to carry out a plan; give the seconds after which another cycle is due, whatever happens."""
         for bind in plan.binds:
-            self._cluster.assume(bind.task.uid, bind.node)
+            self._cluster.assume(bind.task.uid, bind.node, bind.volumes)
         for eviction in plan.evictions:
             self._cluster.evicting(eviction.task.uid)
         self._cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from muster.model import names
+from muster.model import names, storage
 from muster.model import objects as o
-from muster.model import storage
 
 T = TypeVar("T", bound=o.Object)
 

@@ -103,6 +103,7 @@ BUILTIN: Final[tuple[Resource, ...]] = (
     _grouped(_RBAC, "rolebindings", "RoleBinding"),
     _grouped(_RBAC, "roles", "Role"),
     _grouped("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False),
+    _grouped("storage.k8s.io", "csinodes", "CSINode", namespaced=False),
     _grouped("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False),
     _grouped(
         _ADMISSION,

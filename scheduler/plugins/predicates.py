@@ -25,6 +25,9 @@ class PredicatesArguments(Arguments):
     taints: bool = Field(default=True, alias="predicate.TaintTolerationEnable")
     pods: bool = Field(default=True, alias="predicate.PodAffinityEnable")
     spread: bool = Field(default=True, alias="predicate.PodTopologySpreadEnable")
+    zones: bool = Field(default=True, alias="predicate.VolumeZoneEnable")
+    limits: bool = Field(default=True, alias="predicate.NodeVolumeLimitsEnable")
+    volumes: bool = Field(default=True, alias="predicate.VolumeBindingEnable")
 
 
 class Predicates(Plugin):
@@ -49,6 +52,10 @@ class Predicates(Plugin):
             (arguments.pods, "far from the pods that its affinity asks for", self._far),
             (arguments.spread, "without a label that its topology spread goes by", self._unlabelled),
             (arguments.spread, "where its topology spread has enough pods already", self._crowded),
+            (arguments.volumes or arguments.zones, "out of reach of its volumes", self._unreachable),
+            (arguments.volumes, "where its claims would get no volume", self._unbindable),
+            (arguments.volumes, "not to share its volume with another pod", self._in_use),
+            (arguments.limits, "at their limit of attached volumes", self._beyond_limits),
         ]
         self._fixed = [(words, rule) for on, words, rule in fixed if on]
         self._others = [(words, rule) for on, words, rule in others if on]
@@ -58,15 +65,17 @@ class Predicates(Plugin):
         demands = kind.constraints
         if demands.sociable and (self.arguments.pods or self.arguments.spread):
             return Reach.CLUSTER
+        if demands.claims:
+            return Reach.CLUSTER
         return Reach.NODE if demands.ports and self.arguments.ports else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes take the class."""
         demands = kind.constraints
-        if demands.unsupported:
+        if demands.unsupported or (demands.claims and self.session.volumes.trouble(demands)):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
-        if demands.ports or demands.sociable:
+        if demands.ports or demands.sociable or demands.claims:
             for _, excluded in self._others:
                 mask &= ~excluded(demands, nodes)
             if self.arguments.pods and interpod.begins(demands, self.session.around, later=nodes.later):
@@ -87,8 +96,9 @@ class Predicates(Plugin):
         """Tell why nodes don't take the class."""
         for words, excluded in self._fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
-        for words, taken in self._others:
-            yield words, taken(kind.constraints, nodes)
+        if not self.session.volumes.trouble(kind.constraints):
+            for words, taken in self._others:
+                yield words, taken(kind.constraints, nodes)
 
     def _ports_taken(self, demands: Constraints, nodes: Nodes) -> Mask:
         if not demands.ports:
@@ -118,3 +128,15 @@ class Predicates(Plugin):
 
     def _crowded(self, demands: Constraints, nodes: Nodes) -> Mask:
         return spread.crowded(demands, self.session.around, later=nodes.later)[nodes.rows]
+
+    def _unreachable(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return self.session.volumes.unreachable(demands)[nodes.rows]
+
+    def _unbindable(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return self.session.volumes.unbindable(demands)[nodes.rows]
+
+    def _in_use(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return np.full(len(nodes), self.session.volumes.in_use(demands), dtype=np.bool_)
+
+    def _beyond_limits(self, demands: Constraints, nodes: Nodes) -> Mask:
+        return self.session.volumes.beyond_limits(demands)[nodes.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from muster.model import kinds, names
 from muster.model.kinds import Kind
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
-from scheduler.plan import Plan, QueueShare
+from scheduler.plan import Bind, Plan, QueueShare
 from scheduler.policy import Policy
 from scheduler.snapshot import GroupKey
 
@@ -26,6 +26,11 @@ _READ: Final[tuple[Kind[Any], ...]] = (
     kinds.PRIORITYCLASSES,
     kinds.JOBS,
     kinds.NAMESPACES,
+    kinds.DISRUPTIONBUDGETS,
+    kinds.CLAIMS,
+    kinds.VOLUMES,
+    kinds.STORAGECLASSES,
+    kinds.CSINODES,
     *_GROUP_KINDS,
 )
 
@@ -51,6 +56,11 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
         str(kinds.PRIORITYCLASSES): cluster.priority_class,
         str(kinds.JOBS): cluster.batch_job,
         str(kinds.NAMESPACES): cluster.namespace,
+        str(kinds.DISRUPTIONBUDGETS): cluster.budget,
+        str(kinds.CLAIMS): cluster.storage.claim,
+        str(kinds.VOLUMES): cluster.storage.volume,
+        str(kinds.STORAGECLASSES): cluster.storage.storage_class,
+        str(kinds.CSINODES): cluster.storage.csi_node,
     }
     for raw in objects:
         kind = _kind(raw)
@@ -89,7 +99,7 @@ def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
 def perform(cluster: Cluster, plan: Plan) -> None:
     """Take a plan as carried out: what was placed as bound, who was evicted as leaving, what was written as stored."""
     for bind in plan.binds:
-        cluster.assume(bind.task.uid, bind.node)
+        cluster.assume(bind.task.uid, bind.node, bind.volumes)
     for eviction in plan.evictions:
         cluster.evicting(eviction.task.uid)
     cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
@@ -102,11 +112,12 @@ def perform(cluster: Cluster, plan: Plan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the cycles came to."""
+    """What the cycles came to. ``volumes``: what is to be done for claims before their pods are bound."""
 
     cycles: int
     binds: Mapping[str, str]
     plan: Plan
+    volumes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Write it as ``muster simulate -o json`` prints it: a contract for programs."""
@@ -117,6 +128,7 @@ class Report:
         return {
             "cycles": self.cycles,
             "binds": dict(self.binds),
+            "volumes": {pod: dict(claims) for pod, claims in self.volumes.items()},
             "evicted": [str(each.task) for each in plan.evictions],
             "pipelined": pipelined,
             "podgroups": {str(key): _group(plan, key) for key in plan.groups},
@@ -131,14 +143,21 @@ class Report:
 def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Report:
     """Decide ``cycles`` times; what one cycle places is taken as bound, and its statuses as written, in the next."""
     binds: dict[str, str] = {}
+    volumes: dict[str, dict[str, str]] = {}
     plan = decide_once(cluster, policy, now)
     for number in range(cycles):
         if number:
             plan = decide_once(cluster, policy, now)
-        binds |= {str(bind.task): bind.node for bind in plan.binds}
+        # A worker waits for volumes first: the pod has its place, and isn't bound yet.
+        binds |= {str(bind.task): bind.node for bind in plan.binds if not bind.volumes}
+        volumes |= {str(bind.task): _volumes(bind) for bind in plan.binds if bind.volumes}
         if number + 1 < cycles:
             perform(cluster, plan)
-    return Report(cycles, binds, plan)
+    return Report(cycles, binds, plan, volumes)
+
+
+def _volumes(bind: Bind) -> dict[str, str]:
+    return {str(each.claim): each.volume or f"to be made for node {each.node}" for each in bind.volumes}
 
 
 def _group(plan: Plan, key: GroupKey) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from muster.kube import errors
+from muster.kube.cache import Cache
 from muster.kube.client import Client
 from muster.kube.fence import Fence, FencedTransport
 from muster.kube.transport import Request, Response
@@ -18,6 +19,7 @@ from scheduler.binder import IN_FLIGHT, Binder
 from scheduler.constraints import Constraints
 from scheduler.plan import Bind
 from scheduler.snapshot import GroupKey, Status, Task, TaskClass
+from scheduler.volumebinder import VolumeBinder
 
 CLASS = TaskClass(NOTHING, Constraints())
 
@@ -60,11 +62,15 @@ class Server:
         raise AssertionError("a binder watches nothing")
 
 
+def _volumes(transport: Any) -> VolumeBinder:
+    return VolumeBinder(Client(transport), Cache(), Cache(), Cache())
+
+
 async def gave_up(server: Server, *binds: Bind, fence: Fence | None = None) -> list[str]:
     """Bind, and give the uids whose place was given up."""
     released: list[str] = []
     transport = FencedTransport(server, fence or Fence("test", until=float("inf")))
-    binder = Binder(Client(transport), released.append)
+    binder = Binder(Client(transport), _volumes(transport), released.append)
     binder.start(binds)
     await asyncio.sleep(60)
     await binder.close()
@@ -89,7 +95,7 @@ async def test_a_busy_server_is_not_asked_again_before_its_time():
     server = Server()
     server.binding = status(429, details={"retryAfterSeconds": 30})
     released: list[str] = []
-    binder = Binder(Client(server), released.append)
+    binder = Binder(Client(server), _volumes(server), released.append)
     binder.start([bind()])
     await asyncio.sleep(29)
     assert released == []
@@ -137,7 +143,7 @@ async def test_so_many_are_in_flight_and_no_more():
 
 async def test_closing_ends_what_is_under_way():
     server = Server()
-    binder = Binder(Client(server), [].append)
+    binder = Binder(Client(server), _volumes(server), [].append)
     binder.start([bind()])
     await asyncio.sleep(0)
     with contextlib.suppress(asyncio.CancelledError):
