@@ -43,5 +43,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         groups={each.key: each for each in statuses},
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
-        waiting=any(job.waiting or job.passed or job.phase is Phase.PENDING for job in session.jobs),
+        waiting=any(job.waiting or job.passed or job.phase in {Phase.PENDING, Phase.INQUEUE} for job in session.jobs),
+        rolled_back=outcome.rolled_back(),
+        unplaced=outcome.unplaced(),
     )

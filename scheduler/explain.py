@@ -21,12 +21,11 @@ class Explanations:
         """Say what keeps the tasks of ``kind`` from a node."""
         if kind.constraints.unsupported:
             uses = ", ".join(kind.constraints.unsupported)
-            return _obstacle(
-                f"its pods use {uses}, which Muster doesn't evaluate yet: they wait rather than be misplaced"
-            )
+            text = f"its pods use {uses}, which Muster doesn't evaluate yet: they wait rather than be misplaced"
+            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text)
         trouble = self._session.volumes.trouble(kind.constraints)
         if trouble:
-            return _obstacle(trouble)
+            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble)
         count = max(self._session.missing(job), 1)
         axes, wanted = self._session.axes, vectors.scale(kind.vector(self._session.axes), count)
         open_ = self._session.picker.open_to(kind)
@@ -65,4 +64,4 @@ class Explanations:
 
 
 def _obstacle(message: str) -> Obstacle:
-    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, message)
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, message, nodes=True)

@@ -73,7 +73,7 @@ TABLE: Final = (
     Transition(
         Phase.INQUEUE,
         Phase.PENDING,
-        "enqueue takes it back, nothing of it being started",
+        "nothing came of it in time, or what it needs is gone",
         lambda facts: not facts.let_in,
     ),
     Transition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),

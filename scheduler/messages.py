@@ -22,11 +22,17 @@ def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -
     return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
 
 
-def obstacle(count: int, wanted: Vector, free: Vector, axes: Axes, where: str, *, queue: str = "") -> Obstacle:
-    """Object for what is short: of the queue that is named, else of the cluster."""
+def obstacle(
+    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, *, queue: str = "", nodes: bool | None = None
+) -> Obstacle:
+    """Object for what is short: of the queue that is named, else of the cluster, to which ``nodes`` can be added.
+
+    Of a queue that gets its share of what nodes have, too, whoever asks says so.
+    """
+    grows = not queue if nodes is None else nodes
     limit = Limit("queue" if queue else "cluster", queue, axes.resources(vectors.short(wanted, free)))
     stage = Stage.QUEUE if queue else Stage.ENQUEUE
-    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, shortage(count, wanted, free, axes, where), stage, limit)
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, shortage(count, wanted, free, axes, where), stage, limit, grows)
 
 
 def _are(amounts: Resources) -> str:

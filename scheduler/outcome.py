@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from uuid import NAMESPACE_OID, uuid5
 
 from muster.model.objects import Condition
-from scheduler import lifecycle, placing, reservations, torn, vectors
+from scheduler import lifecycle, placing, reservations, rollback, torn, vectors
 from scheduler.explain import Explanations
 from scheduler.lifecycle import Facts
 from scheduler.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.plugin import Obstacle, Reason
 from scheduler.reservations import ReservationArguments
 from scheduler.session import JobState, Session
-from scheduler.snapshot import GroupKey, Job, Phase, Reservation, Status
+from scheduler.snapshot import GroupKey, Job, Phase, Reservation, Status, Task
 
 
 class Outcome:
@@ -73,6 +73,30 @@ class Outcome:
             for each in job.job.coming
             if each.held
         )
+
+    def rolled_back(self) -> Mapping[str, int]:
+        """Give the groups that were taken back because nothing came of them."""
+        return {
+            job.job.uid: rollback.picture(self._session, job.rolled_back)
+            for job in self._session.jobs
+            if job.rolled_back is not None
+        }
+
+    def unplaced(self) -> Mapping[GroupKey, tuple[Task, ...]]:
+        """Give the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""
+        return {
+            job.job.key: (*job.waiting, *job.passed)
+            for job in self._session.jobs
+            if (job.waiting or job.passed) and self._lacks_nodes(job)
+        }
+
+    def _lacks_nodes(self, job: JobState) -> bool:
+        if job.phase is Phase.COMPLETED or job.job.unreserved:
+            return False
+        if job.obstacle is None:
+            return job.stuck is not None and self._explanations.of(job, job.stuck).nodes
+        # Of a gang of which pods are still missing, nobody knows whether it will ever start.
+        return job.obstacle.nodes and self._session.valid(job) is None
 
     def statuses(self) -> list[GroupStatus]:
         """Give each group's status, in the order of the snapshot."""
@@ -161,6 +185,9 @@ class Outcome:
             and self._tasks_on_their_way(job)
         ):
             return None
+        if job.rolled_back is not None and job.waiting:
+            found = self._explanations.of(job, job.waiting[0].kind)
+            return Obstacle(found.reason, f"{job.rolled_back.message}: {found.message}", nodes=found.nodes)
         if job.stuck is not None and job.obstacle is None:
             return self._explanations.of(job, job.stuck)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about.

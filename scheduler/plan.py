@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -93,6 +93,9 @@ class Plan:
         groups: the status of every group, changed or not.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
         released: uids of the sleeping Jobs that may create their pods.
+        rolled_back: uids of the groups that were taken back because nothing came of them; with each, a picture of what
+            was idle where room was what they lacked, else zero.
+        unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
     """
 
@@ -107,3 +110,5 @@ class Plan:
     tasks: Mapping[GroupKey, Mapping[Status, int]]
     released: frozenset[str]
     waiting: bool
+    rolled_back: Mapping[str, int] = field(default_factory=dict)
+    unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)

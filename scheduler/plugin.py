@@ -62,12 +62,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What keeps a group from its next step, in one sentence for its users; ``limit``: which bound it meets, if one."""
+    """What keeps a group from its next step, in one sentence for its users.
+
+    ``limit``: which bound it meets, if one; ``nodes``: more nodes would remove it.
+    """
 
     reason: Reason
     message: str
     stage: Stage | None = None
     limit: Limit | None = None
+    nodes: bool = False
 
 
 class Reach(Enum):

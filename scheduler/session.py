@@ -351,9 +351,10 @@ def _by_amount(ask: Callable[..., object]) -> bool:
 def _vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:
     for tier in tiers:
         votes = [ask(job) for ask in tier]
-        against = next((vote for vote in votes if isinstance(vote, Obstacle)), None)
-        if against is not None:
-            return against
+        against = [vote for vote in votes if isinstance(vote, Obstacle)]
+        if against:
+            # What more nodes wouldn't help is told first: nobody is to make nodes in vain.
+            return min(against, key=lambda vote: vote.nodes)
         if any(isinstance(vote, Permit) for vote in votes):
             return None
     return None

@@ -260,6 +260,23 @@ class Job:
         return (self.created, self.uid, self.key)
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a worker remembers of a group that was let in; times are seconds of the epoch.
+
+    Attributes:
+        since: when something last happened to it.
+        tries: how often it was taken back since something of it ran.
+        until: when it may be let in again, once taken back.
+        idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter.
+    """
+
+    since: float
+    tries: int = 0
+    until: float = 0.0
+    idle: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class QueueInfo:
     """A queue as the cycle sees it. ``capability`` etc. are None when the queue says nothing."""
@@ -363,6 +380,7 @@ class Snapshot:
         reserved: the nodes that a former cycle set aside for a group.
         torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
+        waits: by uid, how long groups that were let in have waited for something to come of it.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 
@@ -377,6 +395,7 @@ class Snapshot:
     promised: Mapping[str, str] = field(default_factory=dict)
     reserved: Reservation | None = None
     torn: Mapping[GroupKey, float] = field(default_factory=dict)
+    waits: Mapping[str, Wait] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     neighbours: Neighbours = field(default_factory=Neighbours)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -56,6 +56,7 @@ class JobState:
         pipelined: tasks that were promised a place in this cycle.
         roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
         obstacle: why it got no further in this cycle, as far as an action knows.
+        rolled_back: why it was taken back in this cycle, after it had been let in for too long in vain.
         stuck: the class of a task that found no node.
     """
 
@@ -74,6 +75,7 @@ class JobState:
         self.allocated: Vector = job.sums(axes).allocated
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
+        self.rolled_back: Obstacle | None = None
         self.stuck: TaskClass | None = None
 
     @property

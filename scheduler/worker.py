@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -28,10 +29,12 @@ from scheduler.controllers.queues import QueueController
 from scheduler.cycle import decide
 from scheduler.evictor import Evictor
 from scheduler.metrics import Metrics
+from scheduler.patience import Patience
 from scheduler.plan import GroupStatus, Plan
 from scheduler.policy import Policy
 from scheduler.snapshot import GroupKey, Status
 from scheduler.statuses import StatusWriter
+from scheduler.unplaced import UnplacedPods
 from scheduler.views import Views
 from scheduler.volumebinder import VolumeBinder
 
@@ -127,11 +130,13 @@ class Term:
         views = self._views
         volumes = VolumeBinder(client, views.cache(kinds.CLAIMS), views.cache(kinds.VOLUMES), views.cache(kinds.NODES))
         self._binder = Binder(client, volumes, self._give_up)
+        self._patience = Patience()
         self._evictor = Evictor(client, self._recorder, self)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
         self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen, self._refuse)
         for kind, cache in self._views.groups.items():
             cache.subscribe(self._forgetting(kind.group))
+        self._unplaced = UnplacedPods(client, self._views.pods, scheduler_names)
         self._queues = QueueController(client, self._views, self._recorder)
         self._fences = FenceController(client, self._views)
         self._rules = OwnerRules(client, self._recorder, namespace)
@@ -152,6 +157,7 @@ class Term:
             await self._rules.synced()
             await synced.wait()
             group.create_task(self._statuses.run(), name="statuses")
+            group.create_task(self._unplaced.run(), name="conditions of pods")
             group.create_task(self._queues.run(), name="queues")
             group.create_task(self._podgroups.run(), name="podgroups")
             group.create_task(self._fences.run(), name="fences")
@@ -174,7 +180,10 @@ class Term:
             for namespace, late in self._cluster.late():
                 self._cluster.ledger(namespace, self._keeper.table(namespace, late))
             with self._metrics.cycle_seconds.time():
-                plan = decide(self._cluster.snapshot(), self._policy, self._clock.now())
+                now = self._clock.now()
+                snapshot = dataclasses.replace(self._cluster.snapshot(), waits=self._patience.waits)
+                plan = decide(snapshot, self._policy, now)
+                self._patience.learn(plan, now.timestamp())
             patience = self._perform(plan)
             # As long as it took, at least: the other half of the time is for those who carry it out.
             await asyncio.sleep(max(PACE, loop.time() - began))
@@ -205,6 +214,7 @@ class Term:
             # What the ledger has yet to agree to, nothing is built on.
             if not status.reserves:
                 self._assume(status)
+        self._unplaced.learn(plan)
         self._queues.shares(plan.queues)
         self._podgroups.release(plan.released)
         due = [FLOOR] if plan.waiting else []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler import placing
+from pydantic import Field
+
+from scheduler import placing, rollback
 from scheduler.messages import counted
 from scheduler.plugin import Arguments, Obstacle, Reason, Stage
 from scheduler.policy import Action
@@ -14,27 +16,53 @@ from scheduler.turns import Turns
 
 _MOMENT: Final = 3.0
 """Seconds that a group's Job may come after it."""
+_STANDING: Final = 60.0
+_SCALING: Final = 900.0
+
+
+class EnqueueArguments(Arguments):
+    """How long a job that was let in may wait for something to happen, and whether nodes come when pods ask for them.
+
+    ``timeout`` is in seconds; by default it is a minute, and with ``autoscaling`` a quarter of an hour.
+    """
+
+    autoscaling: bool = False
+    timeout: float | None = Field(default=None, gt=0, le=86400, alias="inqueueTimeoutSeconds")
+
+    @property
+    def patience(self) -> float:
+        """Give the seconds."""
+        return self.timeout if self.timeout is not None else _SCALING if self.autoscaling else _STANDING
 
 
 class Enqueue(Action):
     """First come first served within the order of queues and jobs; one that has to wait holds up nobody behind it.
 
     A job that was let in before its Job was known, when it seemed to need nothing, is judged again as long as nothing
-    of it was started.
+    of it was started. One that nothing comes of goes back, and is let in again later.
+
+    With ``autoscaling``, a job that lacks nothing but nodes is let in all the same, one at a time for each queue: its
+    pods have to exist for nodes to be made for them.
     """
 
     name = "enqueue"
+    arguments_type = EnqueueArguments
 
-    def __call__(self, session: Session, _: Arguments, /) -> None:
+    def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
         """Give each Pending job its turn."""
         for job in session.jobs:
-            if job.phase is Phase.INQUEUE and job.job.withheld:
+            job.rolled_back = rollback.due(session, job, arguments.patience)
+            if job.rolled_back is not None or rollback.judged_again(job):
                 session.take_back(job)
+        scaling = {job.job.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.ready(job)}
         pending = [job for job in session.jobs if job.phase is Phase.PENDING and session.queue_of(job) is not None]
         past = {queue.name: sum(job.unfinished for job in queue.jobs) for queue in session.queues.values()}
         for queue, job in Turns(session, pending):
             job.obstacle = (
-                _held(job)
+                job.rolled_back
+                or _held(job)
+                or _deserted(job)
+                or rollback.postponed(session, job)
                 or placing.unreserved(job)
                 or _early(session, job)
                 or _closed(queue)
@@ -42,6 +70,9 @@ class Enqueue(Action):
                 # What a reservation keeps for it is its room.
                 or session.enqueueable(job, room=job is not session.holder)
             )
+            if arguments.autoscaling and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
+                scaling.add(queue.name)
+                job.obstacle = None
             if job.obstacle is None:
                 session.let_in(job)
                 past[queue.name] += 1
@@ -49,6 +80,10 @@ class Enqueue(Action):
 
 def _held(job: JobState) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_TASKS, job.job.held) if job.job.held else None
+
+
+def _deserted(job: JobState) -> Obstacle | None:
+    return Obstacle(Reason.NOT_ENOUGH_TASKS, "its workload has no pods now") if rollback.deserted(job) else None
 
 
 def _early(session: Session, job: JobState) -> Obstacle | None:

@@ -121,7 +121,9 @@ class Capacity(Plugin):
             free = vectors.subtract(limit, vectors.add(self._used(name), awaited.get(name, axes.zero)))
             if not vectors.fits(wanted, free):
                 where = f"left of the capability of queue {name}"
-                return messages.obstacle(count, wanted, free, axes, where, queue=name)
+                own = vectors.add(free, vectors.subtract(self._limit[name], limit))
+                grows = vectors.fits(wanted, own)
+                return messages.obstacle(count, wanted, free, axes, where, queue=name, nodes=grows)
         return None
 
     def _within(self, name: str) -> Vector:

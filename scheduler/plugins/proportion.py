@@ -120,7 +120,9 @@ class Proportion(Plugin):
             return None
         count = max(job.job.min_member - job.ready, 1)
         where = f"left of the capability of queue {queue.name}"
-        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name)
+        own = vectors.add(free, vectors.subtract(self._capability[queue.name], limit))
+        grows = vectors.fits(wanted, own)
+        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name, nodes=grows)
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what a job let in waits for."""

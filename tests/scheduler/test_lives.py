@@ -1,0 +1,248 @@
+"""Whole lives of workloads on a control plane: let in, taken back, scaled, rolled over, seen by an autoscaler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from muster.kube.cache import Cache
+from muster.kube.reflector import Reflector
+from muster.model import kinds, names
+
+QUICK = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: overcommit, arguments: {overcommit-factor: 1.0}}, {name: predicates}, {name: proportion}]
+configurations:
+- {name: enqueue, arguments: {inqueueTimeoutSeconds: 2}}
+"""
+SCALING = QUICK.replace("inqueueTimeoutSeconds: 2", "autoscaling: true")
+
+
+def template(cpu: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    return {"schedulerName": names.SCHEDULER_NAME, "containers": [container]}
+
+
+def job(name: str, count: int, cpu: str = "1", **annotations: str) -> dict[str, Any]:
+    held = {names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: str(count)} | annotations
+    spec = {"parallelism": count, "completions": count, "suspend": True}
+    spec["template"] = {"spec": {**template(cpu), "restartPolicy": "Never"}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "annotations": held}, "spec": spec}
+
+
+def pod(name: str, group: str, cpu: str = "1") -> dict[str, Any]:
+    meta = {"name": name, "annotations": {names.GROUP_NAME: group}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template(cpu)}
+
+
+def group(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+
+
+def deployment(name: str, replicas: int, cpu: str = "1", **strategy: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    annotations = {names.GROUP_MIN_MEMBER: str(replicas)}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": template(cpu)},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": strategy},
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def said(one: Any) -> str:
+    """Give what stands in a group's way."""
+    return next((each.message for each in one.status.conditions or () if each.status == "True"), "")
+
+
+# ── back to Pending ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_job_whose_pods_find_no_node_is_suspended_again_until_one_comes(world):
+    await world.node("2")
+    await world.node("2")
+    await world.work(QUICK)
+    await world.create(job("wide", 1, "3"))
+    name = f"podgroup-{(await world.job('wide')).metadata.uid}"
+    await world.phase(name, "Inqueue")
+    why = "no place was found within 2 s: 1 pod of 3 cpu needs a node"
+    await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why))
+    suspended = await world.becomes(kinds.JOBS, "wide", lambda one: one.spec.suspend)
+    assert suspended.metadata.annotation(names.SUSPENDED) == "true"
+    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
+    await world.node("4")
+    await world.phase(name, "Running")
+
+
+async def test_a_job_whose_pods_can_not_be_created_goes_back_and_has_another_try(world):
+    await world.node("4")
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    await world.create(quota)
+    await world.client.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"labels": {names.QUOTA_MODE: "off"}}})
+    await world.becomes(kinds.RESOURCEQUOTAS, "none", lambda one: one.status.hard)
+    await world.work(QUICK)
+    await world.create(job("refused", 2))
+    name = f"podgroup-{(await world.job('refused')).metadata.uid}"
+
+    why = "none of 2 pods came within 2 s"
+    await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why))
+    await world.becomes(kinds.JOBS, "refused", lambda one: one.spec.suspend)
+    await world.client.delete(kinds.RESOURCEQUOTAS, "none", world.namespace)
+    await world.phase(name, "Running")
+
+
+async def test_only_what_has_not_started_is_suspended_again(world):
+    await world.node("1")
+    await world.create(group("both", minMember=3, minResources={"cpu": "1"}))
+    for name, cpu in (("small", "1"), ("large", "2")):
+        manifest = job(name, 1, cpu)
+        manifest["spec"]["suspend"] = False
+        manifest["metadata"]["annotations"] = {}
+        manifest["spec"]["template"]["metadata"] = {"annotations": {names.GROUP_NAME: "both"}}
+        await world.create(manifest)
+    await world.patch(kinds.PODGROUPS, "both", {"status": {"phase": "Inqueue"}}, subresource="status")
+    # One of them was bound by a leader that is gone.
+    (small,) = await world.plane.all(
+        kinds.PODS, world.namespace, labels="job-name=small", holds=lambda pods: len(pods) == 1
+    )
+    (node,) = (await world.client.list(kinds.NODES)).items
+    await world.client.bind(world.namespace, small.name, small.metadata.uid, node.name)
+    await world.work(QUICK)
+    await world.phase("both", "Pending")
+    await world.becomes(kinds.JOBS, "large", lambda one: one.spec.suspend)
+    assert not (await world.job("small")).spec.suspend
+
+
+# ── Deployments ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def rolled_out(world: Any, name: str, count: int, image: str) -> None:
+    def done(pods: Any) -> bool:
+        return len(pods) == count and all(
+            each.status.phase == "Running" and each.spec.containers[0].image == image for each in pods
+        )
+
+    await world.plane.all(kinds.PODS, world.namespace, labels=f"app={name}", holds=done)
+
+
+async def roll(world: Any, name: str, image: str, cpu: str = "1") -> None:
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": cpu}}}
+    await world.patch(kinds.DEPLOYMENTS, name, {"spec": {"template": {"spec": {"containers": [container]}}}})
+
+
+async def test_a_deployment_keeps_its_one_group_over_four_rolling_updates_on_a_full_cluster(world):
+    await world.node("3")
+    await world.work()
+    # With all of them needed and the cluster full, the surplus pod waits until one of the old ones has gone.
+    await world.create(deployment("web", 3, maxSurge=1, maxUnavailable=1))
+    made = await world.client.get(kinds.DEPLOYMENTS, "web", world.namespace)
+    name = f"podgroup-{made.metadata.uid}"
+    await world.phase(name, "Running")
+    for number in range(4):
+        await roll(world, "web", f"busybox:{number}")
+        await rolled_out(world, "web", 3, f"busybox:{number}")
+    await world.phase(name, "Running")
+    groups = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
+    assert [each.name for each in groups] == [name]
+
+
+async def test_a_deployment_scaled_to_zero_and_back_leaves_no_group_inqueue(world):
+    await world.node("2")
+    await world.work()
+    await world.create(deployment("web", 1))
+    made = await world.client.get(kinds.DEPLOYMENTS, "web", world.namespace)
+    name = f"podgroup-{made.metadata.uid}"
+    await world.phase(name, "Running")
+    await world.patch(kinds.DEPLOYMENTS, "web", {"spec": {"replicas": 0}})
+    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
+    empty = await world.becomes(kinds.PODGROUPS, name, lambda one: said(one) == "its workload has no pods now")
+    assert empty.status.phase == "Pending"
+    assert empty.status.running == 0
+    await world.patch(kinds.DEPLOYMENTS, "web", {"spec": {"replicas": 1}})
+    await world.phase(name, "Running")
+    groups = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
+    assert [(each.name, each.status.phase) for each in groups] == [(name, "Running")]
+
+
+# ── an autoscaler ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Autoscaler:
+    """Makes nodes of 2 cpu for pods that can't be scheduled, as cluster autoscalers do: each pod is planned for once."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.nodes = 0
+        self.planned: dict[str, float] = {}
+        self._pods: Cache[Any] = Cache()
+        self._changed = asyncio.Event()
+        self._pods.subscribe(lambda _: self._changed.set())
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(Reflector(self.world.client, kinds.PODS, self._pods).run())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                for one in self._pods.by_namespace(self.world.namespace):
+                    if unschedulable(one) and one.metadata.uid not in self.planned:
+                        self.planned[one.metadata.uid] = 1.0
+                while 2 * self.nodes < sum(self.planned.values()):
+                    self.nodes += 1
+                    await self.world.node("2")
+
+
+def unschedulable(one: Any) -> bool:
+    found = (each for each in one.status.conditions or () if each.type == "PodScheduled")
+    return any(each.status == "False" and each.reason == "Unschedulable" for each in found)
+
+
+@pytest.fixture
+async def autoscaler(world: Any) -> AsyncIterator[Autoscaler]:
+    player = Autoscaler(world)
+    playing = asyncio.create_task(player.run())
+    yield player
+    playing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await playing
+
+
+async def test_an_autoscaler_makes_exactly_the_nodes_that_gangs_need_and_none_for_what_waits_for_quota(
+    world, autoscaler
+):
+    await world.work(SCALING)
+    capped = world.plane.unique("capped")
+    await world.create({"kind": "Queue", "metadata": {"name": capped}, "spec": {"capability": {"cpu": "1"}}})
+    await world.create(
+        group("bound", minMember=2, queue=capped, minResources={"cpu": "2"}), pod("b-0", "bound"), pod("b-1", "bound")
+    )
+    await world.create(job("train", 4))
+    name = f"podgroup-{(await world.job('train')).metadata.uid}"
+    await world.phase(name, "Running")
+    # Of pods that exist without waiting for Inqueue, too.
+    await world.create(group("bare", minMember=2, minResources={"cpu": "2"}), pod("p-0", "bare"), pod("p-1", "bare"))
+    await world.phase("bare", "Running")
+    pods = await world.pods()
+    assert autoscaler.nodes == 3
+    assert not [one.name for one in pods if unschedulable(one)]
+    assert (await world.group("bound")).status.phase == "Pending"
+
+
+async def test_a_pod_that_comes_to_wait_for_its_queue_instead_of_nodes_is_not_shown_any_more(world):
+    await world.node("1")
+    await world.work()
+    team = world.plane.unique("team")
+    await world.create({"kind": "Queue", "metadata": {"name": team}, "spec": {}})
+    await world.create(group("g", minMember=2, queue=team, minResources={"cpu": "2"}), pod("a", "g"), pod("b", "g"))
+    for name in ("a", "b"):
+        await world.becomes(kinds.PODS, name, unschedulable)
+    await world.patch(kinds.QUEUES, team, {"spec": {"capability": {"cpu": "1"}}})
+    for name in ("a", "b"):
+        await world.becomes(kinds.PODS, name, lambda one: not unschedulable(one))

@@ -1,0 +1,240 @@
+"""From Inqueue back to Pending: when nothing comes of a group that was let in. On values, cycle by cycle."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster.model import kinds, names
+from scheduler import config
+from scheduler.cycle import decide
+from scheduler.patience import Patience
+from scheduler.plan import Plan
+from scheduler.snapshot import GroupKey
+
+CONFIG = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{{name: gang}}, {{name: predicates}}, {{name: overcommit, arguments: {{overcommit-factor: 1.0}}}}, {{name: proportion}}]
+configurations:
+- {{name: enqueue, arguments: {{{arguments}}}}}
+"""
+
+
+class Play:
+    """Cycles over a cluster of values, each with its time; what a cycle decides on phases holds in the next."""
+
+    def __init__(self, build: Any, arguments: str = "inqueueTimeoutSeconds: 60") -> None:
+        self.build = build
+        self.policy = config.parse(CONFIG.format(arguments=arguments))
+        self.patience = Patience()
+        self.plan: Plan
+
+    def at(self, seconds: float) -> Plan:
+        now = self.build.now + timedelta(seconds=seconds)
+        snapshot = dataclasses.replace(self.build.cluster.snapshot(), waits=self.patience.waits)
+        self.plan = decide(snapshot, self.policy, now)
+        self.patience.learn(self.plan, now.timestamp())
+        for status in self.plan.statuses:
+            group = self.build.cluster.find_group(status.key)
+            changed = msgspec.structs.replace(group, status=status.struct())
+            self.build.cluster.group(status.key.group, changed)
+        return self.plan
+
+    def phase(self, name: str) -> str:
+        return str(self.plan.groups[self._key(name)].phase.value)
+
+    def said(self, name: str) -> tuple[str, str]:
+        found = self.plan.groups[self._key(name)].conditions
+        return next(((each.reason, each.message) for each in found if each.status == "True"), ("", ""))
+
+    def _key(self, name: str) -> GroupKey:
+        return next(key for key in self.plan.groups if key.name == name)
+
+
+@pytest.fixture
+def scattered(build: Any) -> Any:
+    """Two nodes with 2 cpu each: room for 4 cpu together, and for no pod of 3."""
+    return build.node("a", "2").node("b", "2")
+
+
+def test_a_group_whose_pods_find_no_nodes_goes_back_and_says_why(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    assert play.phase("g") == "Inqueue"
+    play.at(59)
+    assert play.phase("g") == "Inqueue"
+    play.at(60)
+    assert play.phase("g") == "Pending"
+    reason, message = play.said("g")
+    assert reason == "NotEnoughResources"
+    assert message.startswith(
+        "no place was found within 60 s: 1 pod of 3 cpu needs a node; the nodes have room for none"
+    )
+
+
+def test_it_is_not_let_in_again_before_nodes_change_and_a_while_has_passed(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    play.at(60)
+    for seconds in (61, 70, 600, 86_400):
+        play.at(seconds)
+        assert play.phase("g") == "Pending"
+    assert (
+        play.said("g")[1]
+        == "its pods found no nodes (1 attempt); the next is after 00:01:10 UTC, and when nodes change"
+    )
+    scattered.node("c", "4")
+    assert play.at(86_401).binds
+    assert play.phase("g") == "Inqueue"
+
+
+def test_each_attempt_in_vain_makes_the_next_wait_longer(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    let_in, now, before = [], 0, ""
+    while now < 3000:
+        play.at(now)
+        if play.phase("g") == "Inqueue" != before:
+            let_in.append(now)
+        before = play.phase("g")
+        # Nodes change all the time, and never so that it helps.
+        scattered.node("a", f"{1900 + now % 90}m")
+        now += 1
+    waits = [later - earlier - 60 for earlier, later in itertools.pairwise(let_in)]
+    assert waits == sorted(waits)
+    assert waits[:3] == [10, 20, 40]
+    assert max(waits) == 300
+
+
+def test_while_it_is_back_others_use_what_it_held(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    scattered.gang("other", 4, 4, "1", phase="Pending", minResources={"cpu": "4"})
+    play.at(1)
+    assert play.phase("other") == "Pending"
+    play.at(60)
+    assert len(play.at(61).binds) == 4
+
+
+def test_a_group_whose_pods_never_come_goes_back_and_has_another_try_later(build):
+    play = Play(build.node("a", "4").group("g", 2, phase="Pending", minResources={"cpu": "2"}))
+    play.at(0)
+    assert play.phase("g") == "Inqueue"
+    play.at(60)
+    assert (play.phase("g"), play.said("g")) == ("Pending", ("NotEnoughTasks", "none of 2 pods came within 60 s"))
+    play.at(69)
+    assert play.said("g")[1] == "its pods did not come (1 attempt); the next is after 00:01:10 UTC"
+    play.at(70)
+    assert play.phase("g") == "Inqueue"
+
+
+def test_whoever_makes_progress_is_left_alone(build):
+    play = Play(build.node("a", "1").group("g", 9, phase="Pending"))
+    for number in range(8):
+        play.at(number * 50)
+        build.pod(f"p-{number}", "g", "100m")
+    assert play.phase("g") == "Inqueue"
+
+
+def test_nothing_goes_back_that_has_its_minimum(build):
+    play = Play(build.node("a", "2").gang("g", 2, 3, "1", phase="Pending"))
+    assert len(play.at(0).binds) == 2
+    for number in range(2):
+        build.pod(f"g-{number}", "g", "1", node="a", phase="Pending")
+    for seconds in (1, 100, 1000):
+        play.at(seconds)
+        assert play.phase("g") == "Inqueue"
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue", "Running"])
+def test_the_group_of_a_workload_without_pods_waits_in_pending(build, phase):
+    play = Play(build.node("a", "4").group("podgroup-0a1b", 1, phase=phase, minResources={"cpu": "1"}))
+    play.at(0)
+    play.at(1)
+    assert (play.phase("podgroup-0a1b"), play.said("podgroup-0a1b")[1]) == ("Pending", "its workload has no pods now")
+    build.pod("web-1", "podgroup-0a1b")
+    assert play.at(2).binds
+
+
+def test_a_restarted_worker_counts_anew(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    play.patience = Patience()
+    play.at(60)
+    assert play.phase("g") == "Inqueue"
+    play.at(120)
+    assert play.phase("g") == "Pending"
+
+
+# ── what an autoscaler is shown ──────────────────────────────────────────────────────────────────────────────────
+
+
+def shown(plan: Plan) -> set[str]:
+    return {task.name for tasks in plan.unplaced.values() for task in tasks}
+
+
+def test_pods_of_gangs_that_lack_nodes_are_shown_and_no_others(build):
+    build.node("a", "4").queue("capped", capability={"cpu": "2"}).queue("shut", state="Closed")
+    build.gang("fits", 2, 2, "1", phase="Pending", minResources={"cpu": "2"})
+    build.gang("large", 6, 6, "1", phase="Pending", minResources={"cpu": "6"})
+    build.gang("bound", 3, 3, "1", phase="Pending", minResources={"cpu": "3"}, queue="capped")
+    build.gang("both", 9, 9, "1", phase="Pending", minResources={"cpu": "9"}, queue="capped")
+    build.gang("closed", 9, 9, "1", phase="Pending", minResources={"cpu": "9"}, queue="shut")
+    build.gang("early", 9, 3, "1", phase="Pending", minResources={"cpu": "9"})
+    build.gang("lost", 9, 9, "1", phase="Pending", queue="no-such-queue")
+    assert shown(Play(build).at(0)) == {f"large-{number}" for number in range(6)}
+
+
+def test_pods_beyond_the_minimum_that_lack_nodes_are_shown(build):
+    build.node("a", "2").gang("web", 1, 4, "1", phase="Running")
+    plan = Play(build).at(0)
+    assert len(plan.binds) == 2
+    assert len(shown(plan)) == 2
+
+
+def test_what_muster_does_not_evaluate_makes_no_nodes(build):
+    build.node("a", "1").group("g", 1)
+    build.pod("odd", "g", "1", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
+    plan = Play(build).at(0)
+    assert not plan.binds
+    assert shown(plan) == set()
+
+
+def test_with_autoscaling_a_job_that_lacks_only_nodes_is_let_in_one_per_queue_at_a_time(build):
+    build.node("a", "1").queue("other").queue("capped", capability={"cpu": "2"})
+    for name, queue in (("first", "default"), ("second", "default"), ("third", "other"), ("bound", "capped")):
+        build.group(name, 4, phase="Pending", minResources={"cpu": "4"}, queue=queue)
+        job = {
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": f"job-{name}",
+                "annotations": {names.SUSPENDED: "true"},
+            },
+            "spec": {
+                "suspend": True,
+                "parallelism": 4,
+                "completions": 4,
+                "template": {
+                    "metadata": {"annotations": {names.GROUP_NAME: name}},
+                    "spec": {"schedulerName": "muster", "containers": [{"resources": {"requests": {"cpu": "1"}}}]},
+                },
+            },
+        }
+        build.cluster.batch_job(msgspec.convert(job, kinds.JOBS.struct))
+    play = Play(build, "autoscaling: true")
+    for seconds in (0, 1, 600):
+        play.at(seconds)
+        phases = {name: play.phase(name) for name in ("first", "second", "third", "bound")}
+        assert phases == {"first": "Inqueue", "second": "Pending", "third": "Inqueue", "bound": "Pending"}
+        assert play.plan.released == {"job-first", "job-third"}
+
+
+def test_the_arguments_of_enqueue_are_checked():
+    with pytest.raises(config.ConfigurationError, match="inqueueTimeoutSeconds is 0: write more than 0"):
+        config.parse(CONFIG.format(arguments="inqueueTimeoutSeconds: 0"))
