@@ -109,6 +109,17 @@ class World:
             had = at.amounts["cpu"] // NANO
             self.requests.append(Request(name, at.uid, units, self.now, at.revision, had))
 
+    def create_late(self, name: str) -> None:
+        """A group that reserves when it becomes Inqueue: its creation asks nobody."""
+        self.serial += 1
+        self.requests.append(Request(name, f"u{self.serial}", 0, self.now, state="granted"))
+
+    def let_in(self, name: str, units: int) -> None:
+        """The phase of such a group goes past Pending: by an update of its status, which asks like any growth."""
+        at = self.objects.get(name)
+        if at is not None and not at.amounts:
+            self.update(name, units)
+
     def create_pod(self, name: str, units: int) -> None:
         """A pod in a group of that name, be there one or not; of no name, outside every group."""
         self.serial += 1
@@ -150,6 +161,7 @@ class World:
             self._log(GROUPS, gone.uid)
 
     def complete(self, name: str) -> None:
+        """It holds nothing any more: it is over, or is back in Pending and reserves late."""
         if name in self.objects:
             self._store(name, self.objects[name].uid, 0)
 
@@ -460,6 +472,8 @@ def act(world: World, choose: Choose) -> None:
         lambda: world.create(name, units),
         lambda: world.update(name, units),
         lambda: world.update(name, units),
+        lambda: world.create_late(name),
+        lambda: world.let_in(name, units),
         lambda: world.create_pod(pod, 1 + units // 3),
         lambda: world.create_pod(pod, 1 + units // 3),
         lambda: world.resize_pod(which, units),

@@ -100,6 +100,13 @@ def each_against_the_same(self: Table, promises: list[Promise]) -> tuple[Table, 
     return table.replace(self, rows=tuple(rows.values())), tuple(answers)
 
 
+def lets_in_unasked(self: Any, name: str, units: int) -> None:
+    before = len(self.requests)
+    self.really_let_in(name, units)
+    for request in self.requests[before:]:
+        request.state = "granted"
+
+
 # Where the replacement goes: `World` is the model's, the rest is the product's.
 WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 1: yes only after the write": ("World", "decide", answers_before_the_write),
@@ -126,6 +133,7 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 8: the smallest limit": (table, "_quotas", newest_limit),
     "rule 8: the quota goes through the ledger": (Table, "learn_quota", learns_nothing),
     "rule 9: the post-state of the whole batch": (Table, "reserve", each_against_the_same),
+    "rule 11: a phase past Pending asks like growth": ("World", "let_in", lets_in_unasked),
 }
 
 # ── short histories for what chance seldom hits upon ─────────────────────────────────────────────────────────────
