@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -27,6 +27,7 @@ from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.store import Entry, Store
 from muster.ledger.table import Table
 from muster.ledger.view import View, covers
+from muster.model import scopes
 from muster.model.amounts import Resources
 from muster.model.objects import QuotaLedger
 
@@ -216,14 +217,16 @@ class Committer:
             return batch
         limits = await self._observer.live_limits(self._client, namespace)
         names = {limited(resource) for hard in limits for resource in hard}
-        free = [each for each in unknown if isinstance(each.ask, Promise) and not each.ask.asked.only(names)]
+        free = [each for each in unknown if isinstance(each.ask, Promise) and not _wants(each.ask, names)]
         for waiter in free:
             waiter.answer(Granted(promised=False))
         return [waiter for waiter in batch if waiter not in free]
 
     def _settled(self, table: Table, asks: Iterable[Promise | Lesson], namespace: str) -> bool:
         """Whether the caches may decide: the ledger knows the quotas, and names of other API groups are in view."""
-        if not table.seeded_at or any(isinstance(ask, Lesson) or not table.limits(ask.asked) for ask in asks):
+        if not table.seeded_at or any(
+            isinstance(ask, Lesson) or not table.limits(ask.asked, ask.traits) for ask in asks
+        ):
             return False
         return self._observer.sources == 1 or covers(self._observer.view(namespace), table.observed)
 
@@ -257,7 +260,8 @@ class Committer:
         self._metrics.answers.labels(type(answer).__name__.lower()).inc()
         self._metrics.seconds.observe(seconds)
         if isinstance(answer, Refused):
-            self._metrics.refusals.labels(answer.shortages[0].resource if answer.shortages else "name").inc()
+            short = scopes.parted(answer.shortages[0].resource)[0] if answer.shortages else "name"
+            self._metrics.refusals.labels(short).inc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +310,12 @@ def _with_holders(answer: Granted | Refused | Busy, table: Table, view: View) ->
 
 
 def _concerns(entry: Entry | None, ask: Promise | Lesson) -> bool:
-    return isinstance(ask, Lesson) or (entry is not None and entry.table.limits(ask.asked))
+    return isinstance(ask, Lesson) or (entry is not None and entry.table.limits(ask.asked, ask.traits))
+
+
+def _wants(ask: Promise, limits: Collection[str]) -> bool:
+    """Whether a promise is of anything that has a limit."""
+    return bool(scopes.spread(ask.asked, ask.traits, scopes.lanes(limits)).only(limits))
 
 
 def _busy(namespace: str, why: str) -> Busy:

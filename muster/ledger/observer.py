@@ -12,7 +12,7 @@ from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
 from muster.ledger.promises import held, reserving, taken_by
 from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, View, covers, source
-from muster.model import grouping, kinds
+from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import Pod, PodGroup, ResourceQuota
@@ -21,10 +21,8 @@ _PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
 
 def limits_of(quota: ResourceQuota) -> Resources:
-    """Give what a quota limits for PodGroups: nothing where it has scopes, by which no bare PodGroup can be judged."""
-    if quota.spec.scopes or quota.spec.scope_selector is not None:
-        return NOTHING
-    return readable(quota.spec.hard)
+    """Give what a quota limits, by names that tell its scopes."""
+    return scopes.in_lane(readable(quota.spec.hard), scopes.lane(quota.spec))
 
 
 def readable(amounts: Mapping[str, object] | None) -> Resources:
@@ -308,7 +306,8 @@ class _Elsewhere:
 def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
     amounts = held(readable(item.spec.min_resources)) if reserving(item) else NOTHING
     meta = item.metadata
-    return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at)
+    traits = scopes.legible(meta.annotation(names.POD_TRAITS))
+    return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, traits)
 
 
 def _takes_the_same(old: Pod, new: Pod) -> bool:
@@ -323,7 +322,8 @@ def _shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
         except QuantityError:
             amounts = NOTHING
     meta = pod.metadata
-    return ShownPod(meta.uid, grouping.group_of(meta), versions.number(meta.resource_version), amounts)
+    version = versions.number(meta.resource_version)
+    return ShownPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.traits(pod.spec))
 
 
 def _limits(quota: ResourceQuota) -> Limits:

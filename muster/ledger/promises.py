@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
-from muster.model import names
+from muster.model import names, scopes
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import Meta, Pod, PodGroup
 from muster.model.requests import pod_limits, pod_request
@@ -23,6 +23,7 @@ COMPLETED: Final = "Completed"
 """The phase of a group that is over."""
 
 _BEFORE: Final = frozenset({"", "Pending"})
+_COUNT_PODS: Final = "count/pods"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -39,6 +40,7 @@ class Promise:
         amounts: minResources as written, or what a Pod takes of quotas; ``requests.cpu`` and ``cpu`` are one thing.
         revision: on UPDATE the resourceVersion of oldObject, else empty.
         previous: on UPDATE what oldObject had; None is none.
+        traits: what decides in which scopes of quotas it is (`muster.model.scopes`); empty where that isn't known.
     """
 
     namespace: str
@@ -49,6 +51,7 @@ class Promise:
     amounts: Resources
     revision: str = ""
     previous: Resources | None = None
+    traits: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what the ledger can't hold.
@@ -131,9 +134,12 @@ class Learned:
 
 
 def limited(resource: str) -> str:
-    """Give the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``."""
-    if resource == "count/pods":
-        return "pods"
+    """Give the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``.
+
+    A quota with scopes limits what counts in them: ``requests.cpu@Terminating`` is ``cpu@Terminating``.
+    """
+    if resource.startswith(_COUNT_PODS) and scopes.parted(resource)[0] == _COUNT_PODS:
+        return "pods" + resource.removeprefix(_COUNT_PODS)
     return resource.removeprefix("requests.")
 
 

@@ -1,10 +1,10 @@
 """The rows of a QuotaLedger as text: one line for each promise that the totals don't show yet.
 
-    <kind> <API group>/<name> <uid> <amounts> <state>
+    <kind> <API group>/<name> <uid> <amounts> <state> [<traits>]
 
 For example ``PodGroup scheduling.volcano.sh/train 6f0c… cpu=6,memory=4Gi new``. No part can hold a space, a slash
-ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. The
-states:
+ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. Traits
+(`muster.model.scopes`) say in which scopes of quotas it is; without them it is in none. The states:
 
 ``new``
     an object that was promised at its creation: it may exist, come to exist, or never do so.
@@ -29,6 +29,7 @@ from typing import Final
 
 from muster.kube import versions
 from muster.ledger.promises import JOB, POD, PODGROUP, limited
+from muster.model import scopes
 from muster.model.amounts import NANO, QuantityError, Resources
 
 RESOURCEQUOTA: Final = "ResourceQuota"
@@ -73,6 +74,7 @@ class Row:
     amounts: Resources
     state: State = State.NEW
     revision: int = 0
+    traits: str = ""
 
     @property
     def key(self) -> Key:
@@ -102,7 +104,8 @@ class Row:
     def __str__(self) -> str:
         """Write the row as the ledger holds it."""
         state = f"{self.state.value}:{self.revision}" if self.revision else self.state.value
-        return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}"
+        traits = f" {self.traits}" if self.traits else ""
+        return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}{traits}"
 
     @staticmethod
     def parse(text: str) -> Row:
@@ -112,14 +115,16 @@ class Row:
             MalformedLedgerError: it isn't one.
         """
         parts = text.split(" ")
-        if len(parts) != 5 or not all(parts) or parts[1].count("/") != 1 or parts[0] not in _STATES:
-            raise MalformedLedgerError("it isn't of the form <kind> <group>/<name> <uid> <amounts> <state>")
-        kind, key, uid, amounts, state = parts
+        if len(parts) not in {5, 6} or not all(parts) or parts[1].count("/") != 1 or parts[0] not in _STATES:
+            raise MalformedLedgerError("it isn't of the form <kind> <group>/<name> <uid> <amounts> <state> [<traits>]")
+        kind, key, uid, amounts, state, traits = *parts, *([""] if len(parts) == 5 else [])
+        if scopes.legible(traits) != traits:
+            raise MalformedLedgerError(f"{traits[:64]!r} says nothing of scopes")
         group, name = key.split("/")
         if not name:
             raise MalformedLedgerError("it has no name")
         try:
-            row = Row(kind, group, name, uid, _amounts(amounts), *_state(state))
+            row = Row(kind, group, name, uid, _amounts(amounts), *_state(state), traits)
         except (QuantityError, ValueError) as error:
             raise MalformedLedgerError(str(error)) from error
         if bool(row.revision) is (row.state is State.NEW or kind == PODS):

@@ -53,6 +53,7 @@ from muster.ledger.promises import GROUPS, JOB, POD, PODGROUP, Busy, Granted, Pr
 from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
 from muster.ledger.tally import Tally, Totals
 from muster.ledger.view import QUOTAS, Shown, View, covers, source
+from muster.model import scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import LedgerData, QuotaTotals
 
@@ -80,8 +81,14 @@ class Table:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def limits(self, amounts: Resources) -> bool:
-        """Whether any quota limits any of ``amounts``, in the names of `promises.held`."""
+    @property
+    def lanes(self) -> frozenset[str]:
+        """The scopes of its quotas."""
+        return scopes.lanes(name for totals in self.quotas.values() for name in totals.hard)
+
+    def limits(self, amounts: Resources, traits: str = "") -> bool:
+        """Whether any quota limits any of ``amounts``, in the names of `promises.held`, of something of these traits."""
+        amounts = scopes.spread(amounts, traits, self.lanes)
         return any(amounts[limited(resource)] for totals in self.quotas.values() for resource in totals.hard)
 
     def overcommitted(self) -> tuple[Shortage, ...]:
@@ -109,8 +116,8 @@ class Table:
         }
         for row in self.rows:
             if row.charges and row.kind in GROUPS:
-                base = holds.get(row.name, NOTHING)
-                holds[row.name] = base + row.amounts if row.state is State.FROM else base.maximum(row.amounts)
+                base, more = holds.get(row.name, NOTHING), scopes.spread(row.amounts, row.traits, self.lanes)
+                holds[row.name] = base + more if row.state is State.FROM else base.maximum(more)
         ranked = sorted(holds.items(), key=lambda item: ([-item[1][name] for name in short], item[0]))
         return tuple((name, amounts.only(short)) for name, amounts in ranked[:_HOLDERS] if amounts.only(short))
 
@@ -204,7 +211,7 @@ class Table:
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
     def _reserve(self, row: Row, tally: Tally) -> Granted | Refused | Busy:
-        if not self.limits(row.amounts):
+        if not self.limits(row.amounts, row.traits):
             return Granted(promised=False)
         if elsewhere := tally.namesake(row):
             return Refused("", taken_in=elsewhere)
@@ -214,6 +221,7 @@ class Table:
         return Refused(shortages[0].quota, shortages) if shortages else Granted()
 
     def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
+        view.follow(scopes.lanes(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
         pending = [row for row in self.rows if not (row in expired or self._settled(row, view))]
         outside = self._outside(view)
         names = sorted(_apart(pending, outside, view, coming))
@@ -263,15 +271,16 @@ class Table:
     def _summary(self) -> str:
         tally = Tally(self.quotas, self.rows)
         return ", ".join(
-            f"{name} {resource} {amount_text(resource, tally.taken(name, resource))}/{amount_text(resource, most)}"
+            f"{name} {plain} {amount_text(plain, tally.taken(name, resource))}/{amount_text(plain, most)}"
             for name, totals in sorted(self.quotas.items())
             for resource, most in sorted(totals.hard.nano.items())
+            for plain in scopes.parted(resource)[:1]
         )
 
 
 def _row(promise: Promise) -> Row:
     state, revision = (State.FROM, versions.number(promise.revision)) if promise.revision else (State.NEW, 0)
-    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, state, revision)
+    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, state, revision, promise.traits)
 
 
 def _seen(shown: Shown) -> Row:

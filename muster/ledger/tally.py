@@ -12,6 +12,7 @@ from functools import reduce
 
 from muster.ledger.promises import GROUPS, Shortage, limited
 from muster.ledger.rows import Key, Row, State
+from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
 
@@ -70,11 +71,12 @@ class Tally:
 
     def __init__(self, quotas: Mapping[str, Totals], rows: Iterable[Row]) -> None:
         self._quotas = quotas
+        self._lanes = scopes.lanes(name for totals in quotas.values() for name in totals.hard)
         self._promises = {row.promise: row for row in rows}
         self._accounts: dict[str, _Account] = defaultdict(_Account)
         self._groups: dict[str, set[str]] = defaultdict(set)
         for row in self._promises.values():
-            self._index(row)
+            self._index(self._whole(row))
         self._charged = reduce(Resources.__add__, (each.cost for each in self._accounts.values()), NOTHING)
         self._beyond = reduce(Resources.__add__, (each.beyond for each in self._accounts.values()), NOTHING)
 
@@ -110,20 +112,27 @@ class Tally:
         It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is promised
         stops growth and nothing else.
         """
-        account, growth, beyond = self._change(row)
-        shortages = self._shortages(row, account, growth)
+        whole = self._whole(row)
+        account, growth, beyond = self._change(whole)
+        shortages = self._shortages(whole, account, growth)
         if not shortages:
             known = self._promises.get(row.promise)
             self._promises[row.promise] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
-            self._index(row)
+            self._index(whole)
             self._charged += growth
             self._beyond += beyond
         return shortages
 
     def shortages(self, row: Row) -> tuple[Shortage, ...]:
         """Say what is short for one more row, as `add` would; nothing changes."""
-        account, growth, _ = self._change(row)
-        return self._shortages(row, account, growth)
+        whole = self._whole(row)
+        account, growth, _ = self._change(whole)
+        return self._shortages(whole, account, growth)
+
+    def _whole(self, row: Row) -> Row:
+        """Give a row with what it counts for in the scopes of the quotas."""
+        amounts = scopes.spread(row.amounts, row.traits, self._lanes)
+        return row if amounts is row.amounts else replace(row, amounts=amounts)
 
     def _change(self, row: Row) -> tuple[_Account, Resources, Resources]:
         """Give a row's account, by how much it would cost more, and by how much its pods would exceed its promises more."""

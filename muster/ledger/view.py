@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Protocol
 
+from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
 QUOTAS: Final = "resourcequotas"
@@ -30,6 +31,7 @@ class Shown:
     Attributes:
         amounts: what it holds, as `promises.held` writes it; nothing where `promises.reserving` says so.
         absent_at: a revision at which it certainly didn't exist yet; zero when that isn't known.
+        traits: what decides in which scopes of quotas its pods are (`muster.model.scopes`), where that is known.
     """
 
     group: str
@@ -38,6 +40,7 @@ class Shown:
     revision: int
     amounts: Resources
     absent_at: int = 0
+    traits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,19 @@ class ShownPod:
     Attributes:
         group: the name of the PodGroup that it is in; empty where it is in none.
         amounts: what it takes of quotas; nothing once it has ended.
+        traits: what decides in which scopes of quotas it is.
     """
 
     uid: str
     group: str
     revision: int
     amounts: Resources
+    traits: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A ResourceQuota as a view shows it; ``hard`` is empty where its scopes leave groups alone."""
+    """A ResourceQuota as a view shows it; ``hard`` names its scopes (`muster.model.scopes.in_lane`)."""
 
     name: str
     uid: str
@@ -91,6 +96,10 @@ class View(Protocol):
     @property
     def quotas(self) -> Mapping[str, Limits]:
         """Every quota, by name."""
+        ...
+
+    def follow(self, lanes: Collection[str]) -> None:
+        """Count in these scopes too, from now on: what is told of amounts includes what counts there."""
         ...
 
     def usage(self, name: str) -> Resources:
@@ -184,6 +193,7 @@ class NamespaceView:
         self._quotas: dict[str, Limits] = {}
         self._pods: dict[str, ShownPod] = {}
         self._usage: dict[str, Resources] = {}
+        self._lanes: frozenset[str] = frozenset()
         self._total = NOTHING
         self._used = NOTHING
         self._excess = NOTHING
@@ -274,10 +284,25 @@ class NamespaceView:
                 if uid in self._groups:
                     yield self._groups[uid]
 
+    def follow(self, lanes: Collection[str]) -> None:
+        """Count in these scopes too, from now on."""
+        if self._lanes.issuperset(lanes):
+            return
+        self._lanes = self._lanes.union(lanes)
+        for pod in list(self._pods.values()):
+            self.put_pod(pod)
+        for shown in list(self._groups.values()):
+            self.put(shown)
+
+    def _spread(self, amounts: Resources, traits: str) -> Resources:
+        return scopes.spread(scopes.base(amounts), traits, self._lanes) if self._lanes else amounts
+
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, shown: Shown) -> None:
         """Show a new or changed group."""
+        if shown.traits and self._lanes:
+            shown = replace(shown, amounts=self._spread(shown.amounts, shown.traits))
         known = self._groups.get(shown.uid)
         if known is None:
             births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
@@ -300,6 +325,8 @@ class NamespaceView:
 
     def put_pod(self, pod: ShownPod) -> None:
         """Show a new or changed pod."""
+        if pod.traits and self._lanes:
+            pod = replace(pod, amounts=self._spread(pod.amounts, pod.traits))
         known = self._pods.get(pod.uid)
         if known is None or (known.group, known.amounts) != (pod.group, pod.amounts):
             if known is not None:
@@ -316,6 +343,7 @@ class NamespaceView:
     def put_quota(self, quota: Limits) -> None:
         """Show a new or changed quota."""
         self._quotas[quota.name] = quota
+        self.follow(scopes.lanes(quota.hard))
 
     def drop_quota(self, name: str) -> None:
         """Show that a quota is gone."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from muster.ledger.promises import JOB, POD, Promise, Refused, Shortage, limited
+from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
 
 
@@ -95,11 +96,11 @@ def _first_of_each(shortages: Iterable[Shortage]) -> list[Shortage]:
 
 
 def _amount(nano: int, resource: str) -> str:
-    return f"{_plain(nano, resource)} {resource}"
+    return f"{_plain(nano, resource)} {scopes.parted(resource)[0]}"
 
 
 def _plain(nano: int, resource: str) -> str:
-    return amount_text(resource, nano)
+    return amount_text(scopes.parted(resource)[0], nano)
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from muster.model import grouping, names
+from muster.model import grouping, names, scopes
 from muster.model.objects import Meta, OwnerReference, PodSpec
 from muster.model.requests import pod_request
 
@@ -22,8 +22,11 @@ def podgroup(owner: OwnerReference, metas: Sequence[Meta], template: PodSpec) ->
     return {
         "metadata": {
             "name": grouping.generated_name(owner.uid),
-            # The same answer as admission's, for whom what this group holds was or wasn't reserved already.
-            **({"annotations": {names.QUOTA_POLICY: names.POLICY_QUEUE}} if grouping.reserves_late(*metas) else {}),
+            "annotations": {
+                # The same answers as admission's, for whom what this group holds was or wasn't reserved already.
+                names.POD_TRAITS: scopes.traits(template),
+                **({names.QUOTA_POLICY: names.POLICY_QUEUE} if grouping.reserves_late(*metas) else {}),
+            },
             "ownerReferences": [
                 {
                     "apiVersion": owner.api_version,

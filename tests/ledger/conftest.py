@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,9 +32,10 @@ from webhooks.metrics import Metrics
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import Settings
 from webhooks.tls import LiveCertificate
-from webhooks.verdict import ALLOWED
+from webhooks.verdict import ALLOWED, Patched
 
 LATENCY = 0.002
+EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}'
 ASKING = ("podgroupminresources.muster.sh", "pods.guarded.muster.sh", "resourcequotas.muster.sh")
 """The webhooks that ask the ledger."""
 
@@ -58,6 +59,7 @@ class Network:
     faults: list[Fault] = field(default_factory=list)
     sent: list[Request] = field(default_factory=list)
     slow_watch: asyncio.Event = field(default_factory=asyncio.Event)
+    expired_watches: int = 0  # how many watches are yet to be told that where they began is gone
 
     def __post_init__(self) -> None:
         self.slow_watch.set()
@@ -84,6 +86,10 @@ class Network:
         async for line in lines:
             await asyncio.sleep(LATENCY)
             await self.slow_watch.wait()
+            if self.expired_watches:
+                self.expired_watches -= 1
+                yield EXPIRED
+                return
             yield line
 
     def count(self, method: str, plural: str) -> int:
@@ -126,6 +132,14 @@ class Process:
         groups: Cache[PodGroup] = self.view.cache(kinds.PODGROUPS)
         await eventually(lambda: groups.get(name, self.namespace))
 
+    async def forgets(self, name: str) -> None:
+        """Wait until its view doesn't show a group any more."""
+        groups: Cache[PodGroup] = self.view.cache(kinds.PODGROUPS)
+        await eventually(lambda: not groups.get(name, self.namespace))
+
+
+SIBLING = "/sibling"
+
 
 class Front:
     """Where the API server calls: each object is for one replica to judge, or for none, which lets it pass."""
@@ -133,9 +147,13 @@ class Front:
     def __init__(self) -> None:
         self.replica: Process | None = None
         self.replicas: dict[str, Process] = {}
+        self.patches: dict[str, Patched] = {}  # by name, what somebody else's webhook changes
 
     async def handle(self, path: str, query: Mapping[str, str], body: bytes) -> Answer:
         request = json.loads(body)["request"]
+        if path == SIBLING:
+            patched = self.patches.get(request["object"]["metadata"]["name"], ALLOWED)
+            return 200, {"Content-Type": "application/json"}, review.render(review.parse(body), patched)
         name = request.get("name") or request["object"]["metadata"]["name"]
         replica = self.replicas.pop(name, self.replica)
         if replica is None:
@@ -144,8 +162,10 @@ class Front:
         return await replica.admission.handle(path, query, body)
 
 
-def _manifest(name: str, cpu: str) -> dict[str, Any]:
-    return {"metadata": {"name": name}, "spec": {"minMember": 1, "minResources": {"cpu": cpu}}}
+def _manifest(name: str, cpu: str, traits: str = "") -> dict[str, Any]:
+    annotations = {names.POD_TRAITS: traits} if traits else {}
+    metadata = {"name": name, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"minMember": 1, "minResources": {"cpu": cpu}}}
 
 
 @dataclass
@@ -155,6 +175,8 @@ class Lab:
     plane: Plane
     namespace: str
     front: Front
+    server: WebhookServer
+    certificate: LiveCertificate
     answers: Answers = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -201,12 +223,13 @@ class Lab:
             if isinstance(outcome, Exception):
                 raise outcome
 
-    async def quota(self, process: Process | None, name: str = "quota", **hard: str) -> None:
+    async def quota(
+        self, process: Process | None, name: str = "quota", *, scopes: Sequence[str] = (), **hard: str
+    ) -> None:
         """Create a ResourceQuota, seen by the webhook of that replica, or by none."""
         self.front.replica = process
-        await self.client.create(
-            kinds.RESOURCEQUOTAS, {"metadata": {"name": name}, "spec": {"hard": hard}}, self.namespace
-        )
+        spec = {"hard": hard} | ({"scopes": scopes} if scopes else {})
+        await self.client.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": name}, "spec": spec}, self.namespace)
         # Until Kubernetes has counted itself, it refuses pods under the quota.
         await self.plane.until(kinds.RESOURCEQUOTAS, name, self.namespace, lambda quota: quota.status.hard)
 
@@ -222,22 +245,22 @@ class Lab:
         self.front.replica = None
         return await self.client.create(kind, _manifest(name, cpu), self.namespace)
 
-    async def create(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy:
+    async def create(self, process: Process, name: str, cpu: str, traits: str = "") -> Granted | Refused | Busy:
         """Create a PodGroup through a replica's webhook; gives what the ledger said."""
         answer = await self._asked(
-            process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu), self.namespace)
+            process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu, traits), self.namespace)
         )
         assert isinstance(answer, Granted | Refused | Busy)
         return answer
 
     async def pod(
-        self, process: Process | None, name: str, cpu: str, group: str = ""
+        self, process: Process | None, name: str, cpu: str, group: str = "", **more: Any
     ) -> Granted | Refused | Busy | None:
-        """Create a Pod, through a replica's webhook or past all."""
+        """Create a Pod, through a replica's webhook or past all; ``more`` goes into its spec."""
         self.front.replica = None
         meta = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
         main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
-        spec = {"containers": [main], "schedulerName": "nobody"}
+        spec = {"containers": [main], "schedulerName": "nobody", **more}
         answer = await self._asked(
             process, name, self.client.create(kinds.PODS, {"metadata": meta, "spec": spec}, self.namespace)
         )
@@ -312,9 +335,10 @@ async def lab(plane: Plane) -> AsyncIterator[Lab]:
     namespace = await plane.namespace(**{names.QUOTA_MODE: "guarded"})
     await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
     front = Front()
-    lab = Lab(plane, namespace, front)
+    certificate = LiveCertificate(plane.certificate, plane.clock)
+    server = WebhookServer(front, certificate, Listen("127.0.0.1", 0, 0.0))
+    lab = Lab(plane, namespace, front, server, certificate)
     front.replica = await lab.process()
-    server = WebhookServer(front, LiveCertificate(plane.certificate, plane.clock), Listen("127.0.0.1", 0, 0.0))
     await server.start()
     try:
         await plane.register(server, namespace=namespace, chosen=lambda name: name in ASKING)

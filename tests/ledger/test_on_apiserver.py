@@ -11,7 +11,7 @@ from muster.kube.transport import Request
 from muster.ledger import wording
 from muster.ledger.promises import JOB, POD, PODGROUP, Busy, Granted, Promise, Refused
 from muster.model import kinds, names
-from muster.model.amounts import Resources
+from muster.model.amounts import NANO, Resources
 
 
 def puts_ledger(request: Request) -> bool:
@@ -383,12 +383,41 @@ async def test_whoever_waits_when_a_replica_stops_is_told(lab: Any, asking: Any,
     assert "this replica is shutting down" in answer.reason
 
 
-async def test_a_scoped_quota_limits_no_group(lab: Any, asking: Any) -> None:
+async def test_a_group_that_says_nothing_of_its_pods_is_in_no_scope(lab: Any) -> None:
     one = await lab.process()
-    spec = {"hard": {"pods": "1"}, "scopes": ["BestEffort"]}
-    await lab.client.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "scoped"}, "spec": spec}, lab.namespace)
-    amounts = Resources.parse({"pods": "5"})
-    assert await asking(one, "train", "6", amounts=amounts) == Granted(promised=False)
+    await lab.quota(one, scopes=["NotTerminating"], cpu="1")
+    assert await lab.create(one, "train", "6") == Granted(promised=False)
+
+
+async def test_case_27_quotas_of_disjoint_scopes_each_count_what_is_in_theirs(lab: Any) -> None:
+    one, two = await lab.process(), await lab.process()
+    await lab.quota(one, "batch", scopes=["Terminating"], **{"requests.cpu": "6"})
+    await lab.quota(one, "services", scopes=["NotTerminating"], **{"requests.cpu": "2"})
+    assert await lab.create(one, "train", "4", "terminating") == Granted()
+    refused = await lab.create(two, "tune", "3", "terminating")
+    assert isinstance(refused, Refused)
+    assert (refused.quota, [each.short // NANO for each in refused.shortages]) == ("batch", [1])
+    assert await lab.create(two, "web", "1", "plain") == Granted()
+    # Pods of both kinds; a member's first four are what its group has reserved.
+    assert await lab.pod(one, "service", "1") == Granted()
+    assert isinstance(await lab.pod(two, "service-2", "1"), Refused)
+    assert await lab.pod(two, "task", "2", activeDeadlineSeconds=60) == Granted()
+    assert isinstance(await lab.pod(one, "task-2", "1", activeDeadlineSeconds=60), Refused)
+    assert await lab.pod(one, "train-0", "4", "train", activeDeadlineSeconds=60) == Granted()
+    assert isinstance(await lab.pod(two, "train-1", "1", "train", activeDeadlineSeconds=60), Refused)
+    assert (await lab.ledger()).data.summary == "batch requests.cpu 6/6, services requests.cpu 2/2"
+
+
+async def test_a_quota_of_a_scope_that_is_made_over_what_runs_counts_it(lab: Any) -> None:
+    one = await lab.process()
+    lab.run(one.keeper.run())
+    await lab.quota(one, cpu="100")
+    assert await lab.create(one, "train", "4", "terminating") == Granted()
+    assert await lab.pod(one, "task", "1", activeDeadlineSeconds=60) == Granted()
+    await lab.quota(one, "batch", scopes=["Terminating"], cpu="6")
+    assert isinstance(await lab.pod(one, "task-2", "2", activeDeadlineSeconds=60), Refused)
+    assert await lab.pod(one, "service", "2") == Granted()
+    assert await lab.pod(one, "task-3", "1", activeDeadlineSeconds=60) == Granted()
 
 
 @pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting: in virtual time")

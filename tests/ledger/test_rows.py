@@ -40,7 +40,8 @@ def test_a_row_reads_well() -> None:
     [
         ("", "it isn't of the form"),
         ("PodGroup g/a u cpu=1", "it isn't of the form"),
-        ("PodGroup g/a u cpu=1 new extra", "it isn't of the form"),
+        ("PodGroup g/a u cpu=1 new plain extra", "it isn't of the form"),
+        ("PodGroup g/a u cpu=1 new extra", "'extra' says nothing of scopes"),
         ("PodGroup g/a  cpu=1 new", "it isn't of the form"),
         ("PodGroup ga u cpu=1 new", "it isn't of the form"),
         ("Service g/a u cpu=1 new", "it isn't of the form"),

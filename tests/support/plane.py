@@ -7,6 +7,7 @@ makes is its own: namespaces and names of cluster-scoped objects are given out h
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import copy
 import itertools
@@ -138,9 +139,13 @@ class Plane:
         self._ca = authority.new_ca(clock.now())
         self._own = contextlib.AsyncExitStack()
         self._registered = contextlib.AsyncExitStack()
-        pair = authority.issue(self._ca, ("127.0.0.1",), clock.now())
-        (folder / "tls.crt").write_bytes(pair.certificate)
-        (folder / "tls.key").write_bytes(pair.key)
+        self.renew_certificate()
+
+    def renew_certificate(self) -> None:
+        """Put a new pair into the files."""
+        pair = authority.issue(self._ca, ("127.0.0.1",), self.clock.now())
+        (self.certificate.folder / "tls.crt").write_bytes(pair.certificate)
+        (self.certificate.folder / "tls.key").write_bytes(pair.key)
 
     @property
     def transport(self) -> Transport:
@@ -286,6 +291,27 @@ class Plane:
                 self._registered.push_async_callback(self._noticed, _PROBES[kind], namespace, called=False)
                 self._registered.push_async_callback(self.client.delete, kind, made.name)
                 await self._noticed(_PROBES[kind], namespace, called=True)
+
+    async def register_sibling(self, server: WebhookServer, path: str, *, namespace: str) -> None:
+        """Have the API server also call ``path``, as a mutating webhook of somebody else, for PodGroups of a namespace."""
+        rule = {
+            "apiGroups": [kinds.PODGROUPS.group],
+            "apiVersions": ["*"],
+            "resources": [kinds.PODGROUPS.plural],
+            "operations": ["CREATE"],
+        }
+        config = UrlBase(await self._reach([server])).client_config(path)
+        webhook = {
+            "name": "sibling.example.com",
+            "clientConfig": config | {"caBundle": base64.b64encode(self._ca.certificate).decode()},
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME: namespace}},
+        }
+        metadata = {"name": self.unique("sibling")}
+        made = await self.client.create(kinds.MUTATING, {"metadata": metadata, "webhooks": [webhook]})
+        self._registered.push_async_callback(self.client.delete, kinds.MUTATING, made.name)
 
     async def _noticed(
         self, probe: tuple[Kind[Any], Any, Callable[[Any], bool]], namespace: str, *, called: bool

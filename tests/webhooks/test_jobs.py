@@ -65,7 +65,10 @@ def test_nothing_is_delayed_where_the_scheduler_does_not_enqueue(ask: Any, job: 
 
 def promised(amounts: Any) -> Promise:
     parsed = Resources.parse(amounts)
-    return Promise("dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed)
+    return Promise("dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed, traits=TRAITS)
+
+
+TRAITS = "plain"
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any
     asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
     verdict = ask(pods.validate, asked)
     assert verdict.warnings == ()
-    assert verdict.reserve == Promise("dev", POD, "later", "worker-0", "uid-worker-0", takes("1"))
+    assert verdict.reserve == Promise("dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), traits="plain")
 
 
 def main(requested: str, **limits: str) -> Any:
@@ -179,10 +179,12 @@ def test_an_update_that_leaves_the_limits_alone_costs_nothing(ask: Any) -> None:
     assert ask(quotas.validate, old | {"status": {"used": {"cpu": "3"}}}, "UPDATE", old=old) == ALLOWED
 
 
-def test_a_quota_with_scopes_limits_no_podgroup(ask: Any) -> None:
-    assert ask(quotas.validate, quota(hard={"cpu": "10"}, scopes=["BestEffort"])) == change(None)
-    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}
-    assert ask(quotas.validate, quota(hard={"cpu": "10"}, scopeSelector=selector)) == change(None)
+def test_the_ledger_learns_in_which_scopes_a_quota_limits(ask: Any) -> None:
+    limits = change(Resources.parse({"cpu@NotBestEffort+Terminating": 10}))
+    assert ask(quotas.validate, quota(hard={"cpu": "10"}, scopes=["Terminating", "NotBestEffort"])) == limits
+    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["low", "high"]}]}
+    limits = change(Resources.parse({"cpu@PriorityClass:In:high|low": 10}))
+    assert ask(quotas.validate, quota(hard={"cpu": "10"}, scopeSelector=selector)) == limits
 
 
 def test_limits_that_are_no_amounts_are_named(ask: Any) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from muster.ledger.promises import held
-from muster.model import kinds, labels, names
+from muster.ledger.promises import held, limited
+from muster.model import kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
 from webhooks import view as views
@@ -141,12 +141,18 @@ def size_warnings(view: View, member: int, minimum: Resources) -> list[str]:
     ]
 
 
-def quota_warnings(view: View, namespace: str, member: int) -> list[str]:
-    """Say which quota never lets so many pods exist at once."""
+def quota_warnings(view: View, namespace: str, member: int, minimum: Resources, traits: str) -> list[str]:
+    """Say which quota never lets so many pods exist at once, or can't tell whether it is about a group."""
     warnings = []
     for quota in view.items(kinds.RESOURCEQUOTAS, namespace):
         hard, _ = amounts(quota.spec.hard, "spec.hard")
+        lane = scopes.lane(quota.spec)
+        if lane and not traits and held(minimum).only(map(limited, hard)):
+            warnings.append(
+                f'nothing is reserved of ResourceQuota "{quota.name}": a PodGroup alone says nothing of whether its pods are in'
+                f" scope {lane}; say so in annotation {names.POD_TRAITS}"
+            )
         most = [hard.units(name) for name in ("pods", "count/pods") if name in hard]
-        if most and member > min(most) and not quota.spec.scopes and quota.spec.scope_selector is None:
+        if most and member > min(most) and (not lane or scopes.counts(lane, traits)):
             warnings.append(f'minMember is {member}, ResourceQuota "{quota.name}" allows {counted(min(most), "pod")}')
     return warnings

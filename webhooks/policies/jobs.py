@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster.ledger.promises import JOB, Promise
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
 from muster.model.requests import pod_request
@@ -62,7 +62,7 @@ def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings)
         return judge(problems, warnings)
     member, minimum, more = _minimum(job)
     warnings += common.size_warnings(view, member, minimum)
-    warnings += common.quota_warnings(view, request.namespace, member)
+    warnings += common.quota_warnings(view, request.namespace, member, minimum, scopes.traits(job.spec.template.spec))
     warnings += _parallelism_warnings(job, member)
     return judge(problems + more, warnings, _reserving(job, minimum, request, view))
 
@@ -130,7 +130,9 @@ def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: Vi
     if not minimum or grouping.reserves_late(*_metas(job), namespace.metadata if namespace else None):
         return ALLOWED
     uid = job.metadata.uid
-    promise = Promise(request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid, minimum)
+    traits = scopes.traits(job.spec.template.spec)
+    place = (request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
+    promise = Promise(*place, minimum, traits=traits)
     return Allowed(reserve=promise)
 
 

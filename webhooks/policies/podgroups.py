@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from muster.ledger.promises import COMPLETED, PODGROUP, Promise, reserving
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import Recorder
@@ -105,10 +105,14 @@ def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) ->
 def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: View) -> list[str]:
     member, tasks = podgroup.spec.min_member, sum((podgroup.spec.min_task_member or {}).values())
     warnings = common.size_warnings(view, member, minimum)
-    warnings += common.quota_warnings(view, request.namespace, member)
+    warnings += common.quota_warnings(view, request.namespace, member, minimum, _traits(podgroup))
     if tasks > member:
         warnings.append(f"spec.minTaskMember adds up to {tasks}: the gang waits for those, not for minMember {member}")
     return warnings
+
+
+def _traits(podgroup: PodGroup) -> str:
+    return scopes.legible(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
 def _reserving(
@@ -128,5 +132,6 @@ def _reserving(
         held,
         before.metadata.resource_version if before else "",
         had if before else None,
+        _traits(podgroup),
     )
     return Allowed(reserve=promise)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.ledger.promises import POD, Promise, taken_by
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
@@ -77,10 +77,11 @@ def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Promise
     meta, group = pod.metadata, grouping.group_of(pod.metadata)
     place = (request.namespace, POD, group, meta.name or request.name, meta.uid)
     if before is None:
-        return Promise(*place, taken_by(pod))
+        return Promise(*place, taken_by(pod), traits=scopes.traits(pod.spec))
     # A pod that leaves a group gives up what that group reserved for it, and asks for all of it elsewhere.
     left = grouping.group_of(before.metadata) not in {"", group}
-    return Promise(*place, taken_by(pod), before.metadata.resource_version, NOTHING if left else taken_by(before))
+    had = NOTHING if left else taken_by(before)
+    return Promise(*place, taken_by(pod), before.metadata.resource_version, had, scopes.traits(pod.spec))
 
 
 def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from muster.model import scopes
 from muster.model.objects import ResourceQuota
 from webhooks.policies import common
 from webhooks.review import AdmissionRequest
@@ -19,8 +20,6 @@ def validate(request: AdmissionRequest, _: View, __: Settings) -> Verdict:
     if request.operation == "UPDATE" and quota.spec == request.old(ResourceQuota).spec:
         return ALLOWED
     hard, problems = common.amounts(quota.spec.hard, "spec.hard")
-    scoped = bool(quota.spec.scopes) or quota.spec.scope_selector is not None
-    # By scopes no bare PodGroup can be judged, so such a quota holds for pods only.
-    limits = None if scoped else hard
+    limits = scopes.in_lane(hard, scopes.lane(quota.spec))
     change = QuotaChange(request.namespace, quota.name or request.name, quota.metadata.uid, limits)
     return judge(problems, (), Allowed(learn=change))

@@ -1,0 +1,144 @@
+"""The scopes of ResourceQuotas: which pods a quota counts, as texts that can be kept, compared and put into names.
+
+*Traits* are what of a pod decides in which scopes it is: words joined by commas, ``plain`` where there is nothing to
+say, ``best-effort,class=high,terminating`` where there is much. Empty traits are those of something that isn't a pod, of
+which nothing is known: it is in no scope.
+
+A *lane* is the scopes of a quota: requirements joined by ``+``, a pod must meet all. Amounts that only count in a lane
+have it in their name: ``cpu@NotBestEffort``, ``requests.cpu@PriorityClass:In:high|low``.
+
+Source: ``podMatchesScopeFunc`` of ``pkg/quota/v1/evaluator/core/pods.go`` and ``GetPodQOS`` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from muster.model.amounts import QuantityError, Resources
+from muster.model.objects import Affinity, PodAffinityTerm, PodSpec, ResourceQuotaSpec
+
+PLAIN: Final = "plain"
+"""The traits of a pod that has none."""
+
+_AT: Final = "@"
+_BEST_EFFORT: Final = "best-effort"
+_TERMINATING: Final = "terminating"
+_CROSS_NAMESPACE: Final = "cross-namespace-affinity"
+_CLASS: Final = "class="
+_WORDS: Final = frozenset({PLAIN, _BEST_EFFORT, _TERMINATING, _CROSS_NAMESPACE})
+_CLASS_WORD: Final = re.compile(r"class=[a-z0-9][a-z0-9.-]{0,252}")
+_PRIORITY_CLASS: Final = "PriorityClass"
+_COMPUTE: Final = ("cpu", "memory")
+
+
+def traits(spec: PodSpec) -> str:
+    """Give the traits of a pod of this spec."""
+    found = [
+        *([_BEST_EFFORT] if _best_effort(spec) else []),
+        *([_CLASS + spec.priority_class_name] if spec.priority_class_name else []),
+        *([_CROSS_NAMESPACE] if spec.affinity is not None and _looks_elsewhere(spec.affinity) else []),
+        *([_TERMINATING] if spec.active_deadline_seconds is not None else []),
+    ]
+    return ",".join(found) or PLAIN
+
+
+def legible(text: str) -> str:
+    """Give traits that somebody wrote; empty where they are none, with which nothing is in a scope."""
+    return text if all(word in _WORDS or _CLASS_WORD.fullmatch(word) for word in text.split(",")) else ""
+
+
+def lane(spec: ResourceQuotaSpec) -> str:
+    """Give a quota's scopes; empty where it counts everything."""
+    every = [f"{name}:Exists" if name == _PRIORITY_CLASS else name for name in spec.scopes or ()]
+    for each in (spec.scope_selector.match_expressions or ()) if spec.scope_selector is not None else ():
+        values = "|".join(sorted(each.values or ()))
+        if each.scope_name != _PRIORITY_CLASS:
+            every.append(each.scope_name)  # any operator but Exists is refused for these
+        else:
+            every.append(f"{_PRIORITY_CLASS}:{each.operator}" + (f":{values}" if values else ""))
+    return "+".join(sorted(set(every)))
+
+
+def in_lane(amounts: Resources, lane: str) -> Resources:
+    """Write amounts as counting in a lane only."""
+    return Resources({f"{name}{_AT}{lane}": amount for name, amount in amounts.nano.items()}) if lane else amounts
+
+
+def parted(resource: str) -> tuple[str, str]:
+    """Split a resource's name from the lane in which it counts, empty for all."""
+    name, _, lane = resource.partition(_AT)
+    return name, lane
+
+
+def lanes(resources: Iterable[str]) -> frozenset[str]:
+    """Give the lanes that names of resources speak of."""
+    return frozenset(lane for resource in resources if (lane := parted(resource)[1]))
+
+
+def spread(amounts: Resources, traits: str, lanes: Iterable[str]) -> Resources:
+    """Have amounts count in each of the lanes too in which something of these traits is."""
+    mine = [lane for lane in lanes if counts(lane, traits)] if traits and amounts.nano else []
+    if not mine:
+        return amounts
+    return Resources({**amounts.nano, **{f"{n}{_AT}{lane}": a for lane in mine for n, a in amounts.nano.items()}})
+
+
+def base(amounts: Resources) -> Resources:
+    """Take back what `spread` did."""
+    return Resources({name: amount for name, amount in amounts.nano.items() if _AT not in name})
+
+
+@lru_cache(maxsize=4096)
+def counts(lane: str, traits: str) -> bool:
+    """Whether something of these traits is in a lane. A scope that isn't known has nothing in it."""
+    words = frozenset(traits.split(",")) if traits else frozenset[str]()
+    return bool(words) and all(_meets(requirement, words) for requirement in lane.split("+"))
+
+
+def _meets(requirement: str, words: frozenset[str]) -> bool:
+    scope, _, rest = requirement.partition(":")
+    if scope == _PRIORITY_CLASS:
+        operator, _, values = rest.partition(":")
+        name = next((word.removeprefix(_CLASS) for word in words if word.startswith(_CLASS)), "")
+        return operator in _OPERATORS and _OPERATORS[operator](name, values.split("|"))
+    return scope in _SCOPES and _SCOPES[scope](words)
+
+
+_SCOPES: Final[Mapping[str, Callable[[frozenset[str]], bool]]] = {
+    "Terminating": lambda words: _TERMINATING in words,
+    "NotTerminating": lambda words: _TERMINATING not in words,
+    "BestEffort": lambda words: _BEST_EFFORT in words,
+    "NotBestEffort": lambda words: _BEST_EFFORT not in words,
+    "CrossNamespacePodAffinity": lambda words: _CROSS_NAMESPACE in words,
+}
+_OPERATORS: Final[Mapping[str, Callable[[str, list[str]], bool]]] = {
+    "Exists": lambda name, _: bool(name),
+    "DoesNotExist": lambda name, _: not name,
+    "In": lambda name, values: bool(name) and name in values,
+    "NotIn": lambda name, values: name not in values,
+}
+
+
+def _best_effort(spec: PodSpec) -> bool:
+    """Whether nothing of a pod asks for, or is limited in, cpu or memory."""
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    each = [*(container.resources for container in containers), spec.resources]
+    amounts = (side for resources in each if resources is not None for side in (resources.requests, resources.limits))
+    return not any(_positive(side[name]) for side in amounts for name in _COMPUTE if side and name in side)
+
+
+def _positive(amount: object) -> bool:
+    try:
+        return Resources.parse({"": amount})[""] > 0
+    except QuantityError:
+        return True  # an API server stores no such pod
+
+
+def _looks_elsewhere(affinity: Affinity) -> bool:
+    sides = [side for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if side is not None]
+    terms: list[PodAffinityTerm] = [term for side in sides for term in side.required or ()]
+    terms += [each.pod_affinity_term for side in sides for each in side.preferred or ()]
+    return any(term.namespaces or term.namespace_selector is not None for term in terms)
