@@ -41,6 +41,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},
+        records=outcome.records(statuses),
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
         waiting=any(job.waiting or job.passed or job.phase in {Phase.PENDING, Phase.INQUEUE} for job in session.jobs),

@@ -1,12 +1,29 @@
-"""Why a job that may run has no nodes: a sentence from the state at the end of a cycle."""
+"""Why a job that may run has no nodes: sentences and counts from the state at the end of a cycle."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.model.amounts import Resources
 from scheduler import messages, vectors
 from scheduler.messages import counted
-from scheduler.plugin import Obstacle, Reason
+from scheduler.plugin import Limit, Obstacle, Reason, Stage
+from scheduler.records import NodeReport
 from scheduler.session import JobState, Session
 from scheduler.snapshot import TaskClass
+from scheduler.vectors import PODS, Mask, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How the nodes look to a class: which take it at all, what is free there, and for how many of it there is room."""
+
+    open_: Mask
+    free: Vector
+    room: int
+    refusals: tuple[tuple[str, int], ...]
 
 
 class Explanations:
@@ -14,54 +31,105 @@ class Explanations:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._rooms: dict[TaskClass, int] = {}
-        self._reasons: dict[TaskClass, str] = {}
+        self._looks: dict[tuple[TaskClass, bool], _Look] = {}
 
     def of(self, job: JobState, kind: TaskClass) -> Obstacle:
         """Say what keeps the tasks of ``kind`` from a node."""
         if kind.constraints.unsupported:
             uses = ", ".join(kind.constraints.unsupported)
             text = f"its pods use {uses}, which Muster doesn't evaluate yet: they wait rather than be misplaced"
-            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text)
+            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, Stage.NODES)
         trouble = self._session.volumes.trouble(kind.constraints)
         if trouble:
-            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble)
-        count = max(self._session.missing(job), 1)
+            return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble, Stage.NODES)
+        look, count = self._look(job, kind), self._count(job)
         axes, wanted = self._session.axes, vectors.scale(kind.vector(self._session.axes), count)
-        open_ = self._session.picker.open_to(kind)
-        if open_.any():
-            idle = self._session.idle[open_]
-            free = vectors.total(idle.clip(min=0))
-            if not vectors.fits(wanted, free):
-                where = (
-                    "free in the cluster"
-                    if open_.all()
-                    else f"free on the {counted(int(open_.sum()), 'node')} that take them"
-                )
-                return _obstacle(messages.shortage(count, wanted, free, axes, where) + self._others(kind))
-        room = self._room(kind)
+        if look.open_.any() and not vectors.fits(wanted, look.free):
+            where = (
+                "free in the cluster"
+                if look.open_.all()
+                else f"free on the {counted(int(look.open_.sum()), 'node')} that take them"
+            )
+            limit = Limit("cluster", "", axes.resources(vectors.short(wanted, look.free)))
+            return _obstacle(messages.shortage(count, wanted, look.free, axes, where) + self._others(look), limit)
         each = axes.resources(kind.vector(axes)).only(kind.request)
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
-        return _obstacle(f"{asks}; the nodes have room for {room or 'none'}{self._others(kind)}")
+        return _obstacle(f"{asks}; the nodes have room for {look.room or 'none'}{self._others(look)}")
 
     def shortage(self, job: JobState, kind: TaskClass) -> Obstacle | None:
         """Say what the nodes lack for the minimum of a job; None when it isn't room that is missing."""
-        return self.of(job, kind) if self._room(kind) < max(self._session.missing(job), 1) else None
+        return self.of(job, kind) if self._look(job, kind).room < self._count(job) else None
 
-    def _room(self, kind: TaskClass) -> int:
-        if kind not in self._rooms:
-            self._rooms[kind] = self._session.picker.room(kind)
-        return self._rooms[kind]
+    def nodes(self, job: JobState, kind: TaskClass) -> NodeReport:
+        """Count the nodes as pods of ``kind`` see them."""
+        look, session = self._look(job, kind), self._session
+        with session.lifted(job):
+            fitting = int((session.picker.places(kind, session.idle[look.open_]) > 0).sum())
+            nearest = "" if look.room or not look.open_.any() else self._nearest(kind, look.open_)
+        holder = session.holder
+        kept = (len(session.kept), str(holder.job.key)) if holder is not None and holder is not job else (0, "")
+        total = len(session.snapshot.table.nodes)
+        return NodeReport(total, look.refusals, fitting, look.room, self._count(job), nearest, kept)
 
-    def _others(self, kind: TaskClass) -> str:
-        if kind not in self._reasons:
-            total = len(self._session.snapshot.table.nodes)
-            found = [
-                f"{count} {'is' if count == 1 else 'are'} {words}" for words, count in self._session.objections(kind)
-            ]
-            self._reasons[kind] = f" (of {counted(total, 'node')} {', '.join(found)})" if found else ""
-        return self._reasons[kind]
+    def _count(self, job: JobState) -> int:
+        return max(self._session.missing(job), 1)
+
+    def _look(self, job: JobState, kind: TaskClass) -> _Look:
+        session = self._session
+        key = (kind, job is session.holder)
+        known = self._looks.get(key)
+        if known is None:
+            with session.lifted(job):
+                open_ = session.picker.open_to(kind)
+                free = vectors.total(session.idle[open_].clip(min=0))
+                known = _Look(open_, free, session.picker.room(kind), tuple(session.objections(kind)))
+            self._looks[key] = known
+        return known
+
+    def _nearest(self, kind: TaskClass, open_: Mask) -> str:
+        """Say which resource the most nodes lack that have all else; where none has all else, what is missing least."""
+        axes, wanted = self._session.axes, self._session.picker.row_of(kind)
+        places = np.flatnonzero(wanted)
+        idle = self._session.idle[open_].clip(min=0)
+        has = idle[:, places] >= wanted[places]
+        for index in np.argsort(has.sum(axis=0), kind="stable").tolist():
+            place = int(places[index])
+            others = has[:, [each for each in range(len(places)) if each != index]].all(axis=1) & ~has[:, index]
+            if others.any():
+                short = int((wanted[place] - idle[others, place]).min())
+                rest = [axes.names[each] for each in places.tolist() if each != place and axes.names[each] != PODS]
+                return _almost(int(others.sum()), rest, self._alone(place, short))
+        lacks = np.maximum(wanted[places] - idle[:, places], 0)
+        nearest = int((lacks / wanted[places]).max(axis=1).argmin())
+        missing = np.zeros_like(wanted)
+        missing[places] = lacks[nearest]
+        name = self._session.snapshot.table.names[int(np.flatnonzero(open_)[nearest])]
+        return f"the nearest fit is node {name}: {axes.resources(tuple(missing.tolist()))} short"
+
+    def _alone(self, place: int, steps: int) -> Resources:
+        axes = self._session.axes
+        return axes.resources(tuple(steps if each == place else 0 for each in range(len(axes.names))))
+
+    @staticmethod
+    def _others(look: _Look) -> str:
+        found = [f"{count} {'is' if count == 1 else 'are'} {words}" for words, count in look.refusals]
+        return f" (of {counted(len(look.open_), 'node')} {', '.join(found)})" if found else ""
 
 
-def _obstacle(message: str) -> Obstacle:
-    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, message, nodes=True)
+def _almost(count: int, rest: list[str], short: Resources) -> str:
+    """Write ``2 nodes have the cpu, none of these the memory: 1.5Gi short``."""
+    ((name, amount),) = short.quantities().items()
+    has = "has" if count == 1 else "have"
+    there = (
+        f"{counted(count, 'node')} {has} the {' and the '.join(rest)}"
+        if rest
+        else f"{counted(count, 'node')} {has} all else"
+    )
+    these = "not" if count == 1 else "none of these"
+    if name == PODS:
+        return f"{there}, {these} a place for another pod"
+    return f"{there}, {these} the {name}: {messages.rounded(amount)} short"
+
+
+def _obstacle(message: str, limit: Limit | None = None) -> Obstacle:
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, message, Stage.NODES, limit, nodes=True)

@@ -24,3 +24,9 @@ class Metrics:
         )
         self.ledger = LedgerMetrics(self.registry)
         self.waiting = Gauge("muster_scheduler_pending_pods", "Pods that have no node.", registry=self.registry)
+        self.groups = Gauge(
+            "muster_scheduler_waiting_podgroups",
+            "PodGroups that don't run, by what they wait for.",
+            ["stage"],
+            registry=self.registry,
+        )

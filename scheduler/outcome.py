@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from muster.model.objects import Condition
 from scheduler import lifecycle, placing, reservations, rollback, torn, vectors
 from scheduler.explain import Explanations
 from scheduler.lifecycle import Facts
+from scheduler.messages import counted
 from scheduler.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
-from scheduler.plugin import Obstacle, Reason
+from scheduler.plugin import Obstacle, Reason, Stage
+from scheduler.records import Record
 from scheduler.reservations import ReservationArguments
 from scheduler.session import JobState, Session
-from scheduler.snapshot import GroupKey, Job, Phase, Reservation, Status, Task
+from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task
+
+_RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
 
 class Outcome:
@@ -23,6 +29,9 @@ class Outcome:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._explanations = Explanations(session)
+        self._obstacles: dict[GroupKey, Obstacle | None] = {}
+        # As Kubernetes writes moments: the API server would cut the rest off.
+        self._now = session.now.replace(microsecond=0)
         # A deterministic name for what this session changes: the same state at the same moment gives the same.
         self._transition = str(uuid5(NAMESPACE_OID, f"{session.snapshot.revision} {session.now.isoformat()}"))
 
@@ -112,9 +121,9 @@ class Outcome:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
         counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs}
         for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
-            for bind in placements:
-                counts[bind.group][Status.PENDING] -= 1
-                counts[bind.group][status] += 1
+            for group, count in Counter(bind.group for bind in placements).items():
+                counts[group][Status.PENDING] -= count
+                counts[group][status] += count
         for eviction in evictions:
             counts[eviction.group][eviction.task.status] -= 1
             counts[eviction.group][Status.RELEASING] += 1
@@ -135,9 +144,7 @@ class Outcome:
         facts = self._facts(job)
         phase = lifecycle.settle(old.phase, facts)
         finished = old.phase is Phase.COMPLETED
-        conditions = lifecycle.conditions(
-            old.conditions, phase, facts, transition=self._transition, now=self._session.now
-        )
+        conditions = lifecycle.conditions(old.conditions, phase, facts, transition=self._transition, now=self._now)
         # The pods of what is finished are deleted in time; its counters stay as they were.
         counters = old.counters if finished else (facts.running, facts.succeeded, facts.failed)
         return GroupStatus(
@@ -171,11 +178,58 @@ class Outcome:
             obstacle=None if ready else self._obstacle(job),
         )
 
+    def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
+        """Give what is known of each group that doesn't run."""
+        phases = {status.key: status.phase for status in statuses}
+        waiting = [job for job in self._session.jobs if phases[job.job.key] not in _RUNS]
+        ahead = self._line(waiting)
+        return {job.job.key: self._record(job, ahead.get(job.job.key, 0)) for job in waiting}
+
+    def _line(self, waiting: Iterable[JobState]) -> Mapping[GroupKey, int]:
+        """Give how many groups of its queue have their turn before each."""
+        queues: dict[str, list[JobState]] = {}
+        for job in waiting:
+            if not self._session.ready(job):
+                queues.setdefault(job.job.queue, []).append(job)
+        return {
+            job.job.key: place
+            for jobs in queues.values()
+            for place, job in enumerate(sorted(jobs, key=self._session.job_key))
+        }
+
+    def _record(self, job: JobState, ahead: int) -> Record:
+        key, queue = job.job.key, job.job.queue
+        if self._session.ready(job) and job.ready:
+            there = sum(job.job.counts.get(status, 0) for status in READY)
+            words = (
+                f"{counted(job.ready, 'pod')} of the minimum of {job.job.min_member} have nodes, {there} of them bound"
+            )
+            return Record(key, queue, Stage.BIND, None, words, 0)
+        if job.pipelined and job.obstacle is None:
+            was = "was promised a place" if job.pipelined == 1 else "were promised places"
+            words = f"{counted(job.pipelined, 'pod')} {was} that other pods are leaving"
+            return Record(key, queue, Stage.NODES, None, words, ahead)
+        obstacle = self._obstacle(job)
+        if obstacle is None:
+            words = "its pods are being created" if job.unfinished else "it has its turn in the next cycle"
+            return Record(key, queue, Stage.GANG if job.unfinished else Stage.ENQUEUE, None, words, ahead)
+        stage = obstacle.stage or _stage(obstacle.reason, job)
+        kind = job.stuck or (job.waiting[0].kind if job.waiting else None)
+        nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
+        return Record(key, queue, stage, obstacle.reason, obstacle.message, ahead, obstacle.limit, nodes)
+
     def _obstacle(self, job: JobState) -> Obstacle | None:
+        key = job.job.key
+        if key not in self._obstacles:
+            self._obstacles[key] = self._find_obstacle(job)
+        return self._obstacles[key]
+
+    def _find_obstacle(self, job: JobState) -> Obstacle | None:
         if self._session.queue_of(job) is None:
             return Obstacle(
                 Reason.NOT_ENOUGH_QUOTA,
                 f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue",
+                Stage.QUEUE,
             )
         if (unreserved := placing.unreserved(job)) is not None:
             return unreserved
@@ -187,7 +241,7 @@ class Outcome:
             return None
         if job.rolled_back is not None and job.waiting:
             found = self._explanations.of(job, job.waiting[0].kind)
-            return Obstacle(found.reason, f"{job.rolled_back.message}: {found.message}", nodes=found.nodes)
+            return replace(found, message=f"{job.rolled_back.message}: {found.message}")
         if job.stuck is not None and job.obstacle is None:
             return self._explanations.of(job, job.stuck)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about.
@@ -199,6 +253,15 @@ class Outcome:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
         coming = sum(each.count for each in job.job.coming if not each.held)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
+
+
+def _stage(reason: Reason, job: JobState) -> Stage:
+    """Tell where a group stands whose obstacle doesn't say."""
+    if reason is Reason.NOT_ENOUGH_QUOTA:
+        return Stage.QUOTA
+    if reason is Reason.NOT_ENOUGH_RESOURCES:
+        return Stage.ENQUEUE if job.phase is Phase.PENDING else Stage.NODES
+    return Stage.GANG
 
 
 def differs(old: Job, status: GroupStatus) -> bool:

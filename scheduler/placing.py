@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler.plugin import Obstacle, Reason
+from muster.model.amounts import NOTHING
+from scheduler.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Phase, Task, TaskClass
 from scheduler.statement import Statement
@@ -25,7 +26,10 @@ def may_run(session: Session, job: JobState) -> bool:
 
 def unreserved(job: JobState) -> Obstacle | None:
     """Object where a job would run on what the quota of its namespace may have promised to others."""
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.job.unreserved) if job.job.unreserved else None
+    if not job.job.unreserved:
+        return None
+    limit = Limit("namespace", job.job.key.namespace, NOTHING)
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.job.unreserved, Stage.QUOTA, limit)
 
 
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
+from scheduler.records import Record
 from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task
 from scheduler.storage import Choice
 
@@ -91,6 +92,7 @@ class Plan:
         torn: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
+        records: why each group that doesn't run stands where it does.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
         released: uids of the sleeping Jobs that may create their pods.
         rolled_back: uids of the groups that were taken back because nothing came of them; with each, a picture of what
@@ -107,6 +109,7 @@ class Plan:
     statuses: tuple[GroupStatus, ...]
     queues: Mapping[str, QueueShare]
     groups: Mapping[GroupKey, GroupStatus]
+    records: Mapping[GroupKey, Record]
     tasks: Mapping[GroupKey, Mapping[Status, int]]
     released: frozenset[str]
     waiting: bool

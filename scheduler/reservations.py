@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 
 from scheduler import placing, vectors
 from scheduler.durations import duration
-from scheduler.plugin import Arguments
+from scheduler.plugin import Arguments, Obstacle, Stage
 from scheduler.session import JobState, Session
 from scheduler.snapshot import OCCUPYING, Phase, Reservation, TaskClass
 from scheduler.vectors import Matrix
@@ -79,14 +79,20 @@ def _lacks_room(session: Session, job: JobState) -> bool:
         return False
     with session.lifted(job), queue.counted_with(vectors.scale(queue.allocated, -1)):
         if job.phase is Phase.PENDING and session.policy.enqueues:
-            crowded = against is not None and against.limit is not None
-            return crowded and session.enqueueable(job, room=False) is None
-        if not job.unfinished or (against.limit if against is not None else job.stuck) is None:
+            return _is_for_amounts(against) and session.enqueueable(job, room=False) is None
+        if not job.unfinished or not (job.stuck is not None if against is None else _is_for_amounts(against)):
             return False
         first = {task.kind: task for task in job.waiting}
         return all(
             session.allocatable(queue, first[kind], count) is None for kind, count in _needs(job) if kind in first
         )
+
+
+def _is_for_amounts(against: Obstacle | None) -> bool:
+    """Whether an objection is to what a job takes of its queue or of the cluster, which others may give back."""
+    if against is None or against.nodes:
+        return against is not None
+    return against.limit is not None and against.stage in {Stage.QUEUE, Stage.ENQUEUE}
 
 
 def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:

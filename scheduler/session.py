@@ -43,7 +43,7 @@ class Session:
         self.holder: JobState | None = None
         self.withheld: Matrix = np.zeros_like(self.idle)
         self._withheld_later = self.withheld
-        self._kept_rows: list[int] = []
+        self.kept: list[int] = []
         self._lifted = False
         self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
         self.around = Surroundings(snapshot.table, snapshot.neighbours)
@@ -191,7 +191,7 @@ class Session:
 
     def withhold(self, holder: JobState, rows: list[int]) -> None:
         """Keep what is and will be idle on some nodes from all but one job."""
-        self.holder, self._kept_rows = holder, rows
+        self.holder, self.kept = holder, rows
         self._withhold()
 
     @contextmanager
@@ -203,7 +203,7 @@ class Session:
         self.idle += self.withheld
         self.future += self._withheld_later
         self._lifted = True
-        self.picker.touched(self._kept_rows, None, 1)
+        self.picker.touched(self.kept, None, 1)
         try:
             yield
         finally:
@@ -211,7 +211,7 @@ class Session:
             self._withhold()
 
     def _withhold(self) -> None:
-        rows = self._kept_rows
+        rows = self.kept
         self.withheld, self._withheld_later = np.zeros_like(self.idle), np.zeros_like(self.future)
         self.withheld[rows] = self.idle[rows].clip(min=0)
         self._withheld_later[rows] = self.future[rows].clip(min=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -31,6 +32,7 @@ from scheduler.evictor import Evictor
 from scheduler.metrics import Metrics
 from scheduler.patience import Patience
 from scheduler.plan import GroupStatus, Plan
+from scheduler.plugin import Stage
 from scheduler.policy import Policy
 from scheduler.snapshot import GroupKey, Status
 from scheduler.statuses import StatusWriter
@@ -209,6 +211,9 @@ class Term:
         self._metrics.binds.inc(len(plan.binds))
         self._metrics.evictions.inc(len(plan.evictions))
         self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
+        stages = Counter(record.stage for record in plan.records.values())
+        for stage in Stage:
+            self._metrics.groups.labels(stage.value).set(stages[stage])
         taken, postponed = self._statuses.offer(plan.statuses)
         for status in taken:
             # What the ledger has yet to agree to, nothing is built on.

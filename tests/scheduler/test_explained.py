@@ -1,0 +1,186 @@
+"""Every group that doesn't run has a record: how far it is, what limits it, who is ahead, how near the nodes are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import config
+from scheduler.plugin import Stage
+from scheduler.simulator import state
+from scheduler.snapshot import Phase
+
+CAPACITY = config.DEFAULT.replace("proportion", "capacity")
+RESERVING = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
+
+
+@pytest.fixture
+def record():
+    return lambda plan, name: next((each for key, each in plan.records.items() if key.name == name), None)
+
+
+def test_a_queue_that_does_not_exist(build, record):
+    found = record(build.node("a").gang("g", 1, 1, queue="nowhere", phase="Pending").decide(), "g")
+    assert found.stage is Stage.QUEUE
+    assert "queue nowhere doesn't exist" in found.message
+
+
+def test_a_queue_that_is_closed(build, record):
+    build.queue("shut", state="Closed").node("a").gang("g", 1, 1, queue="shut", phase="Pending")
+    assert record(build.decide(), "g").stage is Stage.QUEUE
+
+
+def test_which_ancestor_of_the_queue_is_too_small_and_by_how_much(build, record):
+    build.queue("all", capability={"cpu": "3"}).queue("part", parent="all").node("a", "8")
+    build.gang("g", 5, 5, queue="part", phase="Pending", minResources={"cpu": "5"})
+    found = record(build.decide(CAPACITY), "g")
+    assert found.stage is Stage.QUEUE
+    assert (found.limit.kind, found.limit.name, str(found.limit.short)) == ("queue", "all", "2 cpu")
+
+
+def test_a_group_without_a_reservation_in_its_quota(build, record):
+    build.node("a").gang("g", 1, 1)
+    build.cluster.unreserved("ns", {("scheduling.volcano.sh", "g"): "the quota team has 0 cpu left"})
+    found = record(build.decide(), "g")
+    assert found.stage is Stage.QUOTA
+    assert (found.limit.kind, found.limit.name) == ("namespace", "ns")
+    assert found.message == "the quota team has 0 cpu left"
+
+
+def test_room_in_the_cluster_that_others_let_in_before_are_waiting_for(build, record):
+    build.node("a", "4").gang("first", 3, 1, phase="Inqueue", age=20)
+    build.gang("g", 3, 3, phase="Pending", age=10)
+    found = record(build.decide(), "g")
+    assert found.stage is Stage.ENQUEUE
+    assert str(found.limit.short) == "2 cpu"
+    words = (
+        "3 pods need 3 cpu; 1 cpu is free in the cluster beside what 1 group let in before waits for: short by 2 cpu"
+    )
+    assert found.message == words
+
+
+def test_pods_that_do_not_exist_yet(build, record):
+    found = record(build.node("a").gang("g", 3, 1).decide(), "g")
+    assert found.stage is Stage.GANG
+    assert found.nodes is None
+
+
+def test_nodes_counted_by_why_they_do_not_take_a_pod(build, record):
+    build.node("a", "1").node("b", "1", taints=[{"key": "gpu", "effect": "NoSchedule"}]).node("c", unschedulable=True)
+    found = record(build.gang("g", 3, 3).decide(), "g")
+    assert found.stage is Stage.NODES
+    assert dict(found.nodes.refusals) == {"cordoned": 1, "tainted": 1}
+    assert (found.nodes.total, found.nodes.fitting, found.nodes.room, found.nodes.needed) == (3, 1, 1, 3)
+
+
+def test_the_nearest_fit_names_the_resource_that_is_missing(build, record):
+    build.node("a", "4", memory="1Gi").node("b", "4", memory="2560Mi").node("c", "1", memory="512Mi")
+    build.group("g", 1).pod("g-0", "g", "2", requests={"memory": "4Gi"})
+    nodes = record(build.decide(), "g").nodes
+    assert nodes.nearest == "2 nodes have the cpu, none of these the memory: 1.5Gi short"
+
+
+def test_the_nearest_fit_is_a_node_where_all_lack_more_than_one_resource(build, record):
+    build.node("a", "1", memory="1Gi").node("b", "2", memory="3Gi")
+    build.group("g", 1).pod("g-0", "g", "3", requests={"memory": "4Gi"})
+    assert record(build.decide(), "g").nodes.nearest == "the nearest fit is node b: 1 cpu, 1Gi memory short"
+
+
+def test_a_node_that_lacks_nothing_but_a_place(build, record):
+    build.node("a", "4", pods="1").group("there", 1, phase="Running").pod("there-0", "there", node="a")
+    nodes = record(build.gang("g", 1, 1).decide(), "g").nodes
+    assert nodes.nearest == "1 node has the cpu, not a place for another pod"
+
+
+def test_pods_on_their_way_to_nodes(build, record):
+    found = record(build.node("a").gang("g", 2, 2).decide(), "g")
+    assert found.stage is Stage.BIND
+    assert found.message == "2 pods of the minimum of 2 have nodes, 0 of them bound"
+
+
+def test_places_that_others_are_leaving(build, record):
+    build.node("a", "1").pod("leaving", node="a", leaving=True)
+    found = record(build.gang("g", 1, 1).decide(), "g")
+    assert found.stage is Stage.NODES
+    assert found.message == "1 pod was promised a place that other pods are leaving"
+
+
+def test_how_many_groups_of_the_queue_are_ahead(build, record):
+    build.queue("other").node("a", "1").priority("high", 10)
+    for age, name in ((30, "old"), (20, "middle"), (10, "young")):
+        build.gang(name, 2, 2, phase="Pending", age=age)
+    build.gang("urgent", 2, 2, phase="Pending", priorityClassName="high").gang("beside", 2, 2, queue="other")
+    plan = build.decide()
+    ahead = {name: record(plan, name).ahead for name in ("urgent", "old", "middle", "young", "beside")}
+    assert ahead == {"urgent": 0, "old": 1, "middle": 2, "young": 3, "beside": 0}
+
+
+def test_nodes_kept_for_a_group_that_waits_for_longer(build, record):
+    build.node("a", "4").group("there", 1, phase="Running").pod("there-0", "there", "1", node="a")
+    build.gang("large", 1, 1, "4", age=300).cycle(RESERVING)
+    found = record(build.gang("small", 1, 1, age=10).cycle(RESERVING, later=1), "small")
+    assert found.nodes.kept == (1, "ns/large")
+
+
+def test_groups_that_run_or_ended_have_no_record(build):
+    build.node("a").group("g", 1, phase="Running").pod("g-0", "g", node="a").group("done", 1, phase="Completed")
+    assert build.decide().records == {}
+
+
+def test_the_record_of_a_dumped_cluster(build):
+    build.node("a").gang("g", 3, 1).group("runs", 1, phase="Running").pod("runs-0", "runs", node="a")
+    policy = config.parse(config.DEFAULT)
+    assert state.why(build.cluster, policy, build.now, "ns", "g").stage is Stage.GANG
+    assert state.why(build.cluster, policy, build.now, "ns", "runs") is None
+    assert state.why(build.cluster, policy, build.now, "elsewhere", "g") is None
+
+
+def test_a_record_as_programs_and_people_read_it(build, record):
+    build.node("a", "1").node("b", "1", taints=[{"key": "gpu", "effect": "NoSchedule"}])
+    found = record(build.gang("g", 3, 3).decide(), "g")
+    assert json.loads(json.dumps(found.data())) == {
+        "podGroup": "ns/g",
+        "queue": "default",
+        "stage": "nodes",
+        "reason": "NotEnoughResources",
+        "message": "3 pods need 3 cpu; 1 cpu is free on the 1 node that take them: short by 2 cpu (of 2 nodes 1 is tainted)",
+        "groupsAhead": 0,
+        "limit": {"kind": "cluster", "name": "", "short": {"cpu": "2"}},
+        "nodes": {
+            "total": 2,
+            "refusals": {"tainted": 1},
+            "fitting": 1,
+            "room": 1,
+            "needed": 3,
+            "nearest": "",
+            "kept": None,
+        },
+    }
+    assert list(found.lines()) == [
+        "PodGroup ns/g waits at stage 5 of 6: nodes (queue > quota > enqueue > gang > nodes > bind)",
+        "3 pods need 3 cpu; 1 cpu is free on the 1 node that take them: short by 2 cpu (of 2 nodes 1 is tainted)",
+        "limit: cluster, short by 2 cpu",
+        "ahead of it: no group of queue default",
+        "nodes: 1 of 2 nodes is tainted",
+        "nodes: 1 of 2 nodes has room: for 1 of 3 pods",
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_every_group_that_does_not_run_has_a_record(make_build, data):
+    build = make_build().queue("default").queue("tight", capability={"cpu": "1"})
+    for number in range(data.draw(st.integers(0, 2))):
+        build.node(f"n{number}", data.draw(st.sampled_from(["1", "4"])))
+    for number in range(data.draw(st.integers(1, 5))):
+        phase = data.draw(st.sampled_from(["Pending", "Inqueue", "Running", "Unknown", "Completed"]))
+        queue = data.draw(st.sampled_from(["default", "tight", "nowhere"]))
+        least = data.draw(st.integers(0, 3))
+        build.gang(f"g{number}", least, data.draw(st.integers(0, 3)), queue=queue, phase=phase)
+    plan = build.decide()
+    idle = {key for key, status in plan.groups.items() if status.phase not in {Phase.RUNNING, Phase.COMPLETED}}
+    assert set(plan.records) == idle
+    assert all(each.message for each in plan.records.values())
