@@ -11,7 +11,7 @@ from muster.kube.client import Client
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 from muster.model.kinds import Kind
-from muster.model.objects import Job, Object, Pod, PodGroup
+from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler import intake
 from scheduler.cluster import Cluster
 from scheduler.snapshot import GroupKey
@@ -31,10 +31,14 @@ class Views:
             kind: Cache(indexes={BY_QUEUE: lambda group: (queue_of(group),)})
             for kind in (kinds.PODGROUPS, *(kinds.LEGACY_PODGROUPS if legacy_apis else ()))
         }
+        self.queues: dict[Kind[Queue], Cache[Queue]] = {
+            kind: Cache() for kind in (kinds.QUEUES, *(kinds.LEGACY_QUEUES if legacy_apis else ()))
+        }
         self.pods: Cache[Pod] = Cache(indexes={BY_CONTROLLER: _controllers})
         self.jobs: Cache[Job] = Cache(indexes={BY_GROUP: lambda job: (home(job.namespace, intake.group_of_job(job)),)})
         self._caches: dict[Kind[Any], Cache[Any]] = {
             **self.groups,
+            **self.queues,
             kinds.PODS: self.pods,
             kinds.JOBS: self.jobs,
             **{kind: Cache() for kind in _PLAIN},
@@ -43,6 +47,11 @@ class Views:
     def cache(self, kind: Kind[T]) -> Cache[T]:
         """Give the cache of a kind."""
         return self._caches[kind]
+
+    def queue(self, name: str) -> Queue | None:
+        """Give the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
+        found = (cache.get(name) for cache in self.queues.values())
+        return next((queue for queue in found if queue is not None), None)
 
     def groups_of(self, queue: str) -> Iterable[tuple[Kind[PodGroup], PodGroup]]:
         """Give the PodGroups of a queue; not to be kept across an await."""
@@ -69,7 +78,6 @@ class Views:
             kinds.NODES: cluster.node,
             kinds.PODS: cluster.pod,
             kinds.JOBS: cluster.batch_job,
-            kinds.QUEUES: cluster.queue,
             kinds.PRIORITYCLASSES: cluster.priority_class,
             kinds.NAMESPACES: cluster.namespace,
             kinds.DISRUPTIONBUDGETS: cluster.budget,
@@ -80,8 +88,20 @@ class Views:
         }
         for kind, learn in plain.items():
             self._caches[kind].subscribe(_passing(learn, changed))
+        for cache_of_queues in self.queues.values():
+            cache_of_queues.subscribe(self._passing_queues(cluster, changed))
         for kind, cache in self.groups.items():
             cache.subscribe(_passing_groups(cluster, kind.group, changed))
+
+    def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[Change[Queue]], None]:
+        def on_change(change: Change[Queue]) -> None:
+            one = change.new or change.old
+            if one is not None:
+                holds = self.queue(one.name)
+                cluster.queue(holds or one, gone=holds is None)
+                changed()
+
+        return on_change
 
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""
@@ -96,7 +116,6 @@ class Views:
 
 _PLAIN: tuple[Kind[Any], ...] = (
     kinds.NODES,
-    kinds.QUEUES,
     kinds.PRIORITYCLASSES,
     kinds.NAMESPACES,
     kinds.DISRUPTIONBUDGETS,

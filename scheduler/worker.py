@@ -139,7 +139,7 @@ class Term:
         for kind, cache in self._views.groups.items():
             cache.subscribe(self._forgetting(kind.group))
         self._unplaced = UnplacedPods(client, self._views.pods, scheduler_names)
-        self._queues = QueueController(client, self._views, self._recorder)
+        self._queues = QueueController(client, self._views, self._recorder, scheduler_names)
         self._fences = FenceController(client, self._views)
         self._rules = OwnerRules(client, self._recorder, namespace)
         self._podgroups = PodGroupController(

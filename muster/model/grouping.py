@@ -73,6 +73,13 @@ def group_of_job(job: Meta, template: Meta) -> str:
     return group_of(template) or job.annotation(names.JOB_GROUP) or generated_name(job.uid)
 
 
+def is_foreign(group: Meta) -> bool:
+    """Whether a group was made by a controller whose objects tell us nothing of how its job stands."""
+    owners = group.owner_references or ()
+    owner = group.controller() or (owners[0] if owners else None)
+    return owner is not None and not JOB.matches(owner) and group.name != generated_name(owner.uid)
+
+
 def owns_group(job: Meta, rules: Sequence[Rule]) -> bool:
     """Whether a Job that names no group will surely own one: by its own rule, that of its controller, or as the root.
 

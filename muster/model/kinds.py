@@ -47,7 +47,9 @@ SECRETS: Final = Kind("", "v1", "secrets", "Secret", o.Secret)
 RESOURCEQUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", o.ResourceQuota)
 VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", storage.PersistentVolume, namespaced=False)
 CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", storage.PersistentVolumeClaim)
-STORAGECLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", storage.StorageClass, namespaced=False)
+STORAGECLASSES: Final = Kind(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", storage.StorageClass, namespaced=False
+)
 CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", storage.CSINode, namespaced=False)
 JOBS: Final = Kind("batch", "v1", "jobs", "Job", o.Job)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", o.Workload)

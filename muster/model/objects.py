@@ -525,9 +525,11 @@ class QueueSpec(_Struct, frozen=True, kw_only=True):
 
 
 class QueueStatus(_Struct, frozen=True, kw_only=True):
-    """A queue's state and counters."""
+    """A queue's state and counters; `message` says why the state is Unknown."""
 
     state: str = ""
+    message: str = ""
+    total: int = 0
     unknown: int = 0
     pending: int = 0
     inqueue: int = 0

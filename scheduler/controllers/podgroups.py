@@ -188,7 +188,7 @@ class PodGroupController:
         """Whether a Job that isn't suspended ought to be: its group waits, nobody said off, and nothing of it started."""
         if job.spec.suspend or group is None or intake.phase_of(group) is not Phase.PENDING:
             return False
-        queue = self._views.cache(kinds.QUEUES).get(queue_of(group))
+        queue = self._views.queue(queue_of(group))
         metas = [job.metadata, *([queue.metadata] if queue is not None else []), *self._namespace(job.namespace)]
         said = next(filter(None, (meta.annotation(names.DELAY) for meta in metas)), "")
         return said != _OFF and not self._started(job)
@@ -259,7 +259,7 @@ class PodGroupController:
         """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say."""
         above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
         metas = [*nearest, *above.metas, *self._namespace(about.namespace)]
-        queue = self._views.cache(kinds.QUEUES).get(grouping.queue_name(*metas))
+        queue = self._views.queue(grouping.queue_name(*metas))
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from muster.kube import errors
 from muster.kube.cache import Change
@@ -22,7 +22,7 @@ from scheduler.snapshot import Phase
 from scheduler.views import Views, queue_of
 from scheduler.work import Work
 
-OPEN, CLOSING, CLOSED = "Open", "Closing", "Closed"
+OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
 _QUIET: Final = 1.0
 """Seconds between two writings of the counters of one queue."""
@@ -31,18 +31,31 @@ _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a queue holds: each of its groups, and the Jobs whose pods are in it."""
+    """What a queue holds: each of its groups, and the Jobs whose pods are in it.
+
+    ``circle``: the queue and its ancestors, where following parents leads back to it.
+    """
 
     groups: tuple[tuple[PodGroup, tuple[Job, ...]], ...]
     allocated: Resources = NOTHING
+    circle: tuple[str, ...] = ()
 
 
 def status(queue: Queue, content: Content) -> QueueStatus:
-    """Compute a queue's status from what it is asked to be and what it holds."""
+    """Compute a queue's status from what it is asked to be and what it holds.
+
+    A foreign controller's group counts as unknown beside its phase: how its job stands can't be read.
+    """
     phases = Counter(intake.phase_of(group) for group, _ in content.groups)
+    state, message = _state(queue, content, any(phases[phase] for phase in _UNFINISHED))
     return QueueStatus(
-        state=_state(queue, any(phases[phase] for phase in _UNFINISHED)),
-        unknown=phases[Phase.UNKNOWN],
+        state=state,
+        message=message,
+        total=len(content.groups),
+        unknown=sum(
+            intake.phase_of(group) is Phase.UNKNOWN or grouping.is_foreign(group.metadata)
+            for group, _ in content.groups
+        ),
         pending=phases[Phase.PENDING],
         inqueue=phases[Phase.INQUEUE],
         running=phases[Phase.RUNNING],
@@ -53,12 +66,23 @@ def status(queue: Queue, content: Content) -> QueueStatus:
     )
 
 
-def _state(queue: Queue, busy: bool) -> str:  # noqa: FBT001 - two facts in, one word out
+def circle(name: str, parent: Callable[[str], str]) -> tuple[str, ...]:
+    """Follow parents from a queue; give the way where it leads back to the queue itself, else nothing."""
+    path = [name]
+    while (above := parent(path[-1])) and above not in path:
+        path.append(above)
+    return tuple(path) if above == name else ()
+
+
+def _state(queue: Queue, content: Content, busy: bool) -> tuple[str, str]:  # noqa: FBT001 - facts in, words out
     if queue.metadata.deletion_timestamp is not None:
-        return CLOSING
+        return CLOSING, ""
+    if content.circle:
+        way = " -> ".join([*content.circle, queue.name])
+        return UNKNOWN, f"spec.parent leads back to the queue itself ({way}): give one of them another parent"
     if queue.spec.desired_state != CLOSED:
-        return OPEN
-    return CLOSING if busy else CLOSED
+        return OPEN, ""
+    return (CLOSING if busy else CLOSED), ""
 
 
 def _failed(job: Job) -> bool:
@@ -71,25 +95,37 @@ def _aborted(group: PodGroup, job: Job) -> bool:
     return started and (intake.held_by_user(job) or job.metadata.deletion_timestamp is not None)
 
 
-class QueueController:
-    """Keeps every queue's status, finalizer and content as its spec asks."""
+class _Key(NamedTuple):
+    kind: Kind[Queue]
+    name: str
 
-    def __init__(self, client: Client, views: Views, recorder: Recorder) -> None:
+    def __str__(self) -> str:
+        return self.name if self.kind is kinds.QUEUES else f"{self.name} ({self.kind})"
+
+
+class QueueController:
+    """Keeps every queue's status, finalizer and content as its spec asks.
+
+    A legacy queue of the name of a primary one is an alias of that: it has its status, and nothing of its own.
+    """
+
+    def __init__(self, client: Client, views: Views, recorder: Recorder, scheduler_names: Collection[str]) -> None:
         self._client = client
         self._views = views
         self._recorder = recorder
-        self._queues = views.cache(kinds.QUEUES)
+        self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
-        self._written: dict[str, float] = {}
-        self._work = Work("queue", self._reconcile, at_once=4)
-        self._queues.subscribe(self._on_queue)
+        self._written: dict[_Key, float] = {}
+        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=4)
+        for queues in views.queues.values():
+            queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)
-        for cache in views.groups.values():
-            cache.subscribe(self._on_group)
+        for groups in views.groups.values():
+            groups.subscribe(self._on_group)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._work.add(names.DEFAULT_QUEUE)
+        self._look(names.DEFAULT_QUEUE)
         await self._work.run()
 
     def shares(self, shares: Mapping[str, QueueShare]) -> None:
@@ -97,36 +133,65 @@ class QueueController:
         before, self._shares = self._shares, shares
         for name, share in shares.items():
             if name not in before or before[name].allocated != share.allocated:
-                self._work.add(name)
+                self._look(name)
+
+    # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self, name: str) -> None:
+        for kind, cache in self._views.queues.items():
+            if kind is kinds.QUEUES or cache.get(name) is not None:
+                self._work.add(_Key(kind, name))
 
     def _on_queue(self, change: Change[Queue]) -> None:
-        one = change.new or change.old
-        if one is not None:
-            self._work.add(one.name)
+        for one in (change.old, change.new):
+            if one is not None:
+                self._look(one.name)
+        before, after = (one.spec.parent if one is not None else "" for one in (change.old, change.new))
+        if before != after:
+            # A circle may have been closed, or opened, for all that are on the way.
+            for parent in filter(None, (before, after)):
+                for name in self._way_up(parent):
+                    self._look(name)
+
+    def _way_up(self, name: str) -> list[str]:
+        path = [name]
+        while (above := self._parent(path[-1])) and above not in path:
+            path.append(above)
+        return path
+
+    def _parent(self, name: str) -> str:
+        queue = self._views.queue(name)
+        return queue.spec.parent if queue is not None and name != names.ROOT_QUEUE else ""
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         for one in (change.old, change.new):
             if one is not None:
-                self._work.add(queue_of(one))
+                self._look(queue_of(one))
 
     def _on_job(self, change: Change[Job]) -> None:
         one = change.new or change.old
         found = self._views.find_group(one.namespace, intake.group_of_job(one)) if one is not None else None
         if found is not None:
-            self._work.add(queue_of(found[1]))
+            self._look(queue_of(found[1]))
 
-    async def _reconcile(self, name: str) -> None:
-        queue = self._queues.get(name)
+    async def _reconcile(self, key: _Key) -> None:
+        queue = self._views.queues[key.kind].get(key.name)
         if queue is None:
-            self._written.pop(name, None)
-            if name == names.DEFAULT_QUEUE:
+            self._written.pop(key, None)
+            if key == _Key(kinds.QUEUES, names.DEFAULT_QUEUE):
                 await self._create_default()
             return
+        if self._views.queue(key.name) is queue:
+            await self._keep(key, queue)
+        elif names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()):
+            await self._let_go(key, queue)  # It became an alias: what it held is the other's.
+        await self._write_status(key, queue)
+
+    async def _keep(self, key: _Key, queue: Queue) -> None:
         if queue.metadata.deletion_timestamp is not None:
-            await self._empty(queue)
-        elif names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()) and name not in _PERMANENT:
-            await self._set_finalizers(queue, [*(queue.metadata.finalizers or ()), names.QUEUE_FINALIZER])
-        await self._write_status(queue)
+            await self._empty(key, queue)
+        elif names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()) and queue.name not in _PERMANENT:
+            await self._set_finalizers(key, queue, [*(queue.metadata.finalizers or ()), names.QUEUE_FINALIZER])
 
     async def _create_default(self) -> None:
         manifest = {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {"weight": 1}}
@@ -135,30 +200,38 @@ class QueueController:
         except errors.AlreadyExistsError:
             return  # The watch will show it.
 
+    # ── status ───────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _content(self, name: str) -> Content:
         groups = ((group, tuple(self._views.jobs_of(group))) for _, group in self._views.groups_of(name))
         share = self._shares.get(name)
-        return Content(tuple(groups), share.allocated if share is not None else NOTHING)
+        return Content(tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent))
 
-    async def _write_status(self, queue: Queue) -> None:
-        wanted = status(queue, self._content(queue.name))
+    async def _write_status(self, key: _Key, queue: Queue) -> None:
+        wanted = status(self._views.queue(key.name) or queue, self._content(queue.name))
         if wanted == queue.status:
             return
         now = asyncio.get_running_loop().time()
-        due = self._written.get(queue.name, float("-inf")) + _QUIET
+        due = self._written.get(key, float("-inf")) + _QUIET
         if now < due and wanted.state == queue.status.state:
-            asyncio.get_running_loop().call_later(due - now, self._work.add, queue.name)
+            asyncio.get_running_loop().call_later(due - now, self._work.add, key)
             return
-        self._written[queue.name] = now
+        self._written[key] = now
         change = {"metadata": {"uid": queue.metadata.uid}, "status": _json(wanted)}
         try:
-            await self._client.patch(kinds.QUEUES, queue.name, change, subresource="status")
+            await self._client.patch(key.kind, queue.name, change, subresource="status")
         except (errors.NotFoundError, errors.ConflictError):
             return  # Gone, or another of its name: the watch will show it.
-        if wanted.state != (queue.status.state or OPEN):
-            self._recorder.record(kinds.QUEUES, queue, wanted.state, f"{queue.status.state or OPEN} before")
+        before = queue.status.state or OPEN
+        if wanted.state != before:
+            text = wanted.message or f"{before} before"
+            self._recorder.record(
+                key.kind, queue, wanted.state, text, type_="Warning" if wanted.message else "Normal"
+            )
 
-    async def _empty(self, queue: Queue) -> None:
+    # ── deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _empty(self, key: _Key, queue: Queue) -> None:
         """Delete what is in a queue that is being deleted, and let the queue go once nothing is left."""
         if names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()):
             return
@@ -167,13 +240,15 @@ class QueueController:
             if one.metadata.deletion_timestamp is None:
                 await self._delete(kind, one)
         if not left:
-            rest = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
-            await self._set_finalizers(queue, rest)
+            await self._let_go(key, queue)
 
     def _members(self, name: str) -> Iterable[tuple[Kind[Any], PodGroup | Job]]:
-        namespaces = self._views.cache(kinds.NAMESPACES)
+        """Give the groups of a queue, and the Jobs: those in one of its groups, and those of ours whose group isn't there."""
         yield from list(self._views.groups_of(name))
+        namespaces = self._views.cache(kinds.NAMESPACES)
         for job in list(self._views.jobs.items()):
+            if job.spec.template.spec.scheduler_name not in self._names:
+                continue
             found = self._views.find_group(job.namespace, intake.group_of_job(job))
             space = namespaces.get(job.namespace)
             metas = (job.spec.template.metadata, job.metadata, space.metadata if space is not None else None)
@@ -187,22 +262,25 @@ class QueueController:
         except (errors.NotFoundError, errors.ConflictError):
             return  # Gone already, or another of its name.
 
-    async def _set_finalizers(self, queue: Queue, finalizers: list[str]) -> None:
+    async def _let_go(self, key: _Key, queue: Queue) -> None:
+        rest = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
+        await self._set_finalizers(key, queue, rest)
+
+    async def _set_finalizers(self, key: _Key, queue: Queue, finalizers: list[str]) -> None:
         # With the version, since a merge patch replaces the whole list.
         meta = {"resourceVersion": queue.metadata.resource_version, "finalizers": finalizers or None}
         try:
-            await self._client.patch(kinds.QUEUES, queue.name, {"metadata": meta})
+            await self._client.patch(key.kind, queue.name, {"metadata": meta})
         except errors.NotFoundError:
             return
         except errors.ConflictError:
-            self._work.add(queue.name)
+            self._work.add(key)
+
+
+_COUNTS: Final = ("total", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
 
 
 def _json(wanted: QueueStatus) -> dict[str, Any]:
-    """Write a status for a merge patch: zeros too, and no amount that isn't allocated any more."""
-    counts = {
-        phase: getattr(wanted, phase)
-        for phase in ("unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
-    }
-    phases = sum(counts[phase] for phase in ("unknown", "pending", "inqueue", "running", "completed"))
-    return {"state": wanted.state, "total": phases, **counts, "allocated": wanted.allocated}
+    """Write a status for a merge patch: zeros too, and nothing that isn't so any more."""
+    counts = {name: getattr(wanted, name) for name in _COUNTS}
+    return {"state": wanted.state, "message": wanted.message or None, **counts, "allocated": wanted.allocated}

@@ -54,11 +54,11 @@ class Capacity(Plugin):
         self._awaited: dict[str, Vector] | None = None
 
     def _line(self, name: str) -> list[str]:
-        """Give a queue and its ancestors below the root; a circle of parents ends where it would begin again."""
+        """Give a queue and its ancestors below the root; what is on a circle of parents is directly below it."""
         line, queues = [name], self.session.queues
-        while (parent := queues[line[-1]].info.parent) in queues and parent != ROOT and parent not in line:
+        while (parent := queues[line[-1]].info.parent) in queues and parent not in {ROOT, *line}:
             line.append(parent)
-        return line
+        return line[: line.index(parent) + 1] if parent in line else line
 
     def _used(self, name: str) -> Vector:
         """What a queue and all below it have."""

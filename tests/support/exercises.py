@@ -138,6 +138,14 @@ async def serve_legacy_groups(stage: Stage) -> None:
     admin, space = stage.admin, "legacy"
     stage.muster.serve_legacy_apis()
     await install.ensure_namespace(admin, space)
+    await admin.create(kinds.LEGACY_QUEUES[0], {"metadata": {"name": "old"}, "spec": {}})
+    await wait.until(
+        admin,
+        kinds.LEGACY_QUEUES[0],
+        "old",
+        holds=lambda found: found is not None and bool(found.status.state),
+        within=PATIENCE,
+    )
     served = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
     for kind, other in zip(served, (*served[1:], served[0]), strict=True):
         assert "nowhere" in await refusal(admin, kind, group("lost", queue="nowhere"), space)

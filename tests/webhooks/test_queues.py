@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from muster.model import kinds
+from muster.model import kinds, names
 from webhooks.policies import queues
 from webhooks.verdict import ALLOWED, Ref
 
@@ -183,14 +183,26 @@ def test_a_deletion_says_what_goes_with_the_queue(ask: Any, queue: Any, cluster:
     assert ask(queues.validate, queue("research"), "DELETE").warnings == (
         'deleting queue "research" deletes 1 PodGroup in it',
     )
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
     for name in ("two", "three"):
-        owned = {"ownerReferences": [owner]}
-        cluster.put(kinds.LEGACY_PODGROUPS[0], name, "dev", spec={"queue": "research"}, metadata=owned)
+        cluster.put(kinds.LEGACY_PODGROUPS[0], name, "dev", spec={"queue": "research"})
     cluster.put(kinds.PODGROUPS, "elsewhere", "dev", spec={})
+    here = {names.QUEUE_NAME_KEYS[0]: "research"}
+    jobs = {  # by group, by annotation; and in another queue, of another scheduler, in a group that nobody made
+        "one": ("muster", {names.GROUP_NAME: "one"}, {}),
+        "early": ("muster", {}, here),
+        "other": ("muster", {}, {}),
+        "foreign": ("default-scheduler", {}, here),
+        "lost": ("muster", {names.GROUP_NAME: "nobody"}, here),
+    }
+    for name, (scheduler, named, said) in jobs.items():
+        template = {"metadata": {"annotations": named}, "spec": {"schedulerName": scheduler, "containers": []}}
+        cluster.put(kinds.JOBS, name, "dev", metadata={"annotations": said}, spec={"template": template})
     assert ask(queues.validate, queue("research"), "DELETE").warnings == (
-        'deleting queue "research" deletes 3 PodGroups and 1 Job in it',
+        'deleting queue "research" deletes 3 PodGroups and 2 Jobs in it',
     )
+    # Of an alias nothing is held.
+    assert ask(queues.validate, queue("research", group="scheduling.sigs.dev"), "DELETE") == ALLOWED
+    assert ask(queues.validate, queue("default", group="scheduling.sigs.dev"), "DELETE") == ALLOWED
 
 
 def test_unwise_changes_pass_with_a_warning(ask: Any, queue: Any, cluster: Any) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import Final
 
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 from muster.model.amounts import NOTHING, Resources, amount_text
-from muster.model.objects import PodGroup, Queue
+from muster.model.objects import Job, PodGroup, Queue
+from webhooks import view as views
 from webhooks.policies import common
 from webhooks.policies.common import counted, listed
 from webhooks.review import AdmissionRequest
@@ -25,12 +26,12 @@ _DESERVED: Final = "spec.deserved"
 _GUARANTEE: Final = "spec.guarantee.resource"
 
 
-def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
     """Check a queue that is made, changed or deleted."""
     if request.operation == "DELETE":
-        return _delete(request.old(Queue), view)
+        return _delete(request.old(Queue), request.resource.group, view, settings)
     queue = request.new(Queue)
-    if request.resource.group != names.VOLCANO_GROUP and view.get(kinds.QUEUES, queue.name) is not None:
+    if _is_alias(queue, request.resource.group, view):
         text = f'Queue "{queue.name}" of {request.resource.group} is an alias: its spec is ignored'
         return judge((), [text])
     if queue.metadata.deletion_timestamp is not None:
@@ -176,7 +177,9 @@ def _warnings(queue: Queue, view: View) -> list[str]:
     return warnings
 
 
-def _delete(queue: Queue, view: View) -> Verdict:
+def _delete(queue: Queue, group: str, view: View, settings: Settings) -> Verdict:
+    if _is_alias(queue, group, view):
+        return judge(())
     if queue.name in {names.DEFAULT_QUEUE, names.ROOT_QUEUE}:
         return forbidden(f'queue "{queue.name}" can\'t be deleted: Muster needs it; close it instead')
     children = sorted(child.name for child in view.children(queue.name))
@@ -184,16 +187,33 @@ def _delete(queue: Queue, view: View) -> Verdict:
         text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move these first'
         refs = tuple(Ref(kinds.QUEUES, child) for child in children[: common.SHOWN])
         return judge([Problem(text, based_on=refs)])
-    return judge((), _deletion_warnings(queue, view))
+    return judge((), _deletion_warnings(queue, view, settings))
 
 
-def _deletion_warnings(queue: Queue, view: View) -> list[str]:
-    groups = list(_groups(queue.name, view))
-    if not groups:
-        return []
-    jobs = {owner.uid for group in groups for owner in group.metadata.owner_references or () if owner.kind == "Job"}
-    also = f" and {counted(len(jobs), 'Job')}" if jobs else ""
-    return [f'deleting queue "{queue.name}" deletes {counted(len(groups), "PodGroup")}{also} in it']
+def _is_alias(queue: Queue, group: str, view: View) -> bool:
+    """Whether a queue of a legacy group stands for the primary one of its name."""
+    return group != names.VOLCANO_GROUP and view.get(kinds.QUEUES, queue.name) is not None
+
+
+def _deletion_warnings(queue: Queue, view: View, settings: Settings) -> list[str]:
+    groups = sum(1 for _ in _groups(queue.name, view))
+    jobs = sum(
+        settings.ours(job.spec.template.spec.scheduler_name) and _queue_of(job, view) == queue.name
+        for job in view.items(kinds.JOBS)
+    )
+    held = [counted(count, noun) for count, noun in ((groups, "PodGroup"), (jobs, "Job")) if count]
+    return [f'deleting queue "{queue.name}" deletes {" and ".join(held)} in it'] if held else []
+
+
+def _queue_of(job: Job, view: View) -> str:
+    """Give the queue that a Job's pods wait in; empty where a group is named that nobody made."""
+    template = job.spec.template.metadata
+    found = views.groups_named(view, job.namespace, grouping.group_of_job(job.metadata, template))
+    if found:
+        return next(iter(found.values())).spec.queue or names.DEFAULT_QUEUE
+    space = view.get(kinds.NAMESPACES, job.namespace)
+    metas = (template, job.metadata, space.metadata if space is not None else None)
+    return "" if grouping.group_of(template) else grouping.queue_name(*metas)
 
 
 def _groups(queue: str, view: View) -> Iterator[PodGroup]:

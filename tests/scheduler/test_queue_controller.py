@@ -1,0 +1,182 @@
+"""Counters and states of queues, circles of parents, deletion, and the queues of kube-batch's groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.kube import errors
+from muster.model import kinds, names
+from muster.model.objects import (
+    Condition,
+    Job,
+    JobSpec,
+    JobStatus,
+    Meta,
+    OwnerReference,
+    PodGroup,
+    PodGroupStatus,
+    Queue,
+)
+from scheduler.controllers import queues
+from scheduler.controllers.queues import Content
+
+
+def queue(name: str, kind: Any = kinds.QUEUES, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def group(name: str, owner: Any = None, **spec: Any) -> dict[str, Any]:
+    meta = {"name": name, "ownerReferences": [owner] if owner else []}
+    return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": meta, "spec": spec}
+
+
+def a_group(phase: str, owner: tuple[str, str] | None = None, name: str = "g") -> PodGroup:
+    owners = (
+        (OwnerReference(api_version=owner[0], kind=owner[1], name="o", uid="u", controller=True),) if owner else None
+    )
+    return PodGroup(metadata=Meta(name=name, owner_references=owners), status=PodGroupStatus(phase=phase))
+
+
+def a_job(condition: str = "", *, suspended: bool = False) -> Job:
+    conditions = (Condition(type=condition, status="True"),) if condition else ()
+    return Job(spec=JobSpec(suspend=suspended), status=JobStatus(conditions=conditions))
+
+
+# ── on values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_counter_counts_what_the_design_says():
+    groups = (
+        (a_group(""), ()),
+        (a_group("Pending"), ()),
+        (a_group("Inqueue"), ()),
+        (a_group("Running"), ()),
+        (a_group("Running"), (a_job(suspended=True),)),
+        (a_group("Completed"), (a_job("Failed"),)),
+        (a_group("Unknown"), ()),
+        (a_group("Running", ("spark.example.com/v1", "SparkApplication")), ()),
+        (a_group("Unknown", ("spark.example.com/v1", "SparkApplication")), ()),
+        (a_group("Pending", ("batch/v1", "Job")), ()),
+        (a_group("Pending", ("ray.io/v1", "RayCluster"), "podgroup-u"), ()),
+    )
+    found = queues.status(Queue(metadata=Meta(name="q")), Content(groups))
+    assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (11, 4, 1, 3, 1)
+    assert (found.unknown, found.failed, found.aborted) == (3, 1, 1)
+
+
+parents = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", *"abcdef"]))
+
+
+@given(parents, st.sampled_from("abcdef"))
+def test_a_circle_is_found_from_each_queue_on_it_and_from_no_other(tree, name):
+    found = queues.circle(name, lambda each: tree.get(each, ""))
+    above = [tree.get(name, "")]
+    while above[-1] and len(above) < 10:
+        above.append(tree.get(above[-1], ""))
+    assert bool(found) == (name in above)
+    for each in found:
+        assert set(queues.circle(each, lambda one: tree.get(one, ""))) == set(found)
+
+
+# ── on a control plane ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_foreign_controllers_group_counts_as_unknown_too(world):
+    await world.work()
+    team = world.plane.unique("team")
+    made = await world.client.create(kinds.CONFIGMAPS, {"metadata": {"name": "app"}}, world.namespace)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "app", "uid": made.metadata.uid, "controller": True}
+    await world.create(queue(team), group("theirs", owner, queue=team, minResources={"cpu": "9"}, minMember=1))
+    await world.becomes(kinds.QUEUES, team, lambda one: (one.status.pending, one.status.unknown) == (1, 1))
+    assert (await world.client.get(kinds.QUEUES, team)).status.total == 1
+
+
+async def test_a_circle_of_parents_is_shown_and_harmless(world):
+    await world.node("4")
+    await world.work()
+    first, second = (world.plane.unique(name) for name in ("first", "second"))
+    await world.create(queue(first), queue(second, parent=first))
+    # Two edits at once, each of them fine by what the other's admission saw.
+    await world.patch(kinds.QUEUES, first, {"spec": {"parent": second}})
+    for name in (first, second):
+        shown = await world.becomes(kinds.QUEUES, name, lambda one: one.status.state == "Unknown")
+        assert f"{second} -> {first}" in shown.status.message or f"{first} -> {second}" in shown.status.message
+    await world.create(group("g", queue=second, minMember=1))
+    template = {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "main", "image": "busybox"}]}
+    meta = {"name": "p", "annotations": {names.GROUP_NAME: "g"}}
+    await world.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template})
+    await world.phase("g", "Running")
+    await world.patch(kinds.QUEUES, first, {"spec": {"parent": None}})
+    for name in (first, second):
+        back = await world.becomes(kinds.QUEUES, name, lambda one: one.status.state == "Open")
+        assert not back.status.message
+
+
+async def test_what_a_queue_of_the_same_name_held_is_not_forgotten(world):
+    await world.work()
+    team = world.plane.unique("team")
+    await world.create(queue(team), group("g", queue=team, minMember=1, minResources={"cpu": "9"}))
+    before = await world.becomes(kinds.QUEUES, team, lambda one: one.status.pending == 1)
+    # So no finalizer held it: Muster was being taken away, say.
+    await world.stop()
+    await world.patch(kinds.QUEUES, team, {"metadata": {"finalizers": None}})
+    await world.client.delete(kinds.QUEUES, team)
+    await world.work()
+    await world.create(queue(team))
+    after = await world.becomes(kinds.QUEUES, team, lambda one: one.status.pending == 1)
+    assert after.metadata.uid != before.metadata.uid
+
+
+async def test_a_queue_that_is_deleted_leaves_the_jobs_of_other_schedulers(world):
+    await world.work()
+    team = world.plane.unique("team")
+    await world.create(queue(team))
+    await world.becomes(kinds.QUEUES, team, lambda one: one.metadata.finalizers)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
+    meta = {"name": "foreign", "annotations": {names.QUEUE_NAME_KEYS[0]: team}}
+    await world.create({"kind": "Job", "metadata": meta, "spec": {"suspend": True, "template": template}})
+    await world.client.delete(kinds.QUEUES, team)
+    await world.plane.until(kinds.QUEUES, team, holds=lambda found: found is None)
+    assert (await world.job("foreign")).name == "foreign"
+
+
+async def test_legacy_queues_are_queues_and_one_of_a_primary_ones_name_is_its_alias(world):
+    await world.plane.legacy_apis()
+    await world.node("4")
+    await world.work(legacy_apis=True)
+    for legacy in kinds.LEGACY_QUEUES:
+        team = world.plane.unique("team")
+        await world.plane.create(legacy, queue(team, legacy, weight=2, capability={"cpu": "1"}))
+        await world.create(group(f"in-{team}", queue=team, minMember=1, minResources={"cpu": "2"}))
+        held = await world.becomes(legacy, team, lambda one: one.status.pending == 1)
+        assert names.QUEUE_FINALIZER in held.metadata.finalizers
+        waits = await world.phase(f"in-{team}", "Pending")
+        assert "capability" in waits.status.conditions[0].message
+
+        # A primary queue of that name: from then on its spec holds, and the legacy one shows its counts.
+        await world.create(queue(team))
+        await world.phase(f"in-{team}", "Inqueue")
+        await world.becomes(kinds.QUEUES, team, lambda one: one.status.inqueue == 1)
+        alias = await world.becomes(legacy, team, lambda one: one.status.inqueue == 1 and not one.metadata.finalizers)
+        await world.client.delete(legacy, alias.name)
+        assert (await world.group(f"in-{team}")).status.phase == "Inqueue"
+    default = await world.plane.create(kinds.LEGACY_QUEUES[0], queue("default", kinds.LEGACY_QUEUES[0], weight=1))
+    await world.becomes(kinds.LEGACY_QUEUES[0], default.name, lambda one: one.status.state == "Open")
+
+
+async def test_deleting_a_legacy_queue_deletes_what_is_in_it(world):
+    await world.plane.legacy_apis()
+    await world.work(legacy_apis=True)
+    legacy, theirs = kinds.LEGACY_QUEUES[0], kinds.LEGACY_PODGROUPS[0]
+    await world.plane.create(legacy, queue("old", legacy))
+    await world.becomes(legacy, "old", lambda one: one.metadata.finalizers)
+    await world.client.create(theirs, {"metadata": {"name": "g"}, "spec": {"queue": "old"}}, world.namespace)
+    await world.becomes(legacy, "old", lambda one: one.status.total == 1)
+    await world.client.delete(legacy, "old")
+    await world.plane.until(legacy, "old", holds=lambda found: found is None)
+    with pytest.raises(errors.NotFoundError):
+        await world.client.get(theirs, "g", world.namespace)
