@@ -14,7 +14,8 @@ from scheduler.snapshot import GroupKey, Phase, Status, Wait
 
 _FIRST: Final = 10.0
 _MOST: Final = 300.0
-"""Seconds until a group that was taken back may be let in again: the first time, and at most."""
+_MOST_IDLE: Final = 3600.0
+"""Seconds until a group that was taken back may be let in again: the first time, at most, and at most where no pods came."""
 
 
 class Patience:
@@ -58,5 +59,5 @@ class Patience:
 
 def _postponed(wait: Wait | None, idle: int, now: float) -> Wait:
     tries = wait.tries if wait is not None else 0
-    pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST)
+    pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
     return Wait(since=now, tries=tries + 1, until=now + pause, idle=idle)

@@ -114,8 +114,12 @@ async def resume_jobs(client: Client) -> list[str]:
     resumed = []
     for job in (await client.list(kinds.JOBS)).items:
         if job.metadata.annotation(names.SUSPENDED):
-            change = {"metadata": {"annotations": {names.SUSPENDED: None}}, "spec": {"suspend": False}}
-            await client.patch(kinds.JOBS, job.name, change, job.namespace)
+            meta = {"uid": job.metadata.uid, "annotations": {names.SUSPENDED: None}}
+            change = {"metadata": meta, "spec": {"suspend": False}}
+            try:
+                await client.patch(kinds.JOBS, job.name, change, job.namespace)
+            except (errors.NotFoundError, errors.ConflictError):
+                continue  # Gone, or another of its name, which nobody suspends any more.
             resumed.append(f"{job.namespace}/{job.name}")
     return resumed
 

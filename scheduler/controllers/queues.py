@@ -225,9 +225,7 @@ class QueueController:
         before = queue.status.state or OPEN
         if wanted.state != before:
             text = wanted.message or f"{before} before"
-            self._recorder.record(
-                key.kind, queue, wanted.state, text, type_="Warning" if wanted.message else "Normal"
-            )
+            self._recorder.record(key.kind, queue, wanted.state, text, type_="Warning" if wanted.message else "Normal")
 
     # ── deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.cli import install
 from muster.kube.cache import Cache
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
@@ -246,3 +247,42 @@ async def test_a_pod_that_comes_to_wait_for_its_queue_instead_of_nodes_is_not_sh
     await world.patch(kinds.QUEUES, team, {"spec": {"capability": {"cpu": "1"}}})
     for name in ("a", "b"):
         await world.becomes(kinds.PODS, name, lambda one: not unschedulable(one))
+
+
+# ── when nothing happens, and when Muster goes ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.only("sandbox", reason="a hundred cycles of nothing take a hundred seconds; these are virtual")
+async def test_a_hundred_idle_cycles_write_nothing(world):
+    await world.node("4")
+    await world.work()
+    await world.create(job("runs", 2, **{"sandbox.muster.sh/run-seconds": "100000"}), job("waits", 9))
+    await world.create(job("ends", 1))
+    await world.create(deployment("web", 2), group("pods-wait", minMember=9, minResources={"cpu": "9"}))
+    await world.create(*(pod(f"p-{number}", "pods-wait") for number in range(9)))
+    await world.becomes(kinds.JOBS, "ends", lambda one: one.status.succeeded)
+    await world.becomes(kinds.PODS, "p-8", unschedulable)
+    await asyncio.sleep(60)
+    phases = {each.status.phase for each in (await world.client.list(kinds.PODGROUPS, world.namespace)).items}
+    assert phases >= {"Pending", "Running", "Completed"}
+    before = len(world.line.sent)
+    cycles = world.worker.metrics.registry.get_sample_value("muster_scheduler_cycle_seconds_count")
+    await asyncio.sleep(110)
+    assert world.worker.metrics.registry.get_sample_value("muster_scheduler_cycle_seconds_count") - cycles >= 100
+    assert [f"{each.method} {each.path}" for each in world.line.sent[before:] if each.writes] == []
+
+
+async def test_uninstalling_leaves_no_job_suspended_by_us_and_the_others_as_their_users_want_them(world):
+    await world.node("1")
+    await world.work()
+    mine = job("mine", 9)
+    mine["metadata"]["annotations"] = {}
+    await world.create(job("waits", 9), mine)
+    waits = await world.job("waits")
+    await world.phase(f"podgroup-{waits.metadata.uid}", "Pending")
+    await world.stop()
+    resumed = await install.resume_jobs(world.client)
+    assert f"{world.namespace}/waits" in resumed
+    left = {name: await world.job(name) for name in ("waits", "mine")}
+    assert {name: bool(one.spec.suspend) for name, one in left.items()} == {"waits": False, "mine": True}
+    assert not left["waits"].metadata.annotation(names.SUSPENDED)

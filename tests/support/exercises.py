@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +139,11 @@ async def serve_legacy_groups(stage: Stage) -> None:
     admin, space = stage.admin, "legacy"
     stage.muster.serve_legacy_apis()
     await install.ensure_namespace(admin, space)
-    await admin.create(kinds.LEGACY_QUEUES[0], {"metadata": {"name": "old"}, "spec": {}})
-    await wait.until(
-        admin,
-        kinds.LEGACY_QUEUES[0],
-        "old",
-        holds=lambda found: found is not None and bool(found.status.state),
-        within=PATIENCE,
-    )
+    for kind in kinds.LEGACY_QUEUES:
+        name = f"old-{kind.version}"
+        await admin.create(kind, {"metadata": {"name": name}, "spec": {}})
+        counted = partial(wait.until, admin, kind, name, within=PATIENCE)
+        await counted(holds=lambda found: found is not None and bool(found.metadata.finalizers and found.status.state))
     served = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
     for kind, other in zip(served, (*served[1:], served[0]), strict=True):
         assert "nowhere" in await refusal(admin, kind, group("lost", queue="nowhere"), space)

@@ -332,3 +332,12 @@ def test_a_group_without_spec_gets_one(ask: Any, podgroup: Any) -> None:
 def test_a_chosen_queue_is_left_alone(ask: Any, podgroup: Any, cluster: Any) -> None:
     cluster.namespace("dev", annotations={"volcano.sh/queue-name": "research"})
     assert ask(podgroups.mutate, podgroup(queue="team-a")) == ALLOWED
+
+
+def test_a_queue_that_is_full_is_told_of_and_refuses_nobody(ask: Any, podgroup: Any, cluster: Any) -> None:
+    counts = {"state": "Open", "total": 9, "completed": 3, "pending": 4}
+    cluster.put(kinds.QUEUES, "small", spec={"maxPodGroups": 2}, status=counts)
+    verdict = ask(podgroups.validate, podgroup(queue="small"))
+    assert verdict.warnings == ('queue "small" has 2 PodGroups past Pending and its maxPodGroups is 2: this one waits',)
+    cluster.put(kinds.QUEUES, "small", spec={"maxPodGroups": 3}, status=counts)
+    assert ask(podgroups.validate, podgroup(queue="small")).warnings == ()

@@ -122,6 +122,20 @@ def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Pr
     return [problem for problem in after if (problem.path, problem.text) not in known]
 
 
+def limit_warnings(view: View, name: str) -> list[str]:
+    """Say that a queue has as many unfinished groups past Pending as it may; a new one waits until others end."""
+    queue = views.find_queue(view, name)
+    if queue is None or not queue.spec.max_pod_groups:
+        return []
+    most = queue.spec.max_pod_groups
+    past = queue.status.total - queue.status.completed - queue.status.pending
+    if past < most:
+        return []
+    return [
+        f'queue "{name}" has {counted(past, "PodGroup")} past Pending and its maxPodGroups is {most}: this one waits'
+    ]
+
+
 def grew(after: Resources, before: Resources) -> bool:
     """Whether any amount is larger than it was."""
     return bool((after - before).positive())

@@ -63,6 +63,7 @@ def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings)
     member, minimum, more = _minimum(job)
     warnings += common.size_warnings(view, member, minimum)
     warnings += common.quota_warnings(view, request.namespace, member, minimum, scopes.traits(job.spec.template.spec))
+    warnings += common.limit_warnings(view, place.queue)
     warnings += _parallelism_warnings(job, member)
     return judge(problems + more, warnings, _reserving(job, minimum, request, view))
 

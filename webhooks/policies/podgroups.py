@@ -106,6 +106,8 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
     member, tasks = podgroup.spec.min_member, sum((podgroup.spec.min_task_member or {}).values())
     warnings = common.size_warnings(view, member, minimum)
     warnings += common.quota_warnings(view, request.namespace, member, minimum, _traits(podgroup))
+    if request.operation == "CREATE":
+        warnings += common.limit_warnings(view, podgroup.spec.queue or names.DEFAULT_QUEUE)
     if tasks > member:
         warnings.append(f"spec.minTaskMember adds up to {tasks}: the gang waits for those, not for minMember {member}")
     return warnings
