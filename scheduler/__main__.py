@@ -24,7 +24,7 @@ _PROBES: Final = 8081
     "configuration",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Actions and plugins (YAML). Default: enqueue, allocate, backfill.",
+    help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, backfill.",
 )
 @click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
@@ -65,6 +65,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     from muster.kube.http import HttpTransport
     from muster.kube.lease import Elector
     from muster.telemetry.probes import Probes
+    from scheduler.livepolicy import LivePolicy
     from scheduler.worker import Worker
 
     me = asyncio.current_task()
@@ -82,15 +83,19 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             legacy_apis=options["legacy_apis"],
             namespace=options["lease_namespace"],
         )
+        live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
         probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])
         await probes.start()
+        following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
         try:
             await elector.run(worker.run)
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
             return
         finally:
+            if following is not None:
+                following.cancel()
             await probes.stop()
 
 

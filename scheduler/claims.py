@@ -10,19 +10,23 @@ from typing import Any
 from pydantic import Field
 
 from scheduler import placing, vectors
-from scheduler.plugin import Arguments
+from scheduler.policy import ActionArguments
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import OCCUPYING, Task
 from scheduler.statement import Statement
 from scheduler.vectors import Vector
 
 
-class EvictionArguments(Arguments):
+class EvictionArguments(ActionArguments):
     """Arguments of the actions that evict."""
 
     whole: bool = Field(default=False, alias="evictWholeJobs")
     topology: bool = Field(default=False, alias="enableTopologyAwarePreemption")
-    """Accepted for the format's sake: nodes are always judged with all predicates."""
+    workers: int = Field(default=16, ge=1, alias="topologyAwarePreemptWorkerNum")
+    least_part: int = Field(default=10, ge=0, le=100, alias="minCandidateNodesPercentage")
+    least: int = Field(default=1, ge=0, alias="minCandidateNodesAbsolute")
+    most: int = Field(default=100, ge=1, alias="maxCandidateNodesAbsolute")
+    """From `topology` on they are accepted for the format's sake: all nodes are judged, with all predicates."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from scheduler import extensions
 from scheduler.actions.allocate import Allocate
 from scheduler.actions.backfill import Backfill
 from scheduler.actions.enqueue import Enqueue
@@ -64,10 +65,10 @@ tiers:
   - name: binpack
 """
 
-_ACTIONS: Final[Mapping[str, Action]] = {
+ACTIONS: Final[Mapping[str, Action]] = {
     each.name: each for each in (Enqueue(), Allocate(), Backfill(), Preempt(), Reclaim())
 }
-_PLUGINS: Final[Mapping[str, type[Plugin]]] = {
+PLUGINS: Final[Mapping[str, type[Plugin]]] = {
     each.name: each
     for each in (
         Gang,
@@ -85,7 +86,7 @@ _PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         Sla,
     )
 }
-_OTHER_FLAGS: Final = frozenset(
+OTHER_FLAGS: Final = frozenset(
     {
         "enableBestNode",
         "enableTargetJob",
@@ -100,8 +101,15 @@ _OTHER_FLAGS: Final = frozenset(
     }
 )
 """Points that the format knows and no plugin here has yet: turning them on or off changes nothing."""
-_HIERARCHY: Final = "enableHierarchy"
-_KNOWN_FLAGS: Final = frozenset(FLAGS.values()) | _OTHER_FLAGS
+_ELSEWHERE: Final = frozenset(
+    {
+        *("cdp", "deviceshare", "extender", "network-topology-aware", "nodegroup", "numaaware", "rescheduling"),
+        *("resource-strategy-fit", "task-topology", "tdm", "usage"),
+    }
+)
+"""Plugins that other schedulers of this family have: no misspelling of ours."""
+HIERARCHY: Final = "enableHierarchy"
+_KNOWN_FLAGS: Final = frozenset(FLAGS.values()) | OTHER_FLAGS
 _FLAT: Final = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -131,6 +139,8 @@ class _File(BaseModel):
     actions: str
     tiers: tuple[_Tier, ...] = ()
     configurations: tuple[_Configuration, ...] = ()
+    metrics: dict[str, Any] | None = None
+    """Where others read the load of nodes from; no plugin here does."""
 
 
 Place = tuple[str | int, ...]
@@ -208,25 +218,30 @@ class _Reader:
         if not names:
             self._wrong(("actions",), 'no action is named; write for example actions: "enqueue, allocate"')
         for name in names:
-            if name in _ACTIONS:
-                yield _ACTIONS[name]
+            if name in ACTIONS:
+                yield ACTIONS[name]
             else:
-                self._wrong(("actions",), _unknown("action", name, _ACTIONS))
+                self._wrong(("actions",), _unknown("action", name, ACTIONS))
 
     def _plugin(self, option: _PluginOption, place: Place) -> Enabled | None:
-        plugin = _PLUGINS.get(option.name)
+        try:
+            plugin = PLUGINS.get(option.name) or extensions.load(option.name)
+        except extensions.ExtensionError as error:
+            self._wrong((*place, "name"), str(error))
+            return None
         if plugin is None:
-            self._wrong((*place, "name"), _unknown("plugin", option.name, _PLUGINS))
+            self._wrong((*place, "name"), _unknown_plugin(option.name))
             return None
         flags = self._flags(option.model_extra or {}, place)
         arguments = self._arguments(plugin.arguments_type, option.arguments, (*place, "arguments"))
-        return Enabled(plugin, arguments, _points(flags)) if arguments is not None else None
+        guarded = option.name not in PLUGINS
+        return Enabled(plugin, arguments, _points(flags), guarded=guarded) if arguments is not None else None
 
     def _flags(self, extra: Mapping[str, Any], place: Place) -> dict[str, bool]:
         flags = {}
         for key, value in extra.items():
-            if key not in _KNOWN_FLAGS and key != _HIERARCHY:
-                self._wrong((*place, key), _unknown("field", key, {*_KNOWN_FLAGS, _HIERARCHY, "name", "arguments"}))
+            if key not in _KNOWN_FLAGS and key != HIERARCHY:
+                self._wrong((*place, key), _unknown("field", key, {*_KNOWN_FLAGS, HIERARCHY, "name", "arguments"}))
             elif not isinstance(value, bool):
                 self._wrong((*place, key), f"{key} is {value!r}; write true or false")
             else:
@@ -237,10 +252,10 @@ class _Reader:
         found: dict[str, Arguments] = {}
         for index, each in enumerate(given):
             place: Place = ("configurations", index)
-            if each.name not in _ACTIONS:
-                self._wrong((*place, "name"), _unknown("action", each.name, _ACTIONS))
+            if each.name not in ACTIONS:
+                self._wrong((*place, "name"), _unknown("action", each.name, ACTIONS))
                 continue
-            arguments = self._arguments(_ACTIONS[each.name].arguments_type, each.arguments, (*place, "arguments"))
+            arguments = self._arguments(ACTIONS[each.name].arguments_type, each.arguments, (*place, "arguments"))
             if arguments is not None:
                 found[each.name] = arguments
         return found
@@ -283,10 +298,16 @@ def parse(text: str, source: str = "scheduler configuration") -> Policy:
 
 
 def _points(flags: Mapping[str, bool]) -> frozenset[str]:
-    listed = {flag for flag, on in flags.items() if on and flag != _HIERARCHY}
+    listed = {flag for flag, on in flags.items() if on and flag != HIERARCHY}
     if listed:
         return frozenset(point for point in POINTS if point not in FLAGS or FLAGS[point] in listed)
     return frozenset(point for point in POINTS if flags.get(FLAGS.get(point, ""), True))
+
+
+def _unknown_plugin(name: str) -> str:
+    if name in _ELSEWHERE:
+        return f"plugin {name!r} is none of Muster's, nor of an installed package; take it off the list"
+    return _unknown("plugin", name, {*PLUGINS, *extensions.names()})
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -47,4 +47,5 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         waiting=any(job.waiting or job.passed or job.phase in {Phase.PENDING, Phase.INQUEUE} for job in session.jobs),
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
+        faults=tuple(session.faults.values()),
     )

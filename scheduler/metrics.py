@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from muster.ledger.metrics import Metrics as LedgerMetrics
+from scheduler.faults import FaultLog
 
 
 class Metrics:
@@ -22,6 +23,7 @@ class Metrics:
         self.evictions = Counter(
             "muster_scheduler_evictions", "Pods chosen to leave for others.", registry=self.registry
         )
+        self.faults = FaultLog(self.registry)
         self.ledger = LedgerMetrics(self.registry)
         self.waiting = Gauge("muster_scheduler_pending_pods", "Pods that have no node.", registry=self.registry)
         self.groups = Gauge(

@@ -10,6 +10,7 @@ import msgspec
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
+from scheduler.plugin import Fault
 from scheduler.records import Record
 from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task
 from scheduler.storage import Choice
@@ -99,6 +100,7 @@ class Plan:
             was idle where room was what they lacked, else zero.
         unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
+        faults: what plugins of users did wrong.
     """
 
     binds: tuple[Bind, ...]
@@ -115,3 +117,4 @@ class Plan:
     waiting: bool
     rolled_back: Mapping[str, int] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -83,6 +83,14 @@ class Reach(Enum):
     """Also at which pods are there (host ports): asked again about nodes that changed."""
     CLUSTER = 2
     """Also at other nodes: asked again about all nodes after each change."""
+
+
+class Fault(NamedTuple):
+    """What a plugin of a user did wrong in a cycle, first time at this extension point; ``text`` is one line."""
+
+    plugin: str
+    point: str
+    text: str
 
 
 class Permit:

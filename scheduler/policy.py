@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
 from scheduler.plugin import Arguments, Plugin
 
 if TYPE_CHECKING:
     from scheduler.session import Session
 
 
+class ActionArguments(Arguments):
+    """What any action may be given."""
+
+    cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
+    """Accepted for the format's sake: what a node refused isn't asked again before something changed."""
+
+
 class Action:
     """The base of actions: one step of a cycle. Stateless; the arguments come with each call."""
 
     name: ClassVar[str]
-    arguments_type: ClassVar[type[Arguments]] = Arguments
+    arguments_type: ClassVar[type[Arguments]] = ActionArguments
 
     def __call__(self, session: Session, arguments: Any, /) -> None:
         """Do it to the session."""
@@ -25,11 +34,12 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """A plugin with its arguments and the extension points that are on."""
+    """A plugin with its arguments and the extension points that are on. ``guarded``: it is a user's own."""
 
     plugin: type[Plugin]
     arguments: Arguments
     points: frozenset[str]
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from pydantic import BeforeValidator, Field
 
 from scheduler import placing, vectors
 from scheduler.durations import duration
-from scheduler.plugin import Arguments, Obstacle, Stage
+from scheduler.plugin import Obstacle, Stage
+from scheduler.policy import ActionArguments
 from scheduler.session import JobState, Session
 from scheduler.snapshot import OCCUPYING, Phase, Reservation, TaskClass
 from scheduler.vectors import Matrix
@@ -25,7 +26,7 @@ def _wait(text: Any) -> float | None:
     return None if text == "never" else duration(text)
 
 
-class ReservationArguments(Arguments):
+class ReservationArguments(ActionArguments):
     """After how long a job that waits for room gets nodes of its own; ``never`` is an answer, too."""
 
     after: Annotated[float | None, BeforeValidator(_wait)] = Field(default=600.0, alias="reserveAfter")

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from scheduler import vectors
+from scheduler.guarded import Guarded
 from scheduler.picker import Picker
-from scheduler.plugin import POINTS, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
-from scheduler.policy import Policy
+from scheduler.plugin import POINTS, Fault, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
+from scheduler.policy import Enabled, Policy
 from scheduler.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
 from scheduler.states import JobState, QueueState
@@ -59,6 +60,7 @@ class Session:
         self.placed: list[Mark] = []
         self.leaving: set[str] = set()
         self._held: list[Matrix] = []
+        self.faults: dict[tuple[str, str], Fault] = {}
         self._tiers = self._open_plugins()
         self._without_room = [[ask for ask in tier if not _about_room(ask)] for tier in self._tiers["enqueueable"]]
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
@@ -72,7 +74,7 @@ class Session:
     def _open_plugins(self) -> dict[str, list[list[Callable[..., Any]]]]:
         tiers: dict[str, list[list[Callable[..., Any]]]] = {point: [] for point in POINTS}
         for tier in self.policy.tiers:
-            opened = [(each, each.plugin(each.arguments, self)) for each in tier]
+            opened = [(each, self._open_plugin(each)) for each in tier]
             for point in POINTS:
                 found = [
                     getattr(plugin, point)
@@ -82,6 +84,14 @@ class Session:
                 if found:
                     tiers[point].append(found)
         return tiers
+
+    def _open_plugin(self, enabled: Enabled) -> Plugin:
+        if enabled.guarded:
+            return Guarded(enabled.plugin, enabled.arguments, self, self._note_fault)
+        return enabled.plugin(enabled.arguments, self)
+
+    def _note_fault(self, plugin: str, point: str, text: str) -> None:
+        self.faults.setdefault((plugin, point), Fault(plugin, point, text))
 
     def _flat(self, point: str) -> list[Callable[..., Any]]:
         return self._points[point]

@@ -76,6 +76,13 @@ class Worker:
         self.synced = asyncio.Event()
         self.metrics = Metrics()
         self._leads = False
+        self._term: Term | None = None
+
+    def adopt(self, policy: Policy) -> None:
+        """Follow another policy, from the next cycle on."""
+        self._policy = policy
+        if self._term is not None:
+            self._term.adopt(policy)
 
     def not_ready(self) -> list[str]:
         """Say what a process that leads still waits for; one that stands by is ready to take over."""
@@ -97,11 +104,11 @@ class Worker:
             legacy_apis=self._legacy,
             namespace=self._namespace,
         )
-        self._leads = True
+        self._leads, self._term = True, term
         try:
             await term.run(self.synced)
         finally:
-            self._leads = False
+            self._leads, self._term = False, None
             self.synced.clear()
             await term.close()
 
@@ -166,6 +173,12 @@ class Term:
             group.create_task(self._keeper.run(), name="ledgers")
             group.create_task(self._schedule(), name="cycles")
 
+    def adopt(self, policy: Policy) -> None:
+        """Follow another policy, from the next cycle on."""
+        self._policy = policy
+        self._podgroups.delay(policy.enqueues)
+        self._changed.set()
+
     async def close(self) -> None:
         """End what is under way."""
         await self._binder.close()
@@ -210,6 +223,7 @@ class Term:
         self._evictor.start(plan.evictions)
         self._metrics.binds.inc(len(plan.binds))
         self._metrics.evictions.inc(len(plan.evictions))
+        self._metrics.faults.tell(plan.faults)
         self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
         stages = Counter(record.stage for record in plan.records.values())
         for stage in Stage:

@@ -83,6 +83,13 @@ class PodGroupController:
 
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def delay(self, delays: bool) -> None:  # noqa: FBT001 - what is set has no other name
+        """Let groups wait in Pending, or no longer; those that wait now are looked at again."""
+        if delays != self._delays:
+            self._delays = delays
+            for job in self._views.jobs.items():
+                self._on_job(Change("MODIFIED", job, job))
+
     def _on_job(self, change: Change[Job]) -> None:
         if change.new is not None and change.new.spec.template.spec.scheduler_name in self._names:
             self._work.add(_Key(kinds.JOBS, change.new.namespace, change.new.name))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from scheduler import constraints as rules
 from scheduler import eligible, gathering, interpod, spread
@@ -17,8 +17,18 @@ from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Mask
 
 
+def _not_here(wanted: bool) -> bool:  # noqa: FBT001 - called by pydantic
+    if wanted:
+        raise ValueError("Muster doesn't do that; write false, or leave it out")
+    return wanted
+
+
+NotHere = Annotated[bool, AfterValidator(_not_here)]
+"""A switch that the format knows for something that Muster doesn't have."""
+
+
 class PredicatesArguments(Arguments):
-    """Which rules hold."""
+    """Which rules hold. Those of a node's pressure do in any case, by the taints that such nodes have."""
 
     affinity: bool = Field(default=True, alias="predicate.NodeAffinityEnable")
     ports: bool = Field(default=True, alias="predicate.NodePortsEnable")
@@ -28,6 +38,15 @@ class PredicatesArguments(Arguments):
     zones: bool = Field(default=True, alias="predicate.VolumeZoneEnable")
     limits: bool = Field(default=True, alias="predicate.NodeVolumeLimitsEnable")
     volumes: bool = Field(default=True, alias="predicate.VolumeBindingEnable")
+    memory_pressure: bool = Field(default=False, alias="predicate.MemoryPressureEnable")
+    disk_pressure: bool = Field(default=False, alias="predicate.DiskPressureEnable")
+    process_pressure: bool = Field(default=False, alias="predicate.PIDPressureEnable")
+    cache: bool = Field(default=True, alias="predicate.CacheEnable")
+    """Accepted for the format's sake: what depends on the node table only is always remembered."""
+    shared_gpus: NotHere = Field(default=False, alias="predicate.GPUSharingEnable")
+    numbered_gpus: NotHere = Field(default=False, alias="predicate.GPUNumberEnable")
+    proportional: NotHere = Field(default=False, alias="predicate.ProportionalEnable")
+    devices: NotHere = Field(default=False, alias="predicate.DynamicResourceAllocationEnable")
 
 
 class Predicates(Plugin):
