@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from muster.model.amounts import NANO, Resources
@@ -26,6 +27,8 @@ def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -
     return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
 
 
+# Groups of a queue that are alike are told the same, cycle after cycle; writing amounts takes longer than deciding.
+@lru_cache(maxsize=8192)
 def obstacle(
     count: int, wanted: Vector, free: Vector, axes: Axes, where: str, *, queue: str = "", nodes: bool | None = None
 ) -> Obstacle:
