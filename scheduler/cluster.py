@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
 
+from msgspec import structs
+
 from muster.ledger.promises import reserves_late
 from muster.ledger.table import Table
 from muster.model import grouping, names
@@ -23,6 +25,7 @@ from scheduler import affinity, constraints, intake
 from scheduler.affinity import Purpose
 from scheduler.constraints import Constraints
 from scheduler.images import Images
+from scheduler.plan import Bind
 from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
@@ -68,6 +71,8 @@ class Cluster:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
         self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
+        # Names of resources that were ever asked for.
+        self._named: set[str] = set()
         self._pods: dict[str, _Member] = {}
         self._members: dict[Home, dict[str, _Member]] = {}
         self._porters: dict[str, _Member] = {}
@@ -121,7 +126,7 @@ class Cluster:
             self._evicting.discard(uid)
             self._spared.discard(uid)
         else:
-            self._relearn(pod)
+            self._renew(pod)
         self._changes += 1
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
@@ -187,7 +192,9 @@ class Cluster:
         old = self._batch.pop(uid, None)
         if old is not None:
             home = (old.namespace, intake.group_of_job(old))
-            self._batch_of.get(home, set()).discard(uid)
+            self._batch_of[home].discard(uid)
+            if not self._batch_of[home]:
+                del self._batch_of[home]
             self._touch(home)
         if not gone and job.spec.template.spec.scheduler_name in self._ours:
             self._batch[uid] = job
@@ -218,6 +225,11 @@ class Cluster:
             self._assumed[uid] = node
             self.storage.choose(uid, volumes)
             self.pod(member.pod)
+
+    def takes(self, bind: Bind) -> bool:
+        """Whether a pod still waits, and the node it was given is still there."""
+        member = self._pods.get(bind.task.uid)
+        return member is not None and member.task.status is Status.PENDING and bind.node in self._nodes
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the binding failed."""
@@ -264,8 +276,51 @@ class Cluster:
 
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _renew(self, pod: Pod) -> None:
+        """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
+        old = self._pods.get(pod.metadata.uid)
+        if old is None or not intake.same_demands(old.pod, pod):
+            self._relearn(pod)
+            return
+        task = structs.replace(
+            old.task,
+            status=self._status(pod),
+            node=self._node_of(pod),
+            preemptable=self._may_be_evicted(pod),
+        )
+        member = _Member(pod, task, old.home)
+        self._pods[task.uid] = member
+        if old.home is not None:
+            self._members[old.home][task.uid] = member
+        if task != old.task:
+            self._settle(old, -1)
+            self._settle(member, 1)
+
+    def _node_of(self, pod: Pod) -> str:
+        return pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
+
+    def _status(self, pod: Pod) -> Status:
+        uid = pod.metadata.uid
+        return intake.pod_status(pod, assumed=uid in self._assumed, evicting=uid in self._evicting)
+
+    def _may_be_evicted(self, pod: Pod) -> bool:
+        return pod.metadata.uid not in self._spared and intake.preemptable(pod)
+
+    def _settle(self, member: _Member, sign: int) -> None:
+        """Count a pod where it is (1), or no longer (-1)."""
+        if member.home is not None:
+            self._touch(member.home)
+        if not member.uses:
+            return
+        (self._usage.take if sign > 0 else self._usage.give_back)(member.task)
+        self._tally(member.task, sign, self._register)
+        if sign < 0:
+            self._porters.pop(member.task.uid, None)
+        elif member.task.kind.constraints.ports:
+            self._porters[member.task.uid] = member
+
     def _relearn(self, pod: Pod) -> None:
-        """Take the new version of a pod for the last one, without forgetting in between what only this pod asks."""
+        """Read a pod anew, without forgetting in between what only this pod asks."""
         old = self._pods.get(pod.metadata.uid)
         company = old.task.kind.constraints.company if old is not None else affinity.NONE
         self._register.ask(company.peers(), company.carried())
@@ -274,19 +329,19 @@ class Cluster:
         self._register.unask(company.peers(), company.carried())
 
     def _learn(self, pod: Pod) -> None:
-        uid, node = pod.metadata.uid, pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
+        uid = pod.metadata.uid
         task = Task(
             uid=uid,
             namespace=pod.namespace,
             name=pod.name,
             kind=self._class_of(pod, ended=pod.status.phase in _OVER),
-            status=intake.pod_status(pod, assumed=bool(node), evicting=uid in self._evicting),
-            node=node,
+            status=self._status(pod),
+            node=self._node_of(pod),
             priority=pod.spec.priority or 0,
             created=seconds(pod.metadata.creation_timestamp),
             role=intake.role_of(pod),
             controller=_controller(pod),
-            preemptable=uid not in self._spared and intake.preemptable(pod),
+            preemptable=self._may_be_evicted(pod),
             patient=pod.spec.preemption_policy == "Never",
         )
         named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
@@ -294,28 +349,19 @@ class Cluster:
         self._pods[uid] = member
         if member.home is not None:
             self._members.setdefault(member.home, {})[uid] = member
-            self._touch(member.home)
-        if member.uses:
-            self._usage.take(member.task)
-            self._tally(member.task, 1, self._register)
-            if member.task.kind.constraints.ports:
-                self._porters[uid] = member
+        self._settle(member, 1)
 
     def _forget(self, uid: str) -> None:
         member = self._pods.pop(uid, None)
         if member is None:
             return
         if member.home is not None:
-            self._members[member.home].pop(uid)
-            self._touch(member.home)
+            _take_out(self._members, member.home, uid)
+        self._settle(member, -1)
         if member.task.status not in intake.ENDED:
             company = member.task.kind.constraints.company
             self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
             self._register.unask(company.peers(), company.carried())
-        if member.uses:
-            self._usage.give_back(member.task)
-            self._tally(member.task, -1, self._register)
-            self._porters.pop(uid, None)
 
     def _tally(self, task: Task, sign: int, register: Register) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
@@ -340,6 +386,7 @@ class Cluster:
         known = self._classes.get(key)
         if known is None:
             known = self._classes[key] = TaskClass(request, demands)
+            self._named.update(request)
         return known
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -349,7 +396,7 @@ class Cluster:
         for uid in sorted(self._register.renew()):
             self._relearn(self._pods[uid].pod)
         self._renew_jobs()
-        axes = self._usage.axes.with_names(self._names())
+        axes = self._usage.axes.with_names(self._named)
         table, idle, releasing = self._usage.matrices(axes, self._nodes)
         return Snapshot(
             table=table,
@@ -369,12 +416,6 @@ class Cluster:
             storage=self.storage.view(),
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )
-
-    def _names(self) -> set[str]:
-        """List the resource names in use."""
-        requests = [kind.request for kind in self._classes.values()]
-        stated = [job.stated for job in self._jobs.values() if job.stated is not None]
-        return {name for amounts in (*requests, *stated) for name in amounts}
 
     def _priorities(self) -> dict[str, int]:
         priorities = {name: each.value for name, each in self._classes_of_priority.items()}
@@ -412,6 +453,7 @@ class Cluster:
             stated = intake.min_resources(group)
         except QuantityError as error:
             stated, held = None, f"spec.minResources: {error}; correct it"
+        self._named.update(stated or NOTHING)
         status = group.status
         return Job(
             key=key,
@@ -461,6 +503,13 @@ class Cluster:
         _, idle_again, releasing_again = recount.matrices(self._usage.axes, self._nodes)
         assert (idle == idle_again).all(), "idle amounts don't match the pods"
         assert (releasing == releasing_again).all(), "releasing amounts don't match the pods"
+
+
+def _take_out(homes: dict[Home, dict[str, _Member]], home: Home, uid: str) -> None:
+    """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
+    homes[home].pop(uid)
+    if not homes[home]:
+        del homes[home]
 
 
 def _controller(pod: Pod) -> str:

@@ -54,6 +54,10 @@ class Evictor:
             self._flying.add(task)
             task.add_done_callback(self._flying.discard)
 
+    def forget(self, uid: str) -> None:
+        """Learn that a pod is gone."""
+        self._failing.pop(uid, None)
+
     async def close(self) -> None:
         """End what is under way, and wait for its end."""
         for task in tuple(self._flying):

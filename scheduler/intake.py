@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import structs
+
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
@@ -13,6 +15,7 @@ from scheduler.affinity import Peers, Purpose, Selection
 from scheduler.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 _ROLE: Final = "volcano.sh/task-spec"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
@@ -31,6 +34,16 @@ def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
     if assumed:
         return Status.BINDING
     return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
+
+
+def same_demands(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod ask for the same and belong to the same; where it is and how it does may differ."""
+    return old is new or (
+        old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+        and (old.status.phase in _OVER) == (new.status.phase in _OVER)
+        and structs.replace(old.spec, node_name="") == structs.replace(new.spec, node_name="")
+    )
 
 
 def role_of(pod: Pod) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from muster.kube.fence import Fence, FencedTransport
 from muster.ledger.keeper import Keeper
 from muster.ledger.observer import Observer
 from muster.model import kinds, names
-from muster.model.objects import PodGroup
+from muster.model.objects import Pod, PodGroup
 from scheduler.binder import Binder
 from scheduler.cluster import Cluster
 from scheduler.controllers.fences import FenceController
@@ -34,7 +35,7 @@ from scheduler.patience import Patience
 from scheduler.plan import GroupStatus, Plan
 from scheduler.plugin import Stage
 from scheduler.policy import Policy
-from scheduler.snapshot import GroupKey, Status
+from scheduler.snapshot import GroupKey, Snapshot, Status
 from scheduler.statuses import StatusWriter
 from scheduler.unplaced import UnplacedPods
 from scheduler.views import Views
@@ -48,6 +49,10 @@ AGAIN: Final = 5.0
 """Seconds after which a group that the ledger refused its minimum may ask again."""
 FLOOR: Final = 1.0
 """Seconds between two cycles, at most, while something waits."""
+LONG: Final = 0.05
+"""Seconds that the loop may be held up; a cycle that takes longer makes the next one run in a thread."""
+MANY: Final = 1000
+"""So do so many pods that wait."""
 
 
 class Worker:
@@ -132,6 +137,7 @@ class Term:
         self._clock = clock
         self._policy = policy
         self._changed = asyncio.Event()
+        self._took = 0.0
         self._views = Views(legacy_apis=legacy_apis)
         self._cluster = Cluster(scheduler_names)
         self._views.feed(self._cluster, self._changed.set)
@@ -141,6 +147,7 @@ class Term:
         self._binder = Binder(client, volumes, self._give_up)
         self._patience = Patience()
         self._evictor = Evictor(client, self._recorder, self)
+        self._views.pods.subscribe(self._forget_pod)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
         self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen, self._refuse)
         for kind, cache in self._views.groups.items():
@@ -197,12 +204,30 @@ class Term:
             with self._metrics.cycle_seconds.time():
                 now = self._clock.now()
                 snapshot = dataclasses.replace(self._cluster.snapshot(), waits=self._patience.waits)
-                plan = decide(snapshot, self._policy, now)
+                plan = await self._decide(snapshot, now)
                 self._patience.learn(plan, now.timestamp())
             patience = self._perform(plan)
             # As long as it took, at least: the other half of the time is for those who carry it out.
             await asyncio.sleep(max(PACE, loop.time() - began))
             await self._change_within(patience)
+
+    async def _decide(self, snapshot: Snapshot, now: datetime) -> Plan:
+        """Decide; where that may take long, in a thread, so that the lease is renewed and events come in meanwhile."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._took < LONG and sum(len(job.pending) for job in snapshot.jobs) < MANY:
+            plan = decide(snapshot, self._policy, now)
+        else:
+            plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now))
+        self._took = loop.time() - began
+        return plan
+
+    def _up_to_date(self, plan: Plan) -> Plan:
+        """Leave out the groups of which a pod or a node has gone since the snapshot: a gang is bound whole."""
+        gone = {bind.group for bind in plan.binds if not self._cluster.takes(bind)}
+        for key in gone:
+            log.info("PodGroup %s changed while it was placed, and is placed again", key)
+        return dataclasses.replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
 
     async def _change_within(self, seconds: float | None) -> None:
         try:
@@ -266,6 +291,11 @@ class Term:
     def _give_up(self, uid: str) -> None:
         self._cluster.forget(uid)
         self._changed.set()
+
+    def _forget_pod(self, change: Change[Pod]) -> None:
+        if change.new is None and change.old is not None:
+            self._binder.forget(change.old.metadata.uid)
+            self._evictor.forget(change.old.metadata.uid)
 
     def spare(self, uid: str) -> None:
         """Learn that a pod stays: its eviction is refused for a while."""

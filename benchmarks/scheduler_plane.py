@@ -1,0 +1,246 @@
+"""How long a scheduler takes on the real control plane, from its start or from the last creation to the last bind.
+
+Run: python benchmarks/scheduler_plane.py [--load 20x500@1000] [--live] [--command "CMD {kubeconfig}" ...]
+     (needs the binaries that `make controlplane` builds)
+
+Each command is run on a fresh etcd and kube-apiserver, without controllers or kubelets: all that happens is the
+scheduling. ``--load GxP@N`` means G gangs of P pods on N nodes. By default everything is pending when the scheduler starts;
+with ``--live`` it runs first, and then the pods are created, 32 at a time. ``{kubeconfig}`` and ``{name}`` (the scheduler's
+name in the pods) are filled in. The default command is Muster's scheduler of this checkout. Given several, they are
+measured one after the other in one run, so that they can be compared by ratio.
+
+Printed per command: seconds to the last bind, pods bound per second between the first and the last, processor seconds and
+the most memory of its processes, and how long the creations took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import os
+import re
+import shlex
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
+
+from controlplane import ControlPlane
+
+from muster.cli.install import SYSTEM_NAMESPACE, apply_kinds
+from muster.kube import auth
+from muster.kube.client import Client
+from muster.kube.errors import ConflictError
+from muster.kube.http import HttpTransport
+from muster.model import kinds, names
+
+MUSTER: Final = f"{sys.executable} -m scheduler --kubeconfig {{kubeconfig}} --probe-port 0 --log-level warning"
+_AT_ONCE: Final = 32
+_PATIENCE: Final = 600.0
+_NAME: Final = re.compile(rb'"name":"([^"]+)"')
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Load:
+    gangs: int
+    size: int
+    nodes: int
+
+    @classmethod
+    def parse(cls, text: str) -> Load:
+        found = re.fullmatch(r"(\d+)x(\d+)@(\d+)", text)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a load; write it like 20x500@1000")
+        return cls(*map(int, found.groups()))
+
+    @property
+    def pods(self) -> int:
+        return self.gangs * self.size
+
+
+class Binds(threading.Thread):
+    """Watches the pods and notes when each got its node; reads lines as they are, so that it costs little."""
+
+    def __init__(self, plane: ControlPlane, expected: int) -> None:
+        super().__init__(daemon=True)
+        self._plane, self._expected = plane, expected
+        self.times: dict[bytes, float] = {}
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        address = urlsplit(self._plane.url)
+        context = ssl.create_default_context(cafile=str(self._plane.ca_file))
+        connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+        path = "/api/v1/namespaces/default/pods?watch=true"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {self._plane.token}"})
+        for line in connection.getresponse():
+            if b'"nodeName":"' not in line:
+                continue
+            found = _NAME.search(line)
+            if found is not None:
+                self.times.setdefault(found[1], time.monotonic())
+            if len(self.times) == self._expected:
+                self.done.set()
+                return
+
+
+async def fill(plane: ControlPlane, load: Load, scheduler: str, *, pods: bool, rest: bool) -> None:
+    """Create the kinds, nodes and groups (``rest``), the pods, or all of it."""
+    async with HttpTransport(await auth.load(str(plane.kubeconfig()))) as transport:
+        client, slots = Client(transport), asyncio.Semaphore(_AT_ONCE)
+
+        async def create(kind: Any, manifest: dict[str, Any], namespace: str = "") -> None:
+            async with slots:
+                await client.create(kind, manifest, namespace)
+
+        async with asyncio.TaskGroup() as group:
+            if rest:
+                await prepare(client)
+                for number in range(load.nodes):
+                    group.create_task(add_node(client, slots, f"node-{number:05}"))
+        async with asyncio.TaskGroup() as group:
+            for gang in range(load.gangs):
+                name = f"g{gang:04}"
+                if pods:
+                    spec = {"minMember": load.size, "queue": "default"}
+                    await create(kinds.PODGROUPS, {"metadata": {"name": name}, "spec": spec}, "default")
+                for number in range(load.size if pods else 0):
+                    pod = pod_of(name, number, scheduler)
+                    group.create_task(create(kinds.PODS, pod, "default"))
+
+
+async def prepare(client: Client) -> None:
+    await apply_kinds(client, legacy_apis=False, adopt=True)
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+    await client.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+    try:
+        await client.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "default"}}, "default")
+    except ConflictError:
+        return
+
+
+async def add_node(client: Client, slots: asyncio.Semaphore, name: str) -> None:
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "256"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    async with slots:
+        await client.create(kinds.NODES, {"metadata": {"name": name}})
+        # The server puts the taint not-ready on new nodes; nobody else is there to take it away.
+        await client.patch(kinds.NODES, name, {"spec": {"taints": None}})
+        status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+        await client.patch(kinds.NODES, name, status, subresource="status")
+
+
+def pod_of(group: str, number: int, scheduler: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "example.com/c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
+    return {
+        "metadata": {"name": f"{group}-{number:04}", "annotations": {names.GROUP_NAME: group}},
+        "spec": {
+            "schedulerName": scheduler,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }
+
+
+# ── what the scheduler's processes use ───────────────────────────────────────────────────────────────────────────
+
+
+def family(root: int) -> Iterator[int]:
+    """Give a process and all below it."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                after = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents.setdefault(int(after[1]), []).append(int(entry.name))
+    line = [root]
+    while line:
+        each = line.pop()
+        yield each
+        line += parents.get(each, [])
+
+
+def used(root: int) -> tuple[float, float]:
+    """Give processor seconds and the most memory, in MiB, of a process and all below it."""
+    seconds = memory = 0.0
+    for each in family(root):
+        try:
+            after = (Path("/proc") / str(each) / "stat").read_text().rpartition(")")[2].split()
+            status = (Path("/proc") / str(each) / "status").read_text()
+        except OSError:
+            continue
+        seconds += (int(after[11]) + int(after[12])) / _TICKS
+        most = re.search(r"VmHWM:\s+(\d+)", status)
+        memory += int(most[1]) / 1024 if most else 0
+    return seconds, memory
+
+
+# ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def measure(command: str, load: Load, scheduler: str, *, live: bool) -> str:
+    with ControlPlane(nodes_simulated=False) as plane:
+        # Only what schedulers do is measured; and without kubelets, its controllers would call the nodes dead.
+        plane.kill("kube-controller-manager")
+        asyncio.run(fill(plane, load, scheduler, pods=not live, rest=True))
+        binds = Binds(plane, load.pods)
+        binds.start()
+        begun = time.monotonic()
+        words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
+        process = subprocess.Popen(words, start_new_session=True)
+        try:
+            if live:
+                time.sleep(_SETTLE)
+                begun, before = time.monotonic(), used(process.pid)[0]
+                asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
+            created = time.monotonic()
+            if not binds.done.wait(_PATIENCE):
+                return f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s"
+            seconds, memory = used(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
+    first, last = min(binds.times.values()), max(binds.times.values())
+    rate = f"{load.pods / (last - first):.0f} pods/s, {memory:.0f} MiB"
+    if live:
+        return (
+            f"last bind {last - created:.2f} s after the last creation; {seconds - before:.1f} CPU s, {rate}; "
+            f"creations took {created - begun:.1f} s"
+        )
+    return f"last bind {last - begun:.2f} s after the start; {seconds:.1f} CPU s, {rate}"
+
+
+_SETTLE: Final = 8.0
+"""Seconds that a scheduler has to become leader and read its lists, before pods are created live."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--load", type=Load.parse, default=Load(20, 500, 1000))
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--command", action="append", dest="commands")
+    parser.add_argument("--scheduler-name", default=names.SCHEDULER_NAME)
+    parser.add_argument("--runs", type=int, default=1)
+    options = parser.parse_args()
+    for _ in range(options.runs):
+        for command in options.commands or [MUSTER]:
+            found = measure(command, options.load, options.scheduler_name, live=options.live)
+            print(f"{shlex.split(command)[0]}: {found}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
