@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from muster.model.amounts import NOTHING
+from scheduler import vectors
 from scheduler.messages import counted
 from scheduler.plugin import PERMIT, Key, Obstacle, Plugin, Reason, Vote
 from scheduler.session import JobState
 from scheduler.snapshot import GroupKey, Status, Task
+from scheduler.vectors import Vector
 
 
 class Gang(Plugin):
@@ -55,17 +58,33 @@ class Gang(Plugin):
         return not self._enough(job)
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose what jobs have beyond their minimum; anything, where the action may evict whole jobs."""
-        return self._surplus("preempt", claimant, candidates)
+        """Choose what jobs have beyond their minimum and their minResources; anything, where whole jobs may go."""
+        del claimant
+        return candidates if self._takes_whole("preempt") else self._surplus(self._beyond_stated(candidates))
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose what jobs have beyond their minimum; anything, where the action may evict whole jobs."""
-        return self._surplus("reclaim", claimant, candidates)
-
-    def _surplus(self, action: str, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         del claimant
-        if getattr(self.session.policy.arguments.get(action), "whole", False):
-            return candidates
+        return candidates if self._takes_whole("reclaim") else self._surplus(candidates)
+
+    def _takes_whole(self, action: str) -> bool:
+        return bool(getattr(self.session.policy.arguments.get(action), "whole", False))
+
+    def _beyond_stated(self, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose tasks without which their jobs still have what their minResources state, of what those tasks use."""
+        axes, left = self.session.axes, dict[GroupKey, Vector]()
+        chosen = []
+        for task in candidates:
+            job = self.session.tenants.owner(task)
+            stated = axes.vector(job.job.stated or NOTHING)
+            amounts = task.kind.vector(axes)
+            rest = vectors.subtract(left.get(job.job.key, job.allocated), amounts)
+            if all(rest[place] >= stated[place] for place in axes.shared if amounts[place]):
+                left[job.job.key] = rest
+                chosen.append(task)
+        return chosen
+
+    def _surplus(self, candidates: Sequence[Task]) -> Sequence[Task]:
         gone: dict[GroupKey, Counter[str]] = {}
         chosen = []
         for task in candidates:

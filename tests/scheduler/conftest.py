@@ -194,14 +194,17 @@ class Build:
         return self
 
     def node(self, name: str, cpu: str = "4", *, memory: str = "16Gi", pods: str = "110", **more: Any) -> Build:
-        """A node; ``labels``, ``taints``, ``unschedulable``, and other resources by name."""
+        """A node; ``labels``, ``taints``, ``unschedulable``, ``ready``, ``images``, and other resources by name."""
         labels, taints = more.pop("labels", {}), more.pop("taints", None)
         spec = {"taints": taints, "unschedulable": more.pop("unschedulable", False)}
+        conditions = [{"type": "Ready", "status": more.pop("ready", "True")}]
+        images = more.pop("images", [])
         amounts = {"cpu": cpu, "memory": memory, "pods": pods, **more}
+        status = {"allocatable": amounts, "conditions": conditions, "images": images}
         self.cluster.node(
             _as(
                 kinds.NODES,
-                {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": amounts}},
+                {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status},
             )
         )
         return self
@@ -229,7 +232,9 @@ class Build:
         spec = {
             "schedulerName": names.SCHEDULER_NAME,
             "nodeName": more.pop("node", ""),
-            "containers": [{"resources": {"requests": requests}, "ports": more.pop("ports", None)}],
+            "containers": [
+                {"image": more.pop("image", ""), "resources": {"requests": requests}, "ports": more.pop("ports", None)}
+            ],
             **more,
         }
         self.cluster.pod(_as(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
