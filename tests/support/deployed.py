@@ -39,7 +39,7 @@ def _die_with_parent() -> None:
 class Program:
     """A command of ours that runs; what it writes is in ``log``."""
 
-    def __init__(self, log: Path, probes: int, *arguments: str) -> None:
+    def __init__(self, log: Path, probes: int, *arguments: str, wait: bool = True) -> None:
         self.log = log
         self._probes = probes
         with log.open("ab") as written:
@@ -50,7 +50,12 @@ class Program:
                 stderr=written,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, and nothing else dies with us surely
             )
-        self._wait_ready()
+        if wait:
+            self._wait_ready()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -80,12 +85,18 @@ class Program:
 
 
 class Deployed:
-    """Muster beside a control plane. ``webhook`` and ``scheduler`` are the programs that were started last."""
+    """Muster beside a control plane. ``webhook`` and ``scheduler`` are the programs that were started last.
 
-    def __init__(self, plane: ControlPlane, folder: Path) -> None:
+    The API server calls ``port``.
+    """
+
+    webhook: Program
+    scheduler: Program
+
+    def __init__(self, plane: ControlPlane, folder: Path, *, programs: bool = True) -> None:
         self.plane = plane
         self._folder = folder
-        self._port = free_ports(1)[0]
+        self.port = free_ports(1)[0]
         self._legacy: tuple[str, ...] = ()
         now = SystemClock().now()
         ca = authority.new_ca(now)
@@ -98,25 +109,37 @@ class Deployed:
             account: str(asyncio.run(self.kubeconfig_of(account, SYSTEM_NAMESPACE)))
             for account in ("muster-webhook", "muster-scheduler")
         }
-        self.webhook = self.start_webhook()
-        self.scheduler = self.start_scheduler()
+        if programs:
+            self.start_webhook()
+            self.start_scheduler()
 
-    def start_webhook(self) -> Program:
-        """Start the admission server, always at the same port."""
+    def start_webhook(self, port: int | None = None, *, wait: bool = True) -> Program:
+        """Start an admission server, where the API server calls unless told otherwise."""
         self.webhook = Program(
             self._folder / "webhook.log",
             *(free_ports(1)[0], "muster.cli", "webhook", "--kubeconfig", self._kubeconfigs["muster-webhook"]),
-            *("--host", "127.0.0.1", "--port", str(self._port), "--certificates", str(self._folder), "--drain", "0"),
+            *(
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port or self.port),
+                "--certificates",
+                str(self._folder),
+                "--drain",
+                "0",
+            ),
             *("--account", f"{PREFIX}muster-scheduler", *self._legacy),
+            wait=wait,
         )
         return self.webhook
 
-    def start_scheduler(self) -> Program:
+    def start_scheduler(self, *, wait: bool = True) -> Program:
         """Start a worker, which leads or stands by."""
         self.scheduler = Program(
             self._folder / "scheduler.log",
             *(free_ports(1)[0], "muster.cli", "scheduler", "--kubeconfig", self._kubeconfigs["muster-scheduler"]),
             *("--config", str(self._folder / "scheduler.yaml"), *self._legacy),
+            wait=wait,
         )
         return self.scheduler
 
@@ -134,7 +157,7 @@ class Deployed:
 
     def _install(self) -> None:
         authority_file = str(self._folder / "ca.crt")
-        self._muster("install", "--url", f"https://127.0.0.1:{self._port}", "--ca-file", authority_file, *self._legacy)
+        self._muster("install", "--url", f"https://127.0.0.1:{self.port}", "--ca-file", authority_file, *self._legacy)
 
     async def kubeconfig_of(self, account: str, namespace: str) -> Path:
         """Give a kubeconfig of a service account, with a token of its own."""

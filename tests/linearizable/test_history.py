@@ -1,0 +1,163 @@
+"""A recorded history of the real API server: whatever is done to Muster, at every moment the sum is within the limit.
+
+``MUSTER_SOAK`` multiplies how much is done; `make soak` does so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from fleet import Fleet, History
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.ledger.promises import held, reserving, taken_by
+from muster.model import grouping, kinds, names
+from muster.model.amounts import NANO, Resources
+from muster.model.objects import Pod, PodGroup
+
+log = logging.getLogger(__name__)
+
+SOAK = int(os.environ.get("MUSTER_SOAK", "1"))
+SEED = int(os.environ.get("MUSTER_SEED", "1"))
+HARD = 32
+CLIENTS = 32
+WRITES = 2000 * SOAK
+
+_WRITES = ("group",) * 4 + ("update",) * 3 + ("drop",) * 2 + ("pod",) * 5 + ("drop pod",) * 2
+
+
+class Load:
+    """Clients that write what they like, over each other's work."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client.limited(15)
+        self._namespace = namespace
+        self._left = WRITES
+        self._names = itertools.count(1)
+        self._groups: list[str] = []
+        self._pods: list[str] = []
+        self.outcomes: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        await asyncio.gather(*(self._write_on(random.Random(f"{SEED} {number}")) for number in range(CLIENTS)))
+
+    async def _write_on(self, chance: random.Random) -> None:
+        while self._left > 0:
+            self._left -= 1
+            try:
+                await self._write(chance)
+                self.outcomes["stored"] += 1
+            except (errors.KubeError, TimeoutError) as error:
+                self.outcomes[type(error).__name__] += 1
+
+    async def _write(self, chance: random.Random) -> None:
+        cpu = str(chance.randint(1, 5))
+        match chance.choice(_WRITES):
+            case "group":
+                # Now and then a name that was there before, or still is.
+                name = chance.choice(self._groups) if self._groups and chance.random() < 0.2 else self._name("g")
+                spec = {"minMember": 1, "queue": "default", "minResources": {"cpu": cpu}}
+                await self._client.create(kinds.PODGROUPS, {"metadata": {"name": name}, "spec": spec}, self._namespace)
+                self._groups.append(name)
+            case "update" if self._groups:
+                change = {"spec": {"minResources": {"cpu": cpu}}}
+                await self._client.patch(kinds.PODGROUPS, chance.choice(self._groups[-8:]), change, self._namespace)
+            case "drop" if self._groups:
+                name = self._groups.pop(chance.randrange(len(self._groups)))
+                await self._client.delete(kinds.PODGROUPS, name, self._namespace)
+            case "pod":
+                name = self._name("p")
+                await self._client.create(kinds.PODS, self._pod(name, chance), self._namespace)
+                self._pods.append(name)
+            case "drop pod" if self._pods:
+                name = self._pods.pop(chance.randrange(len(self._pods)))
+                await self._client.delete(kinds.PODS, name, self._namespace)
+
+    def _name(self, prefix: str) -> str:
+        return f"{prefix}{next(self._names)}"
+
+    def _pod(self, name: str, chance: random.Random) -> dict[str, Any]:
+        annotations = {names.RUN_SECONDS: str(chance.randint(1, 5))}
+        if self._groups and chance.random() < 0.7:
+            annotations[names.GROUP_NAME] = chance.choice(self._groups[-8:])
+        scheduler = names.SCHEDULER_NAME if names.GROUP_NAME in annotations else "nobody"
+        main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": str(chance.randint(1, 2))}}}
+        spec = {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [main]}
+        return {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+def most_taken(history: History) -> tuple[int, int]:
+    """Replay what the API server stored; give the most that was ever taken, and of how many states."""
+    groups: dict[str, PodGroup] = {}
+    pods: dict[str, Pod] = {}
+    most = 0
+    for _, kind, uid, stored in sorted(history.events, key=lambda event: event[0]):
+        place: dict[str, Any] = groups if kind == kinds.PODGROUPS.plural else pods
+        if stored is None:
+            place.pop(uid, None)
+        else:
+            place[uid] = stored
+        most = max(most, _taken(groups.values(), pods.values()))
+    return most, len(history.events)
+
+
+def _taken(groups: Any, pods: Any) -> int:
+    """Add up, over names, the larger of what is reserved and what is used; and what is used outside."""
+    charge: Counter[str] = Counter()
+    used: Counter[str] = Counter()
+    for group in groups:
+        charge[group.name] += held(Resources.parse(group.spec.min_resources))["cpu"] if reserving(group) else 0
+    for pod in pods:
+        used[grouping.group_of(pod.metadata)] += taken_by(pod)["cpu"]
+    outside = used.pop("", 0)
+    return outside + sum(max(charge[name], used[name]) for name in {*charge, *used})
+
+
+async def _prepare(client: Client, namespace: str) -> None:
+    labels = {names.QUOTA_MODE: "guaranteed"}
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": namespace, "labels": labels}})
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    node = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    await client.create(kinds.NODES, {"metadata": node, "status": {"capacity": amounts, "allocatable": amounts}})
+    quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"requests.cpu": str(HARD)}}}
+    await client.create(kinds.RESOURCEQUOTAS, quota, namespace)
+    async with asyncio.timeout(60):
+        while True:
+            ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
+            found = await client.get(kinds.RESOURCEQUOTAS, "quota", namespace)
+            if ledger is not None and ledger.data.seeded_at and found.status.hard:
+                return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.xdist_group("linearizable")
+async def test_whatever_is_killed_stopped_or_cut_the_sum_is_within_the_limit(fleet: Fleet, admin: Client) -> None:
+    namespace = "history"
+    chance, history, load = random.Random(SEED), History(namespace), Load(admin, namespace)
+    async with fleet.balancer.serving(fleet.deployed.port):
+        await _prepare(admin, namespace)
+        async with history.recorded(admin):
+            loading = asyncio.create_task(load.run())
+
+            async def breaking() -> None:
+                while not loading.done():
+                    await fleet.trouble(chance)
+                    await asyncio.wait([loading], timeout=chance.uniform(0.1, 0.8))
+
+            await asyncio.gather(loading, breaking(), breaking())
+    most, states = most_taken(history)
+    log.info("%d writes by %d clients: %s", WRITES, CLIENTS, dict(load.outcomes))
+    log.info("%d states, at most %d of %d cpu taken; %d faults", states, most // NANO, HARD, len(fleet.faults))
+    log.info("faults: %s", ", ".join(fleet.faults))
+    assert load.outcomes["ForbiddenError"], "no refusal: the limit was never reached"
+    assert load.outcomes["stored"] > WRITES // 10
+    assert len(fleet.faults) > 5
+    assert 0 < most <= HARD * NANO
