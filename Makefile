@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format controlplane clean
+.PHONY: help demo test soak lint format controlplane clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -23,6 +23,11 @@ demo: .venv/.installed  ## Play the story of the README on an embedded control p
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, then every test
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+SOAK ?= 20
+soak: .venv/.installed controlplane  ## Break the quota ledger for as long as it takes: random histories, and a real history under faults
+	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
+	  tests/ledger/histories tests/linearizable
 
 lint: .venv/.installed  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

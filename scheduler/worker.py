@@ -19,7 +19,7 @@ from muster.kube.clock import Clock
 from muster.kube.events import Recorder
 from muster.kube.fence import Fence, FencedTransport
 from muster.ledger.keeper import Keeper
-from muster.ledger.observer import Observer
+from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names
 from muster.model.objects import Pod, PodGroup
 from scheduler.binder import Binder
@@ -161,7 +161,8 @@ class Term:
         )
         observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS), self._views.pods)
         ledgers = self._views.cache(kinds.QUOTALEDGERS)
-        self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger)
+        waits = guaranteed_in(self._views.cache(kinds.NAMESPACES))
+        self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger, waits)
         ledgers.subscribe(lambda _: self._changed.set())
 
     async def run(self, synced: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.committer import Committer
 from muster.ledger.metrics import Metrics as LedgerMetrics
-from muster.ledger.observer import Observer
+from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names
 from muster.model.grouping import Rule
 from muster.telemetry.probes import Probes
@@ -82,4 +82,6 @@ def _adopting(admission: Admission) -> Callable[[tuple[Rule, ...]], None]:
 def _committer(client: Client, clock: Clock, view: CachedView, metrics: Metrics) -> Committer:
     groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
     observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
-    return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(metrics.registry))
+    waits = guaranteed_in(view.cache(kinds.NAMESPACES))
+    ledgers, counters = view.cache(kinds.QUOTALEDGERS), LedgerMetrics(metrics.registry)
+    return Committer(client, ledgers, observer, clock, counters, waits)

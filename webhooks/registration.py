@@ -21,7 +21,6 @@ from muster.model.objects import Json
 CONFIGURATION: Final = "muster"
 """Name of both objects."""
 
-GUARANTEED: Final = "guaranteed"
 GUARDED: Final = "guarded"
 
 _TIMEOUT: Final = 5
@@ -141,7 +140,7 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
             _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"),
             names.QUOTA_MODE,
             "In",
-            GUARANTEED,
+            names.GUARANTEED,
         ),
         _where(
             _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), names.QUOTA_MODE, "In", GUARDED
@@ -150,13 +149,13 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
             _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),
             names.QUOTA_MODE,
             "In",
-            GUARANTEED,
+            names.GUARANTEED,
         ),
         _where(
             _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore"),
             names.QUOTA_MODE,
             "NotIn",
-            GUARANTEED,
+            names.GUARANTEED,
         ),
     ]
 

@@ -24,6 +24,12 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return kubeconfig(context(command))
 
 
+def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--namespace`` to a command."""
+    text = "Default: the context's, then default."
+    return click.option("-n", "--namespace", metavar="NAMESPACE", help=text)(command)
+
+
 @asynccontextmanager
 async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
     """Give a client for the cluster that the options name; closed at the end.

@@ -89,6 +89,18 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
     )
 
 
+def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
+    """Give the namespace that a command is about where none is given: the context's, as with kubectl.
+
+    Raises:
+        ConfigError: there is no such file or context.
+    """
+    from muster.kube import kubeconfig as files
+
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
+    return files.namespace(paths, context) if paths != SYSTEM_DEFAULT or _has_default() else "default"
+
+
 def _has_default() -> bool:
     return Path(SYSTEM_DEFAULT).expanduser().exists()
 

@@ -57,6 +57,17 @@ async def read(paths: str, context: str | None) -> Settings:
             raise ConfigError(bounded(f"context {chosen!r} of kubeconfig {paths} can't be used: {error}")) from error
 
 
+def namespace(paths: str, context: str | None) -> str:
+    """Give the namespace of a context, as kubectl uses it where no other is given.
+
+    Raises:
+        ConfigError: there is no such file or context.
+    """
+    config = _merged(paths)
+    chosen = _chosen(config, paths, context)
+    return str(config["contexts"].get_with_name(chosen)["context"].value.get("namespace") or "default")
+
+
 def read_pod() -> Settings:
     """Read the service account of the pod that this process runs in.
 

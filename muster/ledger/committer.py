@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -86,16 +86,25 @@ class Committer:
     Args:
         ledgers: the cache of all QuotaLedgers.
         observer: fed by caches of all groups and quotas.
+        waits: whether a new ledger of a namespace is left to the leader, who seeds it once nothing is under way that
+            it doesn't know of.
     """
 
     def __init__(
-        self, client: Client, ledgers: Cache[QuotaLedger], observer: Observer, clock: Clock, metrics: Metrics
+        self,
+        client: Client,
+        ledgers: Cache[QuotaLedger],
+        observer: Observer,
+        clock: Clock,
+        metrics: Metrics,
+        waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
         self._store = Store(client, ledgers)
         self._observer = observer
         self._clock = clock
         self._metrics = metrics
+        self._waits = waits
         self._desks: dict[str, _Desk] = {}
 
     async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
@@ -205,7 +214,12 @@ class Committer:
         # 3. A refusal, a quota and a new ledger rest on fresh reads, in this order: the ledger, then what exists.
         entry = await self._store.read(namespace) or await self._store.create(namespace)
         view = await self._observer.quorum(self._client, namespace, entry.table.observed)
-        await self._settle(desk, entry, decide(entry.table, view, asks, self._clock.now()), batch)
+        await self._settle(desk, entry, self._decide(namespace, entry.table, view, asks), batch)
+
+    def _decide(self, namespace: str, table: Table, view: View, asks: Sequence[Promise | Lesson]) -> Decision:
+        if not table.seeded_at and self._waits(namespace):
+            return defer(namespace, table, view, asks)
+        return decide(table, view, asks, self._clock.now())
 
     async def _limited(self, namespace: str, entry: Entry | None, batch: list[_Waiter]) -> list[_Waiter]:
         """Answer those whom no quota limits, and give the rest.
@@ -232,7 +246,7 @@ class Committer:
 
     async def _settle(self, desk: _Desk, entry: Entry, decision: Decision, batch: list[_Waiter]) -> None:
         """Store what was decided, where that is needed, and only then tell."""
-        if decision.promises or not entry.table.seeded_at:
+        if decision.promises or (decision.table.seeded_at and not entry.table.seeded_at):
             loop = asyncio.get_running_loop()
             started = loop.time()
             await self._store.write(entry, decision.table)
@@ -250,7 +264,7 @@ class Committer:
                 if await self._limited(namespace, entry, [waiter]):
                     table = entry.table if entry else Table()
                     view = await self._observer.quorum(self._client, namespace, table.observed)
-                    decision = decide(table, view, [ask], self._clock.now())
+                    decision = self._decide(namespace, table, view, [ask])
                     waiter.answer(decision.answers[0])
                 return await waiter.future
         except (errors.KubeError, MalformedLedgerError, TimeoutError) as error:
@@ -301,6 +315,18 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
         for ask in asks
     ]
     return Decision(table, tuple(told))
+
+
+def defer(namespace: str, table: Table, view: View, asks: Sequence[Promise | Lesson]) -> Decision:
+    """Take note of quotas, and put the promises off, until the leader has seeded the table."""
+    for ask in asks:
+        if isinstance(ask, Lesson):
+            table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
+    wait = Busy(
+        f"the quota of namespace {namespace} is guaranteed, so nothing is promised until all that was under way when it"
+        " was made has come; that takes 45 seconds: try again"
+    )
+    return Decision(table, tuple(wait if isinstance(ask, Promise) else Learned() for ask in asks))
 
 
 def _with_holders(answer: Granted | Refused | Busy, table: Table, view: View) -> Answer:

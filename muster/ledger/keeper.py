@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from muster.kube import errors
@@ -44,10 +44,17 @@ class Keeper:
         client: over a fenced transport.
         ledgers: the cache of all QuotaLedgers.
         observer: fed by caches of all groups and quotas.
+        waits: whether a new ledger of a namespace is seeded only after `DEADLINE`, so that nothing is late.
     """
 
     def __init__(
-        self, client: Client, ledgers: Cache[QuotaLedger], observer: Observer, clock: Clock, metrics: Metrics
+        self,
+        client: Client,
+        ledgers: Cache[QuotaLedger],
+        observer: Observer,
+        clock: Clock,
+        metrics: Metrics,
+        waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
         self._store = Store(client, ledgers)
@@ -56,6 +63,8 @@ class Keeper:
         self._metrics = metrics
         # By this process' own monotonic clock, from when it first saw the row: nobody else's clock is believed.
         self._first_seen: dict[str, dict[Row, float]] = {}
+        self._waits = waits
+        self._unseeded: dict[str, float] = {}
         self._due: dict[str, float] = {}
         self._latest: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -73,6 +82,7 @@ class Keeper:
             FenceLostError: this process is not the leader any more.
         """
         self._first_seen.clear()
+        self._unseeded.clear()
         for namespace in self._store.namespaces().union(self._observer.namespaces()):
             self._due[namespace] = 0.0
         while True:
@@ -138,13 +148,24 @@ class Keeper:
                 self._forget(namespace)
                 return
             entry = await self._store.read(namespace) or await self._store.create(namespace)
+        if not entry.table.seeded_at and (wait := self._wait_to_seed(namespace)):
+            self._due[namespace] = asyncio.get_running_loop().time() + wait
+            return
         if not entry.table.seeded_at or self._observer.lacks(entry.table.observed):
+            self._unseeded.pop(namespace, None)
             view = await self._observer.quorum(self._client, namespace, {})
             entry = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
         else:
             entry = await self._fold(namespace, entry)
         self._note(namespace, entry.table)
         self._look_again(namespace)
+
+    def _wait_to_seed(self, namespace: str) -> float:
+        """Give the seconds for which a new ledger must not be seeded yet, by this process' own first look at it."""
+        if not self._waits(namespace):
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        return max(0.0, self._unseeded.setdefault(namespace, now) + DEADLINE - now)
 
     async def _fold(self, namespace: str, entry: Entry) -> Entry:
         self._note(namespace, entry.table)
@@ -194,6 +215,7 @@ class Keeper:
             self._due[namespace] = min(self._due.get(namespace, when), when)
 
     def _forget(self, namespace: str) -> None:
+        self._unseeded.pop(namespace, None)
         self._first_seen.pop(namespace, None)
         self._overcommitted.discard(namespace)
         self._metrics.overcommitted.set(len(self._overcommitted))

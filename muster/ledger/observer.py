@@ -15,7 +15,7 @@ from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, S
 from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
-from muster.model.objects import Pod, PodGroup, ResourceQuota
+from muster.model.objects import Namespace, Pod, PodGroup, ResourceQuota
 
 _PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
@@ -23,6 +23,16 @@ _PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 def limits_of(quota: ResourceQuota) -> Resources:
     """Give what a quota limits, by names that tell its scopes."""
     return scopes.in_lane(readable(quota.spec.hard), scopes.lane(quota.spec))
+
+
+def guaranteed_in(namespaces: Cache[Namespace]) -> Callable[[str], bool]:
+    """Give what tells whether a namespace is labelled so that its quota holds for pods whatever happens."""
+
+    def guaranteed(name: str) -> bool:
+        found = namespaces.get(name)
+        return found is not None and found.metadata.label(names.QUOTA_MODE) == names.GUARANTEED
+
+    return guaranteed
 
 
 def readable(amounts: Mapping[str, object] | None) -> Resources:
@@ -37,6 +47,24 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
         except QuantityError:
             continue
     return read
+
+
+def listed(
+    groups: Mapping[str, Iterable[PodGroup]], quotas: Iterable[ResourceQuota], pods: Iterable[Pod]
+) -> NamespaceView:
+    """Give a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
+
+    ``groups`` are by API group.
+    """
+    view = NamespaceView({}, Graveyard())
+    for quota in quotas:
+        view.put_quota(_limits(quota))
+    for pod in pods:
+        view.put_pod(_shown_pod(pod))
+    for group, items in groups.items():
+        for item in items:
+            view.put(_shown(group, item, 0))
+    return view
 
 
 class Observer:

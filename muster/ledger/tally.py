@@ -99,11 +99,14 @@ class Tally:
 
     def over(self) -> tuple[Shortage, ...]:
         """Give every resource of which more is taken than there is."""
+        return tuple(each for each in self.standings() if each.short > 0)
+
+    def standings(self) -> tuple[Shortage, ...]:
+        """Tell of every resource of every quota how it stands, as if nothing were asked: what is free is ``-short``."""
         return tuple(
             self._shortage(quota, resource, self.taken(quota, resource), 0, self._beyond)
             for quota, totals in self._quotas.items()
             for resource in totals.hard
-            if self.taken(quota, resource) > totals.hard[resource]
         )
 
     def add(self, row: Row) -> tuple[Shortage, ...]:

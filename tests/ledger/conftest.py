@@ -20,7 +20,7 @@ from muster.kube.transport import Request, Response, Transport
 from muster.ledger.committer import Committer
 from muster.ledger.keeper import Keeper
 from muster.ledger.metrics import Metrics as LedgerMetrics
-from muster.ledger.observer import Observer
+from muster.ledger.observer import Observer, guaranteed_in
 from muster.ledger.promises import PODGROUP, Busy, Granted, Learned, Promise, Refused
 from muster.model import kinds, names
 from muster.model.amounts import Resources
@@ -201,7 +201,8 @@ class Lab:
             view.cache(kinds.RESOURCEQUOTAS),
             view.cache(kinds.PODS),
         )
-        shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry))
+        waits = guaranteed_in(view.cache(kinds.NAMESPACES))
+        shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
         committer, keeper = Committer(client, *shared), Keeper(client, *shared)
         admission = Admission(view, Noted(committer, self.answers), client, Settings(), metrics)
         process = Process(self.namespace, network, view, committer, keeper, admission, metrics)
@@ -289,6 +290,10 @@ class Lab:
         answer = self.answers.get(name)
         assert refused == isinstance(answer, Refused | Busy)
         return answer
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Wait until something is so in this process."""
+        await eventually(holds)
 
     async def ledger(self) -> QuotaLedger:
         return await self.client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, self.namespace)

@@ -269,6 +269,29 @@ async def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
 
 
+@pytest.mark.only("sandbox", reason="waits for the 45 seconds in which requests may be under way: in virtual time")
+async def test_a_guaranteed_namespace_promises_nothing_before_all_that_was_under_way_has_come(lab: Any) -> None:
+    replica = await lab.process()
+    lab.run(replica.keeper.run())
+    labels = {"metadata": {"labels": {names.QUOTA_MODE: names.GUARANTEED}}}
+    await lab.client.patch(kinds.NAMESPACES, lab.namespace, labels)
+    seen = replica.view.cache(kinds.NAMESPACES)
+    await lab.until(lambda: seen.get(lab.namespace).metadata.label(names.QUOTA_MODE) == names.GUARANTEED)
+    await lab.quota(replica, cpu="4")
+    early = await lab.create(replica, "early", "1")
+    assert isinstance(early, Busy)
+    assert "is guaranteed, so nothing is promised until all that was under way" in early.reason
+    await asyncio.sleep(30)
+    # These were admitted before there was a quota, and took their time.
+    await lab.store("late", "2")
+    await lab.pod(None, "stray", "1")
+    assert not (await lab.ledger()).data.seeded_at
+    await asyncio.sleep(20)
+    assert isinstance(await lab.create(replica, "gang", "2"), Refused)
+    assert await lab.create(replica, "small", "1") == Granted()
+    assert (await lab.ledger()).data.summary == "quota cpu 4/4"
+
+
 async def test_a_deleted_ledger_is_made_again_from_what_exists(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+SOAK = int(os.environ.get("MUSTER_SOAK", "1"))
+"""How many times as much is tried: `make soak`."""
 
-@pytest.mark.parametrize("seed", range(8))
+
+@pytest.mark.parametrize("seed", range(8 * SOAK))
 def test_case_38_no_history_breaks_the_invariant(seed: int, model: Any) -> None:
     model.play(model.World(), seed, 500)
 
@@ -31,4 +35,4 @@ def test_case_38_no_history_that_hypothesis_finds_breaks_the_invariant(model: An
         def teardown(self) -> None:
             self.world.settle()
 
-    run_state_machine_as_test(Histories, settings=settings(max_examples=25, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(Histories, settings=settings(max_examples=25 * SOAK, stateful_step_count=50, deadline=None))

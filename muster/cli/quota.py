@@ -1,0 +1,144 @@
+"""``muster quota view``: what a namespace's PodGroups have reserved of its ResourceQuotas, and what is left."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from muster.cli.connect import cluster_options, connected, namespace_option, runs
+from muster.cli.output import age, document, table
+from muster.kube import errors
+from muster.kube.clock import SystemClock
+from muster.ledger.report import Coming, Report, Standing, report
+from muster.model import kinds, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from muster.kube.client import Client
+    from muster.model.objects import PodGroup
+
+_FORMATS: Final = ("table", "json", "yaml")
+_FENCES: Final = {
+    "guaranteed": "guaranteed, pods wait for a webhook replica",
+    "guarded": "guarded, pods are held to it while a webhook replica answers",
+    "off": "pods aren't held to what is reserved",
+}
+_POLICIES: Final = {
+    names.POLICY_REJECT: "a PodGroup reserves when it is created",
+    names.POLICY_QUEUE: "a PodGroup reserves when it becomes Inqueue",
+}
+
+
+@click.group()
+def quota() -> None:
+    """Look at what is reserved of a namespace's quotas."""
+
+
+@quota.command(epilog="Example: muster quota view --namespace team-a")
+@namespace_option
+@click.option(
+    "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
+)
+@cluster_options
+@runs
+async def view(namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
+    """Show each quota of a namespace: hard, reserved and by whom, used by others, free, and what is under way."""
+    from muster.kube import auth
+
+    async with connected(kubeconfig, context) as client:
+        found = await read(client, namespace or auth.namespace(kubeconfig, context))
+    if output != "table":
+        document(msgspec.to_builtins(found), output)
+        return
+    show(found, SystemClock().now())
+
+
+async def read(client: Client, namespace: str) -> Report:
+    """Read a namespace's ledger and what it is about.
+
+    Raises:
+        NotFoundError: there is no such namespace, or Muster isn't installed.
+        KubeError: something couldn't be read.
+    """
+    from muster.ledger.observer import listed
+    from muster.ledger.table import Table
+
+    found = await client.get(kinds.NAMESPACES, namespace)
+    ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
+    quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
+    pods = (await client.list(kinds.PODS, namespace)).items
+    shown = listed(await _groups(client, namespace), quotas, pods)
+    stored = Table.parse(ledger.data) if ledger is not None else Table()
+    mode = found.metadata.label(names.QUOTA_MODE) or "off"
+    policy = found.metadata.annotation(names.QUOTA_POLICY) or found.metadata.label(names.QUOTA_POLICY)
+    return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown)
+
+
+async def _groups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:
+    found: dict[str, Iterable[PodGroup]] = {}
+    for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
+        try:
+            found[kind.group] = (await client.list(kind, namespace)).items
+        except errors.NotFoundError:
+            if kind == kinds.PODGROUPS:
+                raise  # the others are served on request only
+    return found
+
+
+def show(found: Report, now: datetime) -> None:
+    """Print a report for people."""
+    if not found.quotas:
+        click.echo(_nothing(found))
+        return
+    click.echo(f"namespace {found.namespace}: {_FENCES.get(found.mode, found.mode)}")
+    click.echo(f"policy {found.policy}: {_POLICIES.get(found.policy, _POLICIES[names.POLICY_REJECT])}")
+    click.echo(_since(found, now))
+    click.echo()
+    table(
+        ("quota", "resource", "hard", "reserved", "other", "free"),
+        [(each.quota, _scoped(each), each.hard, each.reserved, each.other, _free(each)) for each in found.quotas],
+    )
+    if found.groups:
+        click.echo()
+        rows = [(each.name, _amounts(each.reserved), _amounts(each.used)) for each in found.groups]
+        table(("podgroup", "reserved", "used by its pods"), rows)
+    if found.under_way:
+        click.echo("\nUnder way, and gone within a minute if it never comes:\n")
+        table(("kind", "name", "promised"), [(each.kind, each.name, _promised(each)) for each in found.under_way])
+    for waiting in found.unreserved:
+        click.echo(f"\nPodGroup {waiting.name}: {waiting.reason}")
+
+
+def _nothing(found: Report) -> str:
+    if found.seeded_at:
+        return f"namespace {found.namespace} has no ResourceQuota now: there is nothing to reserve of"
+    return f"namespace {found.namespace}: nobody has asked for anything of a ResourceQuota, so there is no ledger"
+
+
+def _since(found: Report, now: datetime) -> str:
+    if not found.seeded_at:
+        return "the ledger is being made: nothing is admitted until it is"
+    return f"kept for {age(msgspec.convert(found.seeded_at, type=datetime), now)}"
+
+
+def _scoped(standing: Standing) -> str:
+    return f"{standing.resource} ({standing.scope})" if standing.scope else standing.resource
+
+
+def _free(standing: Standing) -> str:
+    return f"none, {standing.over} too much" if standing.over != "0" else standing.free
+
+
+def _amounts(amounts: Mapping[str, str]) -> str:
+    words = (f"{text} {name}" for name, text in amounts.items())
+    return ", ".join("1 pod" if each == "1 pods" else each for each in words) or "none"
+
+
+def _promised(coming: Coming) -> str:
+    more = " more" if coming.growth else ""
+    of = f", for PodGroup {coming.group}" if coming.group else ""
+    return f"{_amounts(coming.amounts)}{more}{of}"

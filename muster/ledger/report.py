@@ -1,0 +1,114 @@
+"""What a ledger says, for people: the quotas, who holds what of them, what is under way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from muster.ledger.promises import JOB, POD, Shortage, limited
+from muster.ledger.rows import Row
+from muster.ledger.table import Table
+from muster.ledger.tally import Tally
+from muster.ledger.view import Shown, View
+from muster.ledger.wording import unreserved
+from muster.model import scopes
+from muster.model.amounts import Resources, amount_text
+
+
+class Standing(msgspec.Struct, frozen=True, rename="camel"):
+    """One resource of one quota; amounts are quantities. ``other``: what pods take beyond what their groups reserved."""
+
+    quota: str
+    resource: str
+    scope: str
+    hard: str
+    reserved: str
+    other: str
+    free: str
+    over: str
+
+
+class Holder(msgspec.Struct, frozen=True, rename="camel"):
+    """A group and what it holds of what is limited; ``used`` is what its pods take of it."""
+
+    name: str
+    reserved: dict[str, str]
+    used: dict[str, str]
+
+
+class Coming(msgspec.Struct, frozen=True, rename="camel"):
+    """A promise to something that may come to exist, grow, or never be stored; then it ends within a minute."""
+
+    kind: str
+    name: str
+    group: str
+    amounts: dict[str, str]
+    growth: bool
+
+
+class Waiting(msgspec.Struct, frozen=True, rename="camel"):
+    """A group that exists and holds nothing, and why."""
+
+    name: str
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    """A namespace's ledger. ``seeded_at`` is empty while it admits nothing."""
+
+    namespace: str
+    mode: str
+    policy: str
+    seeded_at: str
+    quotas: tuple[Standing, ...] = ()
+    groups: tuple[Holder, ...] = ()
+    under_way: tuple[Coming, ...] = ()
+    unreserved: tuple[Waiting, ...] = ()
+
+
+def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> Report:
+    """Write a ledger for people; ``view`` shows what exists in the namespace now."""
+    view.follow(table.lanes)
+    names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
+    return Report(
+        namespace,
+        mode,
+        policy,
+        table.seeded_at,
+        tuple(_standings(table)),
+        tuple(_holders(table, view, names)),
+        tuple(_coming(row, names) for row in table.rows if row.pending and row.charges),
+        tuple(Waiting(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
+    )
+
+
+def _standings(table: Table) -> Iterable[Standing]:
+    standings = Tally(table.quotas, table.rows).standings()
+    for each in sorted(standings, key=lambda each: (each.quota, each.resource)):
+        resource, scope = scopes.parted(each.resource)
+        amounts = (each.hard, each.reserved, each.used, max(0, -each.short), max(0, each.short))
+        yield Standing(each.quota, resource, scope, *(amount_text(resource, nano) for nano in amounts))
+
+
+def _holders(table: Table, view: View, names: list[str]) -> Iterable[Holder]:
+    for shown in sorted(view.groups(), key=lambda each: each.name):
+        reserved, used = shown.amounts.only(names), view.usage(shown.name).only(names)
+        if shown.uid not in table.unreserved and (reserved or used):
+            yield Holder(shown.name, _written(reserved), _written(used))
+
+
+def _coming(row: Row, names: list[str]) -> Coming:
+    group = row.booked if row.kind in {POD, JOB} else ""
+    return Coming(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
+
+
+def _outside(table: Table, view: View) -> Iterable[tuple[Shown, tuple[Shortage, ...]]]:
+    marked = [shown for uid in table.unreserved if (shown := view.group(uid)) is not None]
+    outside = table.outside(view)
+    return [(shown, outside.get(shown, ())) for shown in sorted(marked, key=lambda each: each.name)]
+
+
+def _written(amounts: Resources) -> dict[str, str]:
+    """Write amounts that count everywhere; those of a scope repeat them."""
+    return {name: amount_text(name, nano) for name, nano in sorted(scopes.base(amounts).nano.items()) if nano}

@@ -1,0 +1,80 @@
+"""What ``muster quota view`` tells of a ledger."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from muster.cli import quota
+from muster.ledger.promises import Granted
+from muster.ledger.report import Report
+from muster.model import kinds
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def printed(capsys: pytest.CaptureFixture[str], report: Report) -> list[str]:
+    quota.show(
+        msgspec.structs.replace(report, seeded_at=report.seeded_at and NOW.isoformat()), NOW + timedelta(minutes=5)
+    )
+    return capsys.readouterr().out.replace(report.namespace, "NAMESPACE").splitlines()
+
+
+async def test_it_shows_who_holds_what_and_what_is_left(
+    lab: Any, asking: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = await lab.process()
+    await lab.quota(replica, "team", **{"requests.cpu": "10", "pods": "20"})
+    await lab.quota(replica, "short", scopes=["Terminating"], cpu="3")
+    assert await lab.create(replica, "train", "6") == Granted()
+    assert await lab.pod(replica, "train-0", "2", "train") == Granted()
+    assert await lab.pod(replica, "web", "500m", activeDeadlineSeconds=60) == Granted()
+    lab.run(replica.keeper.run())
+    await lab.ledger_says(lambda ledger: not ledger.data.rows)
+    assert await asking(replica, "ghost", "1") == Granted()
+    assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
+        "namespace NAMESPACE: guarded, pods are held to it while a webhook replica answers",
+        "policy Reject: a PodGroup reserves when it is created",
+        "kept for 5m",
+        "",
+        "QUOTA   RESOURCE            HARD   RESERVED   OTHER   FREE",
+        "short   cpu (Terminating)   3      0          500m    2500m",
+        "team    pods                20     0          2       18",
+        "team    requests.cpu        10     7          500m    2500m",
+        "",
+        "PODGROUP   RESERVED   USED BY ITS PODS",
+        "train      6 cpu      2 cpu, 1 pod",
+        "",
+        "Under way, and gone within a minute if it never comes:",
+        "",
+        "KIND       NAME    PROMISED",
+        "PodGroup   ghost   1 cpu",
+    ]
+
+
+async def test_a_namespace_without_a_quota_has_nothing_to_show(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
+        "namespace NAMESPACE: nobody has asked for anything of a ResourceQuota, so there is no ledger"
+    ]
+
+
+async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = await lab.process()
+    lab.run(replica.keeper.run())
+    await lab.quota(replica, "team", cpu="4")
+    assert await lab.create(replica, "train", "4") == Granted()
+    await lab.store("late", "2")
+    await lab.ledger_says(lambda ledger: any("unreserved" in row for row in ledger.data.rows))
+    await lab.client.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"cpu": "3"}}}, lab.namespace)
+    await lab.ledger_says(lambda ledger: ledger.data.quotas["team"].hard == {"cpu": "3"})
+    lines = printed(capsys, await quota.read(lab.client, lab.namespace))
+    assert "team    cpu        3      4          0       none, 1 too much" in lines
+    assert lines[-1] == (
+        'PodGroup late: its minimum isn\'t reserved, for quota "team" is short by 3 cpu; its pods wait until that is free:'
+        " lower spec.minResources, delete other PodGroups or raise the quota"
+    )
