@@ -26,6 +26,7 @@ from scheduler.storage import Choice, ClaimKey, Mount, Storage
 from scheduler.surroundings import Counts, Surroundings
 from scheduler.vectors import Mask
 
+_TABLE: Final = "table"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _ALONE: Final = "ReadWriteOncePod"
 _ZONES: Final = (
@@ -42,6 +43,10 @@ class Volumes:
     def __init__(self, storage: Storage, table: NodeTable, around: Surroundings) -> None:
         self._storage = storage
         self._table = table
+        # What is remembered is about one table; nodes change more often than volumes.
+        if storage.memo.get(_TABLE) is not table:
+            storage.memo.clear()
+            storage.memo[_TABLE] = table
         self._around = around
         self._chosen: dict[ClaimKey, tuple[Choice, int]] = {key: (each, 0) for key, each in storage.chosen.items()}
         self._taken: set[str] = set()
@@ -110,7 +115,7 @@ class Volumes:
 
     def _provisioning(self, class_: StorageClass) -> Mask:
         """Tell for which nodes a class' provisioner makes volumes, [nodes]."""
-        key = (self._table, "made", class_.name)
+        key = ("made", class_.name)
         known: Mask | None = self._storage.memo.get(key)
         if known is None:
             known = np.array([_makes(class_, node) for node in self._table.nodes], dtype=np.bool_)
@@ -143,7 +148,7 @@ class Volumes:
         return [claim for claim in found if claim is not None]
 
     def _reaching(self, volume: PersistentVolume) -> Mask:
-        key = (self._table, volume.name)
+        key = ("reaching", volume.name)
         known: Mask | None = self._storage.memo.get(key)
         if known is None:
             known = np.array([reaches(node, volume) for node in self._table.nodes], dtype=np.bool_)
@@ -204,7 +209,7 @@ class Volumes:
 
     def _limits(self, driver: str) -> Counts:
         """Give how many volumes of a driver each node takes, -1 for any number, [nodes]."""
-        key = (self._table, "limits", driver)
+        key = ("limits", driver)
         known: Counts | None = self._storage.memo.get(key)
         if known is None:
             known = np.array([self._limit(name, driver) for name in self._table.names], dtype=np.int64)

@@ -76,6 +76,22 @@ def test_a_gang_that_wants_to_be_together_is_not_begun_where_it_does_not_fit(bui
     assert set(binds(build.decide()).values()) == {"b1"}
 
 
+def test_the_first_leaves_room_for_those_of_other_shapes(build, binds):
+    build.node("a1", "2", labels={ZONE: "a"}).node("b1", "5", labels={ZONE: "b"})
+    build.group("g", 5).pod("launcher", "g", "100m", labels={"app": "ring"}, **near(term("ring")))
+    for number in range(4):
+        build.pod(f"worker{number}", "g", labels={"app": "ring"}, **near(term("ring")))
+    assert set(binds(build.decide()).values()) == {"b1"}
+
+
+def test_where_not_all_have_room_the_minimum_will_do(build, binds):
+    build.node("a1", "2", labels={ZONE: "a"}).node("b1", "4", labels={ZONE: "b"})
+    build.pod("there", node="b1", cpu="1").group("g", 3)
+    for number in range(6):
+        build.pod(f"p{number}", "g", labels={"app": "ring"}, **near(term("ring")))
+    assert list(binds(build.decide()).values()) == ["b1"] * 3
+
+
 def test_the_first_of_its_kind_still_needs_a_node_with_the_label(build, binds):
     plan = build.node("nowhere").group("g").pod("p", "g", labels={"app": "x"}, **near(term("x"))).decide()
     assert binds(plan) == {}
@@ -197,6 +213,32 @@ def test_those_who_need_a_pod_near_attract_it(zones, binds):
     zones.pod("fan", node="b1", **near(term("star")), cpu="100m")
     plan = zones.group("g").pod("p", "g", labels={"app": "star"}).decide(PODS)
     assert binds(plan)["p"] in {"b1", "b2"}
+
+
+def test_nothing_is_remembered_of_pods_that_are_gone(build):
+    build.node("a1", labels={ZONE: "a", HOST: "a1"})
+    empty = sizes(build.cluster._register)
+    for round_ in range(3):
+        for number in range(5):
+            name = f"p{round_}-{number}"
+            build.pod(name, node="a1", labels={"app": name}, **(apart if number % 2 else near)(term(name, HOST)))
+        build.pod("waits", labels={"app": "w"}, **near(term("w", matchLabelKeys=["app"])))
+        build.cluster.snapshot()
+        for number in range(5):
+            build.gone(f"p{round_}-{number}")
+        build.gone("waits")
+        build.cluster.snapshot()
+        assert sizes(build.cluster._register) == empty
+
+
+def sizes(register):
+    kept = {name: value for name, value in vars(register).items() if hasattr(value, "__len__")}
+    index = {name: len(value) for name, value in vars(register._index).items()}
+    shown = [
+        len(each)
+        for each in (register.neighbours().present, register.neighbours().leaving, register.neighbours().carried)
+    ]
+    return {name: len(value) for name, value in kept.items()}, index, shown
 
 
 def test_the_rule_can_be_turned_off(zones, binds):

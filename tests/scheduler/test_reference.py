@@ -46,10 +46,23 @@ class PlainPicker(picker.Picker):
         return sum((rate(kind, nodes)[0] for rate in self._score), 0.0)
 
 
+REQUIRED, PREFERRED = (f"{mood}DuringSchedulingIgnoredDuringExecution" for mood in ("required", "preferred"))
+TERM = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+X = {"labels": {"app": "x"}}
+SOCIABLE = (
+    X,
+    X | {"affinity": {"podAffinity": {REQUIRED: [TERM]}}},
+    {"affinity": {"podAntiAffinity": {REQUIRED: [TERM]}}},
+    X | {"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 5, "podAffinityTerm": TERM}]}}},
+    {"affinity": {"podAffinity": {PREFERRED: [{"weight": 50, "podAffinityTerm": TERM}]}}},
+    X | {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
+    X | {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}]},
+)
 SHAPES = st.tuples(
     st.sampled_from(["250m", "500m", "1", "2"]),
     st.sampled_from(["512Mi", "1Gi", "3Gi"]),
-    st.sampled_from([{}, {}, {"nodeSelector": {"zone": "1"}}]),
+    st.sampled_from([{}] * 8 + [{"nodeSelector": {"zone": "1"}}] * 4 + [*SOCIABLE]),
 )
 
 
