@@ -148,6 +148,10 @@ class Cluster:
     def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
         """Learn of a PodGroup of an API group."""
         key = GroupKey(api_group, group.namespace, group.name)
+        old = self._groups.get(key)
+        if not gone and old is not None and intake.same_group(old, group):
+            self._groups[key] = group  # Our own write, come back.
+            return
         if gone:
             self._groups.pop(key, None)
             self._jobs.pop(key, None)

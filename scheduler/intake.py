@@ -109,6 +109,23 @@ def min_resources(group: PodGroup) -> Resources | None:
     return on_nodes
 
 
+def same_group(old: PodGroup, new: PodGroup) -> bool:
+    """Whether two versions of a group are one to the scheduler: a server stores times less exactly than we write them."""
+    mine, theirs = old.metadata, new.metadata
+    return (
+        (mine.uid, mine.annotations, mine.labels, mine.deletion_timestamp)
+        == (theirs.uid, theirs.annotations, theirs.labels, theirs.deletion_timestamp)
+        and old.spec == new.spec
+        and _timeless(old) == _timeless(new)
+    )
+
+
+def _timeless(group: PodGroup) -> tuple[Any, ...]:
+    status = group.status
+    conditions = [(each.type, each.status, each.reason, each.message) for each in status.conditions or ()]
+    return (status.phase, status.running, status.succeeded, status.failed, conditions)
+
+
 def phase_of(group: PodGroup) -> Phase:
     """Give a group's phase; none, or one that isn't ours, is Pending."""
     try:

@@ -153,4 +153,13 @@ def _passing(learn: Callable[..., None], changed: Callable[[], None]) -> Callabl
 
 
 def _passing_groups(cluster: Cluster, group: str, changed: Callable[[], None]) -> Callable[[Change[PodGroup]], None]:
-    return _passing(lambda one, *, gone: cluster.group(group, one, gone=gone), changed)
+    def on_change(change: Change[PodGroup]) -> None:
+        before = cluster.changes
+        one = change.new or change.old
+        if one is not None:
+            cluster.group(group, one, gone=change.new is None)
+        # A status that comes back as it was written gives nobody a reason to decide again.
+        if cluster.changes != before:
+            changed()
+
+    return on_change

@@ -49,6 +49,8 @@ AGAIN: Final = 5.0
 """Seconds after which a group that the ledger refused its minimum may ask again."""
 FLOOR: Final = 1.0
 """Seconds between two cycles, at most, while something waits."""
+REST: Final = 9.0
+"""How many times as long as deciding takes it rests after it, where nothing changes."""
 LONG: Final = 0.05
 """Seconds that the loop may be held up; a cycle that takes longer makes the next one run in a thread."""
 MANY: Final = 1000
@@ -262,7 +264,8 @@ class Term:
         self._unplaced.learn(plan)
         self._queues.shares(plan.queues)
         self._podgroups.release(plan.released)
-        due = [FLOOR] if plan.waiting else []
+        # Where nothing changes, a long cycle would decide the same again and again, and keep others from their turn.
+        due = [max(FLOOR, REST * self._took)] if plan.waiting else []
         return min([*due, *([postponed] if postponed is not None else [])], default=None)
 
     def _assume(self, status: GroupStatus) -> None:

@@ -1,0 +1,158 @@
+"""docs/workloads.md and docs/migrating.md: what they say is what happens, command by command, on both control planes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from running import kubectl, muster_up
+
+from muster.model import kinds
+
+DOCS = Path(__file__).parents[2] / "docs"
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {{name: page-{number}, annotations: {{kwok.x-k8s.io/node: fake}}}}
+status: {{capacity: {amounts}, allocatable: {amounts}}}
+"""
+AMOUNTS = '{cpu: "4", memory: 16Gi, pods: "110"}'
+SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page: its files, and its commands with what they print."""
+
+    page: str
+    title: str
+    files: dict[str, str]
+    commands: tuple[tuple[str, tuple[str, ...]], ...]
+    kubernetes: bool
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.title}"
+
+
+def sections(page: str) -> list[Section]:
+    text = (DOCS / page).read_text()
+    return [_section(page, part) for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:] if "```console" in part]
+
+
+def _section(page: str, text: str) -> Section:
+    files, commands = {}, []
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if language == "yaml":
+            files[block.partition("\n")[0].removeprefix("# ")] = block
+        elif language == "console":
+            for each in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                command, *printed = each.rstrip("\n").split("\n")
+                commands.append((command, tuple(printed)))
+    return Section(page, text.partition("\n")[0], files, tuple(commands), "<!-- needs: kubernetes -->" in text)
+
+
+def matches(printed: str, lines: tuple[str, ...]) -> bool:
+    """Whether a command printed these lines; ``…`` stands for anything in a line, alone for any lines."""
+    parts = [r"(?:[^\n]*\n)*" if line == "…" else _pattern(line) for line in lines]
+    return re.fullmatch("".join(parts), re.sub(r"[ \t]+", " ", printed).replace(" \n", "\n")) is not None
+
+
+def _pattern(line: str) -> str:
+    words = re.sub(r"[ \t]+", " ", line).strip()
+    return re.escape(words).replace("…", r"[^\n]*") + r"\n"
+
+
+@contextmanager
+def a_cluster(request: pytest.FixtureRequest, folder: Path, *options: str) -> Iterator[tuple[str, Path]]:
+    """Run `muster up` over four nodes with 4 cpu each."""
+    if request.param == "sandbox":
+        config = folder / "kubeconfig"
+        with muster_up(*options, "--kubeconfig-out", str(config), kubeconfig=config):
+            yield "sandbox", config
+        return
+    config = request.getfixturevalue("real_control_plane").kubeconfig()
+    with muster_up(*options, "--kubeconfig", str(config), kubeconfig=config):
+        nodes = "---".join(NODE.format(number=number, amounts=AMOUNTS) for number in range(4))
+        kubectl(config, "apply", "-f", "-", stdin=nodes)
+        kubectl(config, "wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
+        yield "kubernetes", config
+        kubectl(config, "delete", "nodes", "--all", "--wait=false")
+        # Beside them, bare names would mean kube-batch's kinds to other tests.
+        legacy = [f"{kind.plural}.{kind.group}" for kind in (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)]
+        kubectl(config, "delete", "crd", "--ignore-not-found", *legacy)
+
+
+@pytest.fixture(scope="module", params=["sandbox", "kubernetes"])
+def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A cluster with Muster's own kinds."""
+    with a_cluster(request, tmp_path_factory.mktemp("plain")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module", params=["sandbox", "kubernetes"])
+def legacy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A cluster with kube-batch's kinds beside them."""
+    with a_cluster(request, tmp_path_factory.mktemp("legacy"), "--legacy-apis") as cluster:
+        yield cluster
+
+
+def run(command: str, folder: Path, kubeconfig: Path) -> str:
+    """Run a command as a reader does, with our programs on the path."""
+    ours = f"{shlex.quote(sys.executable)} -m muster.cli"
+    # As `vcctl` the program is known by its name alone.
+    script = f'muster() {{ {ours} "$@"; }}; vcctl() {{ {ours} "$@"; }}; {command}'
+    environment = os.environ | {"KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(folder / "cache")}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    return done.stdout
+
+
+def follow(section: Section, kubeconfig: Path, folder: Path) -> None:
+    """Do what a section says, and hold what is printed against what it says is."""
+    for file, text in section.files.items():
+        (folder / file).write_text(text)
+    for command, printed in section.commands:
+        said = run(command, folder, kubeconfig)
+        assert matches(said, printed), f"$ {command}\n{said}\n--- the page says:\n" + "\n".join(printed)
+    # The next section begins with nothing of this one.
+    run("kubectl delete jobs,deployments,statefulsets,daemonsets,pods --all --wait=true", folder, kubeconfig)
+    run("kubectl delete podgroups.scheduling.volcano.sh --all", folder, kubeconfig)
+
+
+@pytest.mark.parametrize("section", sections("workloads.md"), ids=str)
+def test_each_kind_of_workload_does_what_its_page_says(
+    plain: tuple[str, Path], section: Section, tmp_path: Path
+) -> None:
+    name, config = plain
+    if section.kubernetes and name == "sandbox":
+        pytest.skip(f"the sandbox has no controller for this: {section.title}")
+    follow(section, config, tmp_path)
+
+
+@pytest.mark.parametrize("section", sections("migrating.md"), ids=str)
+def test_whoever_comes_from_another_scheduler_finds_what_the_page_says(
+    legacy: tuple[str, Path], section: Section, tmp_path: Path
+) -> None:
+    follow(section, legacy[1], tmp_path)
+
+
+def test_both_pages_have_commands() -> None:
+    assert len(sections("workloads.md")) >= 9
+    assert len(sections("migrating.md")) == 2
