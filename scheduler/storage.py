@@ -83,10 +83,11 @@ class Storage:
             going = volume.metadata.deletion_timestamp is not None
             if volume.status.phase in {"Available", ""} and volume.name not in taken and not going:
                 found.setdefault(volume.spec.storage_class_name, []).append(volume)
-        return {name: tuple(sorted(each, key=_by_size)) for name, each in found.items()}
+        return {name: tuple(sorted(each, key=by_size)) for name, each in found.items()}
 
 
-def _by_size(volume: PersistentVolume) -> tuple[int, str]:
+def by_size(volume: PersistentVolume) -> tuple[int, str]:
+    """Order volumes: the smallest first."""
     return (capacity(volume.spec) or 0, volume.name)
 
 

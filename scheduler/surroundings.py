@@ -6,7 +6,7 @@ still there, and ``later``, in which they are gone. A promised place counts in b
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -32,16 +32,25 @@ class Domains:
         found: the numbers that occur.
     """
 
-    __slots__ = ("codes", "found", "size")
+    __slots__ = ("_numbers", "codes", "found", "size")
 
-    def __init__(self, codes: Rows, size: int) -> None:
+    def __init__(self, codes: Rows, numbers: Mapping[str, int]) -> None:
         self.codes = codes
-        self.size = size
+        self._numbers = numbers
+        self.size = len(numbers)
         self.found = np.unique(codes[codes >= 0])
 
     def of(self, mask: Mask) -> Domains:
         """Give the same domains, of which only some nodes count."""
-        return Domains(np.where(mask, self.codes, NOWHERE), self.size)
+        return Domains(np.where(mask, self.codes, NOWHERE), self._numbers)
+
+    def among(self, values: Iterable[str]) -> Mask:
+        """Tell which nodes have one of these values, [nodes]."""
+        mask = np.zeros(len(self.codes), dtype=np.bool_)
+        for value in values:
+            if value in self._numbers:
+                mask |= self.codes == self._numbers[value]
+        return mask
 
 
 def domains(table: NodeTable, key: str) -> Domains:
@@ -51,7 +60,7 @@ def domains(table: NodeTable, key: str) -> Domains:
         numbers: dict[str, int] = {}
         values = [(node.metadata.labels or {}).get(key) for node in table.nodes]
         codes = [NOWHERE if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-        known = table.memo["domains", key] = Domains(np.array(codes, dtype=np.intp), len(numbers))
+        known = table.memo["domains", key] = Domains(np.array(codes, dtype=np.intp), numbers)
     return known
 
 

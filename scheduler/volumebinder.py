@@ -16,7 +16,7 @@ from muster.kube.client import Client
 from muster.model import kinds
 from muster.model.objects import Node
 from muster.model.storage import PersistentVolume, PersistentVolumeClaim
-from scheduler import storage, volumes
+from scheduler import storage, supply
 from scheduler.plan import Bind
 from scheduler.storage import Choice, ClaimKey
 
@@ -123,7 +123,7 @@ class VolumeBinder:
             return False
         volume = self._volumes.get(claim.spec.volume_name)
         # The volumes' cache may be behind that of the claims: a volume chosen for this node is known to be reached.
-        return volume is None or volumes.reaches(node, volume)
+        return volume is None or supply.reaches(node, volume)
 
 
 def _versioned(item: Any, metadata: dict[str, Any]) -> dict[str, Any]:

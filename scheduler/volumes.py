@@ -15,26 +15,19 @@ from typing import Final
 
 import numpy as np
 
-from muster.model import labels
 from muster.model.objects import Node
 from muster.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from scheduler import constraints as rules
 from scheduler import storage as facts
 from scheduler.constraints import Constraints
 from scheduler.snapshot import NodeTable, Status
 from scheduler.storage import Choice, ClaimKey, Mount, Storage
+from scheduler.supply import Supply, reached, reaches
 from scheduler.surroundings import Counts, Surroundings
 from scheduler.vectors import Mask
 
 _TABLE: Final = "table"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _ALONE: Final = "ReadWriteOncePod"
-_ZONES: Final = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
 
 
 class Volumes:
@@ -52,6 +45,9 @@ class Volumes:
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[Choice, ...]] = {}
         self._attached: dict[str, Counts] | None = None
+        if "supply" not in storage.memo:
+            storage.memo["supply"] = Supply(storage, table)
+        self._supply: Supply = storage.memo["supply"]
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -103,14 +99,16 @@ class Volumes:
         excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
         choosing = []
         for claim in waiting:
-            class_ = self._storage.classes[facts.class_of(claim)]
-            made = _key(claim) not in self._chosen and not self._storage.free.get(class_.name)
-            if made and not claim.metadata.annotation(facts.SELECTED_NODE):
-                excluded |= ~self._provisioning(class_)
+            # One claim alone is judged for all nodes at once; several may want the same volumes.
+            if _key(claim) in self._chosen or claim.metadata.annotation(facts.SELECTED_NODE):
+                choosing.append(claim)
+            elif len(waiting) == 1 or not self._storage.free.get(facts.class_of(claim)):
+                made = self._provisioning(self._storage.classes[facts.class_of(claim)])
+                excluded |= ~(made | self._supply.open(claim, self._taken))
             else:
                 choosing.append(claim)
         for row in np.flatnonzero(~excluded).tolist() if choosing else ():
-            excluded[row] = self._bindings(choosing, self._table.nodes[row]) is None
+            excluded[row] = self._bindings(choosing, row) is None
         return excluded
 
     def _provisioning(self, class_: StorageClass) -> Mask:
@@ -151,33 +149,33 @@ class Volumes:
         key = ("reaching", volume.name)
         known: Mask | None = self._storage.memo.get(key)
         if known is None:
-            known = np.array([reaches(node, volume) for node in self._table.nodes], dtype=np.bool_)
-            self._storage.memo[key] = known
+            known = self._storage.memo[key] = reached(self._table, volume)
         return known
 
     # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
 
-    def _bindings(self, waiting: Iterable[PersistentVolumeClaim], node: Node) -> tuple[Choice, ...] | None:
+    def _bindings(self, waiting: Iterable[PersistentVolumeClaim], row: int) -> tuple[Choice, ...] | None:
         """Find each claim a volume that the node reaches, or could have made; None where one has none."""
         taken, found = set(self._taken), []
         for claim in sorted(waiting, key=lambda each: (facts.requested(each.spec) or 0, each.name)):
-            choice = self._binding(claim, node, taken)
+            choice = self._binding(claim, row, taken)
             if choice is None:
                 return None
             taken.add(choice.volume)
             found.append(choice)
         return tuple(found)
 
-    def _binding(self, claim: PersistentVolumeClaim, node: Node, taken: set[str]) -> Choice | None:
+    def _binding(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> Choice | None:
+        node = self._table.nodes[row]
         key, class_ = _key(claim), self._storage.classes[facts.class_of(claim)]
         if key in self._chosen:
             return self._shared(self._chosen[key][0], class_, node)
         selected = claim.metadata.annotation(facts.SELECTED_NODE)
         if selected:
             return Choice(key, claim.metadata.uid, node.name) if selected == node.name else None
-        for volume in self._storage.free.get(class_.name, ()):
-            if volume.name not in taken and _suits(volume, claim) and reaches(node, volume):
-                return Choice(key, claim.metadata.uid, node.name, volume.name)
+        volume = self._supply.first(claim, row, taken)
+        if volume is not None:
+            return Choice(key, claim.metadata.uid, node.name, volume.name)
         return Choice(key, claim.metadata.uid, node.name) if _makes(class_, node) else None
 
     def _shared(self, choice: Choice, class_: StorageClass, node: Node) -> Choice | None:
@@ -243,7 +241,8 @@ class Volumes:
         self._attach(demands, row, sign)
         if sign > 0:
             waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
-            self._of[uid, row] = self._bindings(waiting, self._table.nodes[row]) or ()
+            # Where nobody judged (the predicates are off), there may be nothing that could be done.
+            self._of[uid, row] = (not self.trouble(demands) and self._bindings(waiting, row)) or ()
         for choice in self._of[uid, row]:
             first, users = self._chosen.get(choice.claim, (choice, 0))
             self._chosen[choice.claim] = (first, users + sign)
@@ -269,40 +268,6 @@ class Volumes:
 
 def _key(claim: PersistentVolumeClaim) -> ClaimKey:
     return ClaimKey(claim.namespace, claim.name)
-
-
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume gives what a claim asks for."""
-    has, wants = volume.spec, claim.spec
-    if has.claim_ref is not None and (has.claim_ref.namespace, has.claim_ref.name) != (claim.namespace, claim.name):
-        return False
-    if has.claim_ref is not None and has.claim_ref.uid not in {"", claim.metadata.uid}:
-        return False
-    size, wanted = facts.capacity(has), facts.requested(wants)
-    return (
-        size is not None
-        and wanted is not None
-        and size >= wanted
-        and (has.volume_mode or "Filesystem") == (wants.volume_mode or "Filesystem")
-        and (has.volume_attributes_class_name or "") == (wants.volume_attributes_class_name or "")
-        and set(wants.access_modes or ()) <= set(has.access_modes or ())
-        and (wants.selector is None or labels.matches(wants.selector, volume.metadata.labels))
-    )
-
-
-def reaches(node: Node, volume: PersistentVolume) -> bool:
-    """Whether a node is where a volume says, by its node affinity and by the zones that it is labelled with."""
-    affinity = volume.spec.node_affinity
-    if affinity is not None and affinity.required is not None:
-        terms = affinity.required.node_selector_terms
-        if not any(rules.term_matches(term, node) for term in terms):
-            return False
-    has = node.metadata.labels or {}
-    if not any(key in has for key in _ZONES):
-        return True
-    zones = volume.metadata.labels or {}
-    # Several zones are written with two underscores between them.
-    return all(has.get(key) in zones[key].split("__") for key in _ZONES if key in zones)
 
 
 def _makes(class_: StorageClass, node: Node) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.model import kinds
+from scheduler.supply import reached, reaches
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -291,3 +294,33 @@ def test_the_rules_can_be_turned_off(disks, binds, rule, prepare):
     off = ", ".join(f"{name}: false" for name in rule.split(", "))
     policy = f"actions: allocate\ntiers: [{{plugins: [{{name: predicates, arguments: {{{off}}}}}]}}]"
     assert binds(prepare(disks).pod("p", "c", nodeSelector={ZONE: "a"}).decide(policy)) == {"p": "a1"}
+
+
+REQUIREMENTS = st.builds(
+    lambda key, operator, values: {"key": key, "operator": operator, "values": values},
+    st.sampled_from([ZONE, "disk"]),
+    st.sampled_from(["In", "In", "NotIn", "Exists"]),
+    st.lists(st.sampled_from("abx"), max_size=2),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    nodes=st.lists(st.dictionaries(st.sampled_from([ZONE, "disk"]), st.sampled_from("ab")), min_size=1, max_size=4),
+    terms=st.none()
+    | st.lists(st.fixed_dictionaries({"matchExpressions": st.lists(REQUIREMENTS, max_size=2)}), max_size=2),
+    zone=st.sampled_from(["", "a", "a__b"]),
+)
+def test_where_a_volume_is_reached_is_the_same_for_one_node_and_for_all(make_build, nodes, terms, zone):
+    build = make_build()
+    for number, labels in enumerate(nodes):
+        build.node(f"n{number}", labels=labels)
+    spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if terms is not None else {}
+    volume = _as(kinds.VOLUMES, {"metadata": {"name": "v", "labels": {ZONE: zone} if zone else {}}, "spec": spec})
+    table = build.cluster.snapshot().table
+    assert reached(table, volume).tolist() == [reaches(node, volume) for node in table.nodes]
+
+
+def test_a_pod_with_volumes_is_placed_by_a_policy_that_judges_no_volumes(disks, binds):
+    disks.pod("p", "missing").claim("c", class_="unknown").pod("q", "c")
+    assert len(binds(disks.decide("actions: allocate\ntiers: [{plugins: [{name: gang}]}]"))) == 2
