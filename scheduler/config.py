@@ -89,6 +89,7 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = {
 OTHER_FLAGS: Final = frozenset(
     {
         "enableBestNode",
+        "enableNamespaceOrder",
         "enableTargetJob",
         "enableReservedNodes",
         "enabledVictim",
@@ -108,8 +109,9 @@ _ELSEWHERE: Final = frozenset(
     }
 )
 """Plugins that other schedulers of this family have: no misspelling of ours."""
-HIERARCHY: Final = "enableHierarchy"
-_KNOWN_FLAGS: Final = frozenset(FLAGS.values()) | OTHER_FLAGS
+HIERARCHY: Final = frozenset({"enableHierarchy", "enabledHierarchy"})
+"""Spellings of a feature, which is on in any case: no extension point."""
+_KNOWN_FLAGS: Final = frozenset(FLAGS.values()) | OTHER_FLAGS | HIERARCHY
 _FLAT: Final = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -240,8 +242,10 @@ class _Reader:
     def _flags(self, extra: Mapping[str, Any], place: Place) -> dict[str, bool]:
         flags = {}
         for key, value in extra.items():
-            if key not in _KNOWN_FLAGS and key != HIERARCHY:
-                self._wrong((*place, key), _unknown("field", key, {*_KNOWN_FLAGS, HIERARCHY, "name", "arguments"}))
+            if key not in _KNOWN_FLAGS:
+                self._wrong((*place, key), _unknown("field", key, {*_KNOWN_FLAGS, "name", "arguments"}))
+            elif value is None:
+                continue
             elif not isinstance(value, bool):
                 self._wrong((*place, key), f"{key} is {value!r}; write true or false")
             else:
@@ -298,7 +302,7 @@ def parse(text: str, source: str = "scheduler configuration") -> Policy:
 
 
 def _points(flags: Mapping[str, bool]) -> frozenset[str]:
-    listed = {flag for flag, on in flags.items() if on and flag != HIERARCHY}
+    listed = {flag for flag, on in flags.items() if on and flag not in HIERARCHY}
     if listed:
         return frozenset(point for point in POINTS if point not in FLAGS or FLAGS[point] in listed)
     return frozenset(point for point in POINTS if flags.get(FLAGS.get(point, ""), True))

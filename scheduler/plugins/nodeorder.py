@@ -32,6 +32,8 @@ class NodeOrderArguments(Arguments):
     images: float = Field(default=1, ge=0, alias="imagelocality.weight")
     pods: float = Field(default=2, ge=0, alias="podaffinity.weight")
     spread: float = Field(default=2, ge=0, alias="podtopologyspread.weight")
+    selectors: float = Field(default=0, ge=0, le=0, alias="selectorspread.weight")
+    """Former schedulers of this family spread the pods of a Service by it; it must stay 0."""
 
 
 class NodeOrder(Plugin):

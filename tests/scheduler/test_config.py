@@ -50,9 +50,58 @@ def test_a_plugin_that_lists_a_point_as_true_has_only_what_it_lists():
     assert "ready" not in points(policy, "gang")
 
 
-def test_hierarchy_is_a_feature_and_no_point():
-    policy = config.parse("actions: allocate\ntiers: [{plugins: [{name: drf, enableHierarchy: true}]}]")
+@pytest.mark.parametrize("flag", ["enableHierarchy: true", "enabledHierarchy: true", "enableJobOrder: null"])
+def test_a_flag_that_is_no_point_or_says_nothing_leaves_all_points_on(flag):
+    policy = config.parse(f"actions: allocate\ntiers: [{{plugins: [{{name: drf, {flag}}}]}}]")
     assert "job_key" in points(policy, "drf")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # kube-batch
+        """
+        actions: "reclaim, allocate, backfill, preempt"
+        tiers:
+        - plugins: [{name: priority}, {name: gang}]
+        - plugins:
+          - name: drf
+          - name: predicates
+            arguments: {predicate.MemoryPressureEnable: "true", predicate.GPUSharingEnable: "false"}
+          - name: proportion
+          - name: nodeorder
+            arguments: {leastrequested.weight: "2", nodeaffinity.weight: "3", balancedresource.weight: "1"}
+        """,
+        # its successors
+        """
+        actions: "enqueue, allocate, preempt, reclaim, backfill"
+        tiers:
+        - plugins:
+          - {name: priority, enablePreemptable: false, enableJobOrder: false}
+          - {name: gang, enablePreemptable: false}
+          - name: conformance
+          - {name: sla, arguments: {sla-waiting-time: 1h2m3s}}
+        - plugins:
+          - {name: overcommit, arguments: {overcommit-factor: 1.5}}
+          - {name: capacity, enabledHierarchy: true}
+          - name: resourcequota
+          - name: pdb
+          - name: predicates
+            arguments: {predicate.VolumeBindingEnable: true, predicate.CacheEnable: true}
+          - name: nodeorder
+            arguments: {podaffinity.weight: 2, imagelocality.weight: 1, podtopologyspread.weight: 2, selectorspread.weight: 0}
+        configurations:
+        - name: allocate
+          arguments: {predicateErrorCacheEnable: true}
+        - name: preempt
+          arguments: {enableTopologyAwarePreemption: true, topologyAwarePreemptWorkerNum: 16, minCandidateNodesAbsolute: 1}
+        metrics: {type: prometheus, address: "http://prometheus:9090", interval: 30s}
+        """,
+    ],
+    ids=["kube-batch", "successors"],
+)
+def test_files_of_this_family_are_understood_as_they_are(text):
+    assert len(config.parse(text).actions) > 3
 
 
 @pytest.mark.parametrize(
