@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -135,7 +136,7 @@ class Spread:
     required: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Company:
     """All that a pod wants of others.
 
@@ -155,18 +156,20 @@ class Company:
         """Whether it wants anything."""
         return bool(self.near or self.apart or self.preferred or self.spreads)
 
-    def peers(self) -> set[Peers]:
+    @cached_property
+    def peers(self) -> frozenset[Peers]:
         """List whom it asks about."""
         found = {term.peers for term in (*self.near, *self.apart, *self.preferred)}
         found |= {each.peers for each in self.spreads}
-        return found | ({self.together} if self.together else set())
+        return frozenset(found | ({self.together} if self.together else set()))
 
-    @property
+    @cached_property
     def signature(self) -> bytes:
         """Equal for equal wishes."""
         terms = [(term.peers.signature, term.key, term.weight) for term in (*self.near, *self.apart, *self.preferred)]
         return repr((len(self.near), len(self.apart), terms, self.spreads)).encode() if self else b""
 
+    @cached_property
     def carried(self) -> tuple[Carried, ...]:
         """List what a pod like this means to others once it is on a node."""
         return (

@@ -327,10 +327,10 @@ class Cluster:
         """Read a pod anew, without forgetting in between what only this pod asks."""
         old = self._pods.get(pod.metadata.uid)
         company = old.task.kind.constraints.company if old is not None else affinity.NONE
-        self._register.ask(company.peers(), company.carried())
+        self._register.ask(company.peers, company.carried)
         self._forget(pod.metadata.uid)
         self._learn(pod)
-        self._register.unask(company.peers(), company.carried())
+        self._register.unask(company.peers, company.carried)
 
     def _learn(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -365,7 +365,7 @@ class Cluster:
         if member.task.status not in intake.ENDED:
             company = member.task.kind.constraints.company
             self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
-            self._register.unask(company.peers(), company.carried())
+            self._register.unask(company.peers, company.carried)
 
     def _tally(self, task: Task, sign: int, register: Register) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
@@ -377,7 +377,7 @@ class Cluster:
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
         demands = constraints.of_pod(pod.metadata, pod.spec)
         if not ended:
-            self._register.ask(demands.company.peers(), demands.company.carried())
+            self._register.ask(demands.company.peers, demands.company.carried)
             demands = demands.among(self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels))
         return self._class(pod.spec, demands)
 

@@ -88,7 +88,7 @@ class Constraints:
     def tallied(self) -> tuple[Hashable, ...]:
         """What a pod with these demands adds to on its node: sets it belongs to, terms that it carries, claims that it uses."""
         peers = sorted(self.peers, key=lambda each: each.signature)
-        return (*peers, *self.company.carried(), *[mount.claim for mount in self.claims])
+        return (*peers, *self.company.carried, *[mount.claim for mount in self.claims])
 
     @cached_property
     def sociable(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from plane import running
 from prometheus_client import CollectorRegistry
 
-from muster.model import names
+from muster.model import kinds, names
 from scheduler import config
 from scheduler.livepolicy import POLL, LivePolicy
 
@@ -121,3 +121,24 @@ def pod(name):
         "metadata": {"name": name, "annotations": {names.GROUP_NAME: "g"}},
         "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "main", "image": "busybox"}]},
     }
+
+
+async def test_jobs_that_wait_start_where_groups_no_longer_wait(world):
+    await world.node("1")
+    await world.work()
+    template = {
+        "metadata": {"annotations": {names.GROUP_NAME: "g"}},
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}],
+        },
+    }
+    meta = {"name": "big", "annotations": {names.SUSPENDED: "true"}}
+    spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": template}
+    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2, "queue": "default"}}
+    await world.create(group, {"kind": "Job", "apiVersion": "batch/v1", "metadata": meta, "spec": spec})
+    await world.becomes(kinds.PODGROUPS, "g", lambda found: found.status.conditions)
+    assert (await world.job("big")).spec.suspend
+    world.worker.adopt(config.parse(config.DEFAULT.replace("enqueue, ", "")))
+    await world.becomes(kinds.JOBS, "big", lambda job: not job.spec.suspend)
