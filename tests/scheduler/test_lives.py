@@ -63,6 +63,10 @@ def said(one: Any) -> str:
     return next((each.message for each in one.status.conditions or () if each.status == "True"), "")
 
 
+def reason(one: Any) -> str:
+    return next((each.reason for each in one.status.conditions or () if each.status == "True"), "")
+
+
 # ── back to Pending ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -119,6 +123,43 @@ async def test_only_what_has_not_started_is_suspended_again(world):
     await world.phase("both", "Pending")
     await world.becomes(kinds.JOBS, "large", lambda one: one.spec.suspend)
     assert not (await world.job("small")).spec.suspend
+
+
+# ── what becomes of those that ran ───────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_gang_that_loses_pods_says_whether_they_failed_or_were_deleted(world):
+    await world.node("2")
+    await world.work()
+    await world.create(group("g", minMember=2), pod("a", "g"), pod("b", "g"))
+    await world.phase("g", "Running")
+    await world.becomes(kinds.PODGROUPS, "g", lambda one: one.status.running == 2)
+    await world.patch(kinds.PODS, "a", {"status": {"phase": "Failed"}}, subresource="status")
+    failed = await world.becomes(kinds.PODGROUPS, "g", lambda one: reason(one) == "PodFailed")
+    assert (failed.status.phase, failed.status.failed) == ("Unknown", 1)
+    assert said(failed) == "1 of 2 pods of the minimum left: 1 pod failed"
+    await world.client.delete(kinds.PODS, "a", world.namespace)
+    deleted = await world.becomes(kinds.PODGROUPS, "g", lambda one: reason(one) == "PodDeleted")
+    assert said(deleted) == "1 of 2 pods of the minimum left: the others were deleted"
+    # A new one makes it whole again; without any pod it starts over.
+    await world.create(pod("c", "g"))
+    await world.phase("g", "Running")
+    for name in ("b", "c"):
+        await world.client.delete(kinds.PODS, name, world.namespace)
+    await world.becomes(kinds.PODGROUPS, "g", lambda one: one.status.phase in {"Pending", "Inqueue"})
+
+
+async def test_a_gang_of_which_a_pod_waits_is_not_completed(world):
+    await world.node("2")
+    await world.work()
+    await world.create(group("g", minMember=1, minResources={"cpu": "1"}), pod("a", "g"), pod("b", "g", "9"))
+    await world.phase("g", "Running")
+    await world.becomes(kinds.PODS, "a", lambda one: one.status.phase == "Running")
+    await world.patch(kinds.PODS, "a", {"status": {"phase": "Succeeded"}}, subresource="status")
+    await world.becomes(kinds.PODGROUPS, "g", lambda one: one.status.succeeded == 1)
+    assert (await world.group("g")).status.phase == "Running"
+    await world.client.delete(kinds.PODS, "b", world.namespace)
+    await world.phase("g", "Completed")
 
 
 # ── Deployments ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -99,6 +99,20 @@ async def test_pods_of_any_kind_share_the_group_of_their_owner_which_is_read_onc
     assert "as=PartialObjectMetadata" in read.accept
 
 
+async def test_a_replicaset_that_nobody_owns_owns_the_group_of_its_pods(world):
+    await world.node("4")
+    await world.work()
+    labels = {"app": "bare"}
+    meta = {"labels": labels, "annotations": {names.GROUP_MIN_MEMBER: "2"}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": {"metadata": meta, "spec": TEMPLATE}}
+    replicaset = await world.client.create(
+        kinds.REPLICASETS, {"metadata": {"name": "bare"}, "spec": spec}, world.namespace
+    )
+    name = f"podgroup-{replicaset.metadata.uid}"
+    await world.phase(name, "Running")
+    assert await groups(world) == {name: ("ReplicaSet", "bare")}
+
+
 async def test_a_group_goes_with_its_owner(world):
     await world.node("1")
     await world.work()

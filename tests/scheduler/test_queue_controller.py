@@ -116,6 +116,19 @@ async def test_a_circle_of_parents_is_shown_and_harmless(world):
         assert not back.status.message
 
 
+async def test_a_closing_queue_can_be_edited_and_opened_again(world):
+    await world.work()
+    team = world.plane.unique("team")
+    await world.create(queue(team), group("g", queue=team, minMember=1, minResources={"cpu": "9"}))
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.pending == 1)
+    await world.patch(kinds.QUEUES, team, {"spec": {"desiredState": "Closed"}})
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.state == "Closing")
+    edited = await world.patch(kinds.QUEUES, team, {"spec": {"weight": 7}})
+    assert (edited.spec.weight, edited.status.state) == (7, "Closing")
+    await world.patch(kinds.QUEUES, team, {"spec": {"desiredState": "Open"}})
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.state == "Open")
+
+
 async def test_what_a_queue_of_the_same_name_held_is_not_forgotten(world):
     await world.work()
     team = world.plane.unique("team")
