@@ -186,7 +186,11 @@ def _age(task: Task) -> tuple[float, str, str, str]:
     return (task.created, task.uid, task.namespace, task.name)
 
 
-@dataclass(frozen=True, eq=False)
+_NONE = _tally(())
+
+
+# With slots: there are as many as groups, and a cached property would give each a dictionary.
+@dataclass(frozen=True, eq=False, slots=True)
 class Job:
     """A PodGroup with its pods.
 
@@ -218,12 +222,15 @@ class Job:
     late: bool = False
     over: bool = False
     written: bool = True
-    _sums: list[tuple[Axes, Sums]] = field(default_factory=list)
+    _sums: list[tuple[Axes, Sums]] = field(default_factory=list, init=False)
+    _tally: list[Tally] = field(default_factory=list, init=False)
 
-    @cached_property
+    @property
     def tally(self) -> Tally:
-        """Its tasks, counted."""
-        return _tally(self.tasks)
+        """Its tasks, counted; once."""
+        if not self._tally:
+            self._tally.append(_tally(self.tasks) if self.tasks else _NONE)
+        return self._tally[0]
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -254,7 +261,7 @@ class Job:
         """Whether it holds nothing of its quota until a phase past Pending is stored, so that none of it may start."""
         return self.late and self.phase is Phase.PENDING
 
-    @cached_property
+    @property
     def order(self) -> tuple[float, str, GroupKey]:
         """The last word where plugins see no difference: the older first."""
         return (self.created, self.uid, self.key)
