@@ -7,11 +7,12 @@ rest is undone, and tried the same way in the next cycle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from scheduler import vectors
+from scheduler.affinity import Peers
 from scheduler.session import JobState, Session
 from scheduler.snapshot import TaskClass
 from scheduler.surroundings import Domains, domains
@@ -21,34 +22,50 @@ Open = Callable[[TaskClass], Mask]
 """Which nodes a class may run on as far as the nodes themselves say."""
 
 
-def roomy(session: Session, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
-    """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
+class Gathering:
+    """The parties of one session: who wants to be together with whom, job by job."""
 
-    Where no domain has, those with room for the minimum will do; where none has that either, all.
-    """
-    everywhere = np.ones(len(session.snapshot.table.nodes), dtype=np.bool_)
-    for party in _parties(session, kind):
-        mask = everywhere.copy()
-        for term in kind.constraints.company.near:
-            mask &= _with_room(session, party, domains(session.snapshot.table, term.key), free, open_to)
-        if mask.any():
-            return mask
-    return everywhere
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._members: dict[Peers, list[tuple[JobState, list[TaskClass]]]] | None = None
 
+    def roomy(self, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
+        """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
 
-def _parties(session: Session, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
-    """Give whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
-    members = max((_members(job, kind) for job in session.jobs), key=len, default=())
-    if members:
-        least = max((session.missing(job) for job in session.jobs if kind in set(_members(job, kind))), default=0)
-        yield Counter(members)
-        yield Counter(members[: max(least, 1)])
+        Where no domain has, those with room for the minimum will do; where none has that either, all.
+        """
+        table = self._session.snapshot.table
+        everywhere = np.ones(len(table.nodes), dtype=np.bool_)
+        for party in self._parties(kind):
+            mask = everywhere.copy()
+            for term in kind.constraints.company.near:
+                mask &= _with_room(self._session, party, domains(table, term.key), free, open_to)
+            if mask.any():
+                return mask
+        return everywhere
 
+    def _parties(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
+        """Give whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
+        together = kind.constraints.company.together
+        jobs = self._known().get(together, []) if together is not None else []
+        mine = [(job, members) for job, members in jobs if kind in members]
+        if mine:
+            job, members = max(mine, key=lambda each: len(each[1]))
+            yield Counter(members)
+            yield Counter(members[: max(self._session.missing(job), 1)])
 
-def _members(job: JobState, kind: TaskClass) -> Sequence[TaskClass]:
-    together = kind.constraints.company.together
-    kinds = [task.kind for task in job.job.pending]
-    return [each for each in kinds if each.constraints.company.together == together] if kind in kinds else ()
+    def _known(self) -> dict[Peers, list[tuple[JobState, list[TaskClass]]]]:
+        if self._members is None:
+            self._members = {}
+            for job in self._session.jobs:
+                mine: dict[Peers, list[TaskClass]] = {}
+                for task in job.job.pending:
+                    together = task.kind.constraints.company.together
+                    if together is not None:
+                        mine.setdefault(together, []).append(task.kind)
+                for together, kinds in mine.items():
+                    self._members.setdefault(together, []).append((job, kinds))
+        return self._members
 
 
 def _with_room(session: Session, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import AfterValidator, Field
 
 from scheduler import constraints as rules
-from scheduler import eligible, gathering, interpod, spread
+from scheduler import eligible, interpod, spread
 from scheduler.constraints import Constraints
+from scheduler.gathering import Gathering
 from scheduler.plugin import Arguments, Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
@@ -76,6 +77,7 @@ class Predicates(Plugin):
             (arguments.volumes, "not to share its volume with another pod", self._in_use),
             (arguments.limits, "at their limit of attached volumes", self._beyond_limits),
         ]
+        self._gathering = Gathering(session)
         self._fixed = [(words, rule) for on, words, rule in fixed if on]
         self._others = [(words, rule) for on, words, rule in others if on]
 
@@ -139,7 +141,7 @@ class Predicates(Plugin):
     def _without_the_others(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes are no place for the first of those that want to be together, since the rest can't follow."""
         free = self.session.future if nodes.later else self.session.idle
-        roomy = gathering.roomy(self.session, kind, free, lambda each: self._open(nodes.table, each.constraints))
+        roomy = self._gathering.roomy(kind, free, lambda each: self._open(nodes.table, each.constraints))
         return ~roomy[nodes.rows]
 
     def _unlabelled(self, demands: Constraints, nodes: Nodes) -> Mask:
