@@ -51,10 +51,27 @@ class Explanations:
                 else f"free on the {counted(int(look.open_.sum()), 'node')} that take them"
             )
             limit = Limit("cluster", "", axes.resources(vectors.short(wanted, look.free)))
-            return _obstacle(messages.shortage(count, wanted, look.free, axes, where) + self._others(look), limit)
+            return _obstacle(
+                messages.shortage(count, wanted, look.free, axes, where) + self._others(look.refusals), limit
+            )
         each = axes.resources(kind.vector(axes)).only(kind.request)
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
-        return _obstacle(f"{asks}; the nodes have room for {look.room or 'none'}{self._others(look)}")
+        if look.room >= count:
+            return _obstacle(f"{asks}; {self._side_by_side(job, kind)}")
+        return _obstacle(f"{asks}; the nodes have room for {look.room or 'none'}{self._others(look.refusals)}")
+
+    def _side_by_side(self, job: JobState, kind: TaskClass) -> str:
+        """Say how far its pods get, where each of them alone would find a node: they are in each other's way."""
+        session, placed = self._session, 0
+        with session.lifted(job), session.statement() as trial:
+            tasks = [*job.waiting, *job.passed]
+            for task in tasks:
+                row = session.picker.best(task.kind)
+                if row is not None:
+                    trial.allocate(job, [task], [row])
+                    placed += 1
+            refusals = tuple(session.objections(kind))
+        return f"placed one by one, {placed or 'none'} of {len(tasks)} {'finds' if placed == 1 else 'find'} one{self._others(refusals)}"
 
     def shortage(self, job: JobState, kind: TaskClass) -> Obstacle | None:
         """Say what the nodes lack for the minimum of a job; None when it isn't room that is missing."""
@@ -110,10 +127,10 @@ class Explanations:
         axes = self._session.axes
         return axes.resources(tuple(steps if each == place else 0 for each in range(len(axes.names))))
 
-    @staticmethod
-    def _others(look: _Look) -> str:
-        found = [f"{count} {'is' if count == 1 else 'are'} {words}" for words, count in look.refusals]
-        return f" (of {counted(len(look.open_), 'node')} {', '.join(found)})" if found else ""
+    def _others(self, refusals: tuple[tuple[str, int], ...]) -> str:
+        found = [f"{count} {'is' if count == 1 else 'are'} {words}" for words, count in refusals]
+        total = len(self._session.snapshot.table.nodes)
+        return f" (of {counted(total, 'node')} {', '.join(found)})" if found else ""
 
 
 def _almost(count: int, rest: list[str], short: Resources) -> str:

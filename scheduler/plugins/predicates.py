@@ -67,8 +67,8 @@ class Predicates(Plugin):
         ]
         others: list[tuple[bool, str, Callable[[Constraints, Nodes], Mask]]] = [
             (arguments.ports, "using its host port already", self._ports_taken),
-            (arguments.pods, "kept free by the anti-affinity of a running pod", self._unwanted),
-            (arguments.pods, "near pods that its anti-affinity excludes", self._near),
+            (arguments.pods, "near pods that its own anti-affinity excludes", self._near),
+            (arguments.pods, "kept free by the anti-affinity of other pods", self._unwanted),
             (arguments.pods, "far from the pods that its affinity asks for", self._far),
             (arguments.spread, "without a label that its topology spread goes by", self._unlabelled),
             (arguments.spread, "where its topology spread has enough pods already", self._crowded),

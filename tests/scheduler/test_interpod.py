@@ -104,11 +104,16 @@ def test_pods_that_want_to_be_apart_get_a_node_each(zones, binds):
     assert len(set(binds(zones.decide()).values())) == 4
 
 
-def test_a_gang_that_cannot_be_apart_is_not_placed_at_all(zones, binds):
+def test_a_gang_that_cannot_be_apart_is_not_placed_at_all_and_told_how_far_it_would_get(zones, binds, message):
     zones.group("g", 3)
     for number in range(3):
         zones.pod(f"p{number}", "g", labels={"app": "x"}, nodeSelector={ZONE: "a"}, **apart(term("x", HOST)))
-    assert binds(zones.decide()) == {}
+    plan = zones.decide()
+    assert binds(plan) == {}
+    assert message(plan, "g") == (
+        "3 pods of 1 cpu need a node; placed one by one, 2 of 3 find one (of 5 nodes "
+        "3 are not matched by the node selector or affinity, 2 are near pods that its own anti-affinity excludes)"
+    )
 
 
 def test_pods_placed_in_this_cycle_keep_others_away(zones, binds):
@@ -125,7 +130,7 @@ def test_a_running_pod_keeps_away_whom_it_does_not_want(zones, binds, message):
     zones.pod("big", node="nowhere", cpu="64")
     plan = zones.group("g").pod("p", "g", labels={"app": "loud"}).decide()
     assert binds(plan) == {}
-    assert "4 are kept free by the anti-affinity of a running pod" in message(plan, "g")
+    assert "4 are kept free by the anti-affinity of other pods" in message(plan, "g")
 
 
 def test_a_pod_that_is_deleted_keeps_nobody_away_any_more(zones, binds):
