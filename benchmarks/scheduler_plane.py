@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import os
 import re
@@ -46,7 +47,7 @@ from muster.model import kinds, names
 
 MUSTER: Final = f"{sys.executable} -m scheduler --kubeconfig {{kubeconfig}} --probe-port 0 --log-level warning"
 _AT_ONCE: Final = 32
-_PATIENCE: Final = 600.0
+_PATIENCE: Final = 120.0
 _NAME: Final = re.compile(rb'"name":"([^"]+)"')
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -79,6 +80,11 @@ class Binds(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
+        while not self.done.is_set():
+            with contextlib.suppress(http.client.HTTPException, OSError):
+                self._follow()
+
+    def _follow(self) -> None:
         address = urlsplit(self._plane.url)
         context = ssl.create_default_context(cafile=str(self._plane.ca_file))
         connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
@@ -236,6 +242,8 @@ def main() -> None:
     parser.add_argument("--scheduler-name", default=names.SCHEDULER_NAME)
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
+    # Whoever ends this ends what it started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for _ in range(options.runs):
         for command in options.commands or [MUSTER]:
             found = measure(command, options.load, options.scheduler_name, live=options.live)

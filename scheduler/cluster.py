@@ -6,7 +6,6 @@ didn't change. One writer (the worker's loop); `validate` recounts everything an
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -87,6 +86,7 @@ class Cluster:
         self._batch: dict[str, BatchJob] = {}
         self._batch_of: dict[Home, set[str]] = {}
         self._queues: dict[str, QueueInfo] = {}
+        self._unreadable: dict[str, str] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
         self._usage = Usage()
         self._register = Register()
@@ -209,9 +209,12 @@ class Cluster:
     def queue(self, queue: Queue, *, gone: bool = False) -> None:
         """Learn of a queue. One whose amounts can't be read takes no part until they can."""
         self._queues.pop(queue.name, None)
-        if not gone:
-            with contextlib.suppress(QuantityError):
+        self._unreadable.pop(queue.name, None)
+        try:
+            if not gone:
                 self._queues[queue.name] = intake.queue_info(queue)
+        except QuantityError as error:
+            self._unreadable[queue.name] = str(error)
         self._changes += 1
 
     def priority_class(self, priority: PriorityClass, *, gone: bool = False) -> None:
@@ -411,6 +414,7 @@ class Cluster:
             priorities=self._priorities(),
             ports=self._ports(),
             revision=str(self.changes),
+            unreadable=dict(self._unreadable),
             promised=self._promised,
             reserved=self._reserved,
             torn=self._torn,

@@ -146,9 +146,9 @@ def queue_info(queue: Queue) -> QueueInfo:
         weight=spec.weight,
         priority=spec.priority,
         state="Closing" if queue.metadata.deletion_timestamp else queue.status.state or "Open",
-        capability=_amounts(spec.capability),
-        deserved=_amounts(spec.deserved),
-        guarantee=_amounts(spec.guarantee.resource if spec.guarantee else None),
+        capability=_amounts("capability", spec.capability),
+        deserved=_amounts("deserved", spec.deserved),
+        guarantee=_amounts("guarantee.resource", spec.guarantee.resource if spec.guarantee else None),
         reclaimable=spec.reclaimable is not False,
         parent=spec.parent,
         max_groups=spec.max_pod_groups or 0,
@@ -162,8 +162,11 @@ def budget(budget: PodDisruptionBudget) -> Budget:
     return Budget(budget.name, Peers.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
 
 
-def _amounts(quantities: Mapping[str, Any] | None) -> Resources | None:
-    return Resources.parse(quantities) if quantities else None
+def _amounts(field: str, quantities: Mapping[str, Any] | None) -> Resources | None:
+    try:
+        return Resources.parse(quantities) if quantities else None
+    except QuantityError as error:
+        raise QuantityError(f"spec.{field}: {error}") from error
 
 
 def allocatable(node: Node) -> Resources | None:

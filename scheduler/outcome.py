@@ -226,11 +226,11 @@ class Outcome:
 
     def _find_obstacle(self, job: JobState) -> Obstacle | None:
         if self._session.queue_of(job) is None:
-            return Obstacle(
-                Reason.NOT_ENOUGH_QUOTA,
-                f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue",
-                Stage.QUEUE,
-            )
+            wrong = self._session.snapshot.unreadable.get(job.job.queue)
+            words = f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue"
+            if wrong is not None:
+                words = f"queue {job.job.queue} can't be read and takes no part: {wrong}; correct it"
+            return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
         if (unreserved := placing.unreserved(job)) is not None:
             return unreserved
         if (

@@ -383,6 +383,7 @@ class Snapshot:
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port).
         ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
+        unreadable: queues that take no part because of what is wrong with them, and what that is.
         promised: names of the nodes that former cycles promised to pods, by uid.
         reserved: the nodes that a former cycle set aside for a group.
         torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
@@ -399,6 +400,7 @@ class Snapshot:
     priorities: Mapping[str, int]
     ports: Mapping[str, frozenset[tuple[str, str, int]]]
     revision: str = ""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
     promised: Mapping[str, str] = field(default_factory=dict)
     reserved: Reservation | None = None
     torn: Mapping[GroupKey, float] = field(default_factory=dict)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import config, picker
+from scheduler import config, picker, placing
 from scheduler.cycle import decide
 from scheduler.plugin import Nodes
 from scheduler.session import Session
-from scheduler.snapshot import Status
+from scheduler.snapshot import READY, Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = (
@@ -26,24 +26,69 @@ POLICIES = (
     config.DEFAULT.replace("  - name: nodeorder\n", ""),
     'actions: "enqueue, allocate"\ntiers: [{plugins: [{name: gang}, {name: predicates}]}]',
     'actions: "allocate"\ntiers: [{plugins: [{name: drf}, {name: proportion}, {name: nodeorder}]}]',
+    config.DEFAULT.replace("enqueue, allocate", "enqueue, allocate, preempt, reclaim"),
+    """\
+actions: "reclaim, preempt, allocate"
+tiers: [{plugins: [{name: priority}, {name: gang}]}, {plugins: [{name: capacity}, {name: predicates}]}]
+configurations: [{name: preempt, arguments: {evictWholeJobs: true}}]
+""",
 )
 
 
 class PlainPicker(picker.Picker):
-    """Asks about every node each time."""
+    """Asks about every node each time, one after the other, for one task."""
 
-    def best(self, kind):
-        scores = np.array([self._one(kind, row) for row in range(len(self._all))])
-        return None if not len(scores) or scores.max() == -np.inf else int(scores.argmax())
+    def at_once(self, _):
+        return False
 
-    def _one(self, kind, row):
-        idle, wanted = self._session.idle[row].tolist(), kind.vector(self._session.axes)
-        if any(want > have for want, have in zip(wanted, idle, strict=True) if want):
+    def pick(self, kind, count):
+        assert count == 1
+        row = self._highest(kind, self._session.idle)
+        return [] if row is None else [row]
+
+    def best_later(self, kind):
+        return self._highest(kind, self._session.future)
+
+    def fits(self, kind, row, free):
+        return self._one(kind, row, free) > -np.inf
+
+    def ranked(self, kind, free):
+        scores = {row: self._one(kind, row, free) for row in range(len(self._all))}
+        return sorted((row for row in scores if scores[row] > -np.inf), key=lambda row: (-scores[row], row))
+
+    def _highest(self, kind, free):
+        rows = self.ranked(kind, free)
+        return rows[0] if rows else None
+
+    def _one(self, kind, row, free):
+        room, wanted = free[row].tolist(), kind.vector(self._session.axes)
+        if any(want > have for want, have in zip(wanted, room, strict=True) if want):
             return -np.inf
-        nodes = Nodes(self._table, np.array([row]), self._session.idle[[row]])
+        nodes = Nodes(self._table, np.array([row]), free[[row]], later=free is not self._session.idle)
         if not all(ask(kind, nodes)[0] for ask in self._feasible):
             return -np.inf
         return sum((rate(kind, nodes)[0] for rate in self._score), 0.0)
+
+
+def plain_place(session, statement, queue, job, taken, allowed):
+    """Place task after task until the job is ready."""
+    failed, passed = set(), []
+    while job.waiting:
+        task = job.waiting.popleft()
+        taken.append(task)
+        if task.kind in failed:
+            passed.append(task)
+            continue
+        against = allowed(queue, task, 1)
+        if against is None and placing._place_one(session, statement, job, task):
+            job.obstacle = None
+        else:
+            job.obstacle = against
+            passed.append(task)
+            failed.add(task.kind)
+        if session.ready(job):
+            break
+    return passed
 
 
 REQUIRED, PREFERRED = (f"{mood}DuringSchedulingIgnoredDuringExecution" for mood in ("required", "preferred"))
@@ -70,7 +115,9 @@ SHAPES = st.tuples(
 def clusters(draw, make):
     build = make()
     build.queue("default").queue("b", weight=draw(st.integers(1, 3)), capability={"cpu": "5"})
-    for number in range(draw(st.integers(1, 5))):
+    build.priority("high", 10)
+    nodes = [f"n{number}" for number in range(draw(st.integers(1, 5)))]
+    for number in range(len(nodes)):
         labels = {"zone": draw(st.sampled_from(["1", "2"]))}
         build.node(f"n{number}", str(draw(st.integers(1, 6))), memory=f"{draw(st.integers(1, 8))}Gi", labels=labels)
         if draw(st.booleans()):
@@ -80,12 +127,16 @@ def clusters(draw, make):
         name = f"g{number}"
         count = draw(st.integers(1, 9))
         phase = draw(st.sampled_from(["Pending", "Inqueue", "Running"]))
-        build.group(name, draw(st.integers(0, count)), queue=draw(st.sampled_from(["default", "b"])), phase=phase)
+        more = {"priorityClassName": "high"} if draw(st.booleans()) else {}
+        queue = draw(st.sampled_from(["default", "b"]))
+        build.group(name, draw(st.integers(0, count)), queue=queue, phase=phase, **more)
         # Most gangs are of equal pods: only those are followed ahead.
         alike = draw(st.integers(0, 3)) > 0
         shapes = [draw(SHAPES) for _ in range(1 if alike else count)]
         for pod in range(count):
             cpu, memory, more = shapes[pod % len(shapes)]
+            if phase == "Running" and draw(st.booleans()):
+                more = more | {"node": draw(st.sampled_from(nodes)), "priority": draw(st.integers(0, 1))}
             build.pod(f"{name}-{pod}", name, cpu, requests={"memory": memory}, **more)
     return build
 
@@ -98,9 +149,11 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     fast = decide(build.cluster.snapshot(), policy, NOW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scheduler.session.Picker", PlainPicker)
+        patch.setattr("scheduler.placing._place", plain_place)
         plain = decide(build.cluster.snapshot(), policy, NOW)
     assert fast.binds == plain.binds
     assert fast.pipelined == plain.pipelined
+    assert fast.evictions == plain.evictions
     assert [each.phase for each in fast.statuses] == [each.phase for each in plain.statuses]
 
 
@@ -119,7 +172,8 @@ def test_no_plan_overfills_a_node_breaks_a_gang_or_exceeds_a_queue(make_build, d
 
     for job in snapshot.jobs:
         bound = sum(bind.group == job.key for bind in plan.binds)
-        assert bound == 0 or bound >= job.min_member, f"{job.key} is bound in part"
+        there = sum(task.status in READY for task in job.tasks)
+        assert bound == 0 or there + bound >= job.min_member, f"{job.key} is bound in part"
 
     used = sum(bind.task.kind.vector(snapshot.axes)[0] for bind in plan.binds if _queue(snapshot, bind) == "b")
     assert used <= 5000

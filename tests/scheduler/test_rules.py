@@ -1,145 +1,169 @@
-"""What the designs of this family promise of plugins, and Muster keeps: a test for each rule."""
+"""What the designs of schedulers promise and few keep: one test a rule."""
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from muster.model.amounts import NANO
-from scheduler.simulator import state
+from scheduler import config
 
-TIERS = """
+EVICTING = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
 tiers:
 - plugins: [{name: priority}, {name: gang}, {name: conformance}]
-- plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+- plugins: [{name: overcommit}, {name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
 """
-PREEMPT = 'actions: "enqueue, allocate, preempt"' + TIERS
-RECLAIM = 'actions: "enqueue, allocate, reclaim"' + TIERS
-WHOLE = "configurations:\n" + "".join(
-    f"- {{name: {action}, arguments: {{evictWholeJobs: true}}}}\n" for action in ("preempt", "reclaim")
-)
-HIGH = {"priorityClassName": "high"}
 
 
-@pytest.fixture
-def build(make_build):
-    build = make_build().queue("default").queue("b")
-    build.priority("high", 1000)
-    yield build
-    build.cluster.validate()
+def phases(plan):
+    return {key.name: status.phase.value for key, status in plan.groups.items()}
 
 
-def running(build, name, minimum, count, node="n", cpu="1", **spec):
-    build.group(name, minimum, phase="Running", **spec)
-    for number in range(count):
-        build.pod(f"{name}-{number}", name, cpu, node=node)
+# ── enqueue ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def evicted(plan):
-    return Counter(each.group.name for each in plan.evictions)
+def test_groups_are_let_in_first_come_first_served(build):
+    build.node("a", "4")
+    for name, age in (("third", 10), ("first", 30), ("second", 20)):
+        build.gang(name, 2, 2, phase="Pending", age=age)
+    assert phases(build.decide()) == {"first": "Inqueue", "second": "Inqueue", "third": "Pending"}
 
 
-# ── gangs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_priority_goes_before_age_and_age_before_name(build):
+    build.node("a", "2").priority("high", 10)
+    build.gang("a-old", 2, 2, phase="Pending", age=30)
+    build.gang("z-urgent", 2, 2, phase="Pending", age=10, priorityClassName="high")
+    assert phases(build.decide()) == {"a-old": "Pending", "z-urgent": "Inqueue"}
 
 
-@pytest.mark.parametrize("policy", [PREEMPT, RECLAIM], ids=["preempt", "reclaim"])
-@pytest.mark.parametrize(("minimum", "goes"), [(4, 0), (3, 1), (2, 2), (0, 2)])
-def test_a_gang_is_never_broken_below_its_minimum(build, policy, minimum, goes):
-    running(build.node("n", "4"), "low", minimum, 4)
-    queue = "b" if policy is RECLAIM else "default"
-    build.gang("urgent", 1, 2, cpu="1", queue=queue, **HIGH)
-    plan = build.decide(policy)
-    # One place is enough for the urgent group to start: more isn't taken, whatever there is.
-    assert evicted(plan)["low"] == min(goes, 1)
+def test_the_queue_that_has_less_of_its_share_goes_before_older_groups_of_others(build):
+    build.node("a", "5").queue("other").group("there", 1, phase="Running").pod("there-0", "there", node="a")
+    build.gang("old", 2, 2, phase="Pending", age=30).gang("older", 2, 2, phase="Pending", age=40)
+    build.gang("young", 2, 2, phase="Pending", queue="other", age=10)
+    found = phases(build.decide())
+    assert (found["young"], found["older"], found["old"]) == ("Inqueue", "Inqueue", "Pending")
 
 
-@pytest.mark.parametrize("policy", [PREEMPT, RECLAIM], ids=["preempt", "reclaim"])
-def test_each_role_of_a_gang_keeps_its_minimum(build, policy):
-    build.node("n", "4").group("low", 2, phase="Running", minTaskMember={"ps": 1, "worker": 1})
-    build.pod("ps-0", "low", node="n", labels={"volcano.sh/task-spec": "ps"})
-    for number in range(3):
-        build.pod(f"worker-{number}", "low", node="n", labels={"volcano.sh/task-spec": "worker"})
-    build.gang("urgent", 2, 2, queue="b" if policy is RECLAIM else "default", **HIGH)
-    plan = build.decide(policy)
-    assert [each.task.name.partition("-")[0] for each in plan.evictions] == ["worker", "worker"]
+def test_who_has_to_wait_holds_up_nobody_behind(build):
+    build.node("a", "4")
+    build.gang("large", 5, 5, phase="Pending", age=30).gang("small", 2, 2, phase="Pending", age=10)
+    assert phases(build.decide()) == {"large": "Pending", "small": "Inqueue"}
 
 
-@pytest.mark.parametrize("policy", [PREEMPT, RECLAIM], ids=["preempt", "reclaim"])
-@pytest.mark.parametrize(("whole", "goes"), [("", []), (WHOLE, [2])], ids=["surplus only", "evictWholeJobs"])
-def test_a_whole_gang_goes_only_where_evict_whole_jobs_allows_it(build, policy, whole, goes):
-    build.node("n", "4")
-    running(build, "low", 2, 2)
-    running(build, "other", 2, 2)
-    build.gang("urgent", 1, 1, cpu="2", queue="b" if policy is RECLAIM else "default", **HIGH)
-    assert list(evicted(build.decide(policy + whole)).values()) == goes
+# ── what is malformed ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_minimum_of_one_is_a_minimum(build):
-    """The decision 0104: kube-batch exempts such groups."""
-    running(build.node("n", "1"), "low", 1, 1)
-    build.gang("urgent", 1, 1, **HIGH)
-    assert build.decide(PREEMPT).evictions == ()
-    assert evicted(build.decide(PREEMPT + WHOLE)) == {"low": 1}
+def test_a_queue_that_cannot_be_read_is_set_aside_with_its_reason(build, binds, message):
+    build.node("a").queue("broken", capability={"cpu": "a lot"})
+    build.gang("lost", 1, 1, queue="broken").gang("fine", 1, 1)
+    plan = build.decide()
+    assert binds(plan) == {"fine-0": "a"}
+    words = "queue broken can't be read and takes no part: spec.capability: cpu: 'a lot' is not a quantity"
+    assert message(plan, "lost").startswith(words)
 
 
-def test_a_group_that_promises_itself_nothing_gives_everything(build):
-    running(build.node("n", "1"), "low", 0, 1)
-    build.gang("urgent", 1, 1, **HIGH)
-    assert evicted(build.decide(PREEMPT)) == {"low": 1}
+def test_a_queue_that_is_corrected_takes_part_again(build, binds):
+    build.node("a").queue("broken", capability={"cpu": "a lot"}).gang("g", 1, 1, queue="broken")
+    assert binds(build.decide()) == {}
+    build.queue("broken", capability={"cpu": "2"})
+    assert binds(build.decide()) == {"g-0": "a"}
 
 
-# ── minResources ─────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_group_that_cannot_be_read_is_set_aside_with_its_reason(build, binds, message):
+    build.node("a").gang("lost", 1, 1, phase="Pending", minResources={"cpu": "a lot"}).gang("fine", 1, 1)
+    plan = build.decide()
+    assert binds(plan) == {"fine-0": "a"}
+    assert message(plan, "lost").startswith("spec.minResources: cpu: 'a lot' is not a quantity")
 
 
-@pytest.mark.parametrize(("stated", "goes"), [("4", 0), ("3", 1), ("1", 2)])
-def test_preempt_takes_from_groups_that_use_more_than_their_min_resources(build, stated, goes):
-    running(build.node("n", "4"), "low", 1, 4, minResources={"cpu": stated})
-    build.gang("urgent", 1, 1, cpu=str(goes or 1), **HIGH)
-    assert evicted(build.decide(PREEMPT))["low"] == goes
+def test_a_pod_that_cannot_be_read_waits_and_the_others_are_placed(build, binds, message):
+    build.node("a").group("lost", 1).pod("lost-0", "lost", "a lot").gang("fine", 1, 1)
+    plan = build.decide()
+    assert binds(plan) == {"fine-0": "a"}
+    assert "an amount that can't be read" in message(plan, "lost")
 
 
-def test_what_its_min_resources_do_not_name_may_be_taken(build):
-    running(build.node("n", "2"), "low", 0, 2, minResources={"memory": "1Gi"})
-    build.gang("urgent", 1, 1, **HIGH)
-    assert evicted(build.decide(PREEMPT)) == {"low": 1}
+def test_a_node_that_cannot_be_read_takes_nothing(build, binds):
+    build.node("a", "a lot").node("b")
+    assert binds(build.gang("g", 1, 1).decide()) == {"g-0": "b"}
 
 
-# ── shares ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_queues_that_are_each_others_parent_hold_up_nobody(build, binds):
+    build.node("a").queue("one", parent="two").queue("two", parent="one").gang("g", 1, 1, queue="one")
+    assert binds(build.decide(config.DEFAULT.replace("proportion", "capacity"))) == {"g-0": "a"}
 
 
-def test_after_reclaim_no_victim_queue_is_below_its_deserved_share(build):
-    build.queue("c", weight=2).node("n", "9")
-    running(build, "most", 0, 9)
-    for number in range(9):
-        build.gang(f"mine-{number}", 1, 1, queue="b").gang(f"too-{number}", 1, 1, queue="c")
-    for _ in range(12):
-        plan = build.decide(RECLAIM)
-        state.perform(build.cluster, plan)
-        for eviction in plan.evictions:
-            build.gone(eviction.task.name)
-    for name, share in plan.queues.items():
-        # 9 cpu by weights 1, 1 and 2: pods of 1 cpu can't divide them evenly.
-        assert share.allocated["cpu"] >= share.deserved["cpu"] // NANO * NANO, name
-    assert plan.queues["default"].allocated["cpu"] >= plan.queues["default"].deserved["cpu"]
+# ── what gets free ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_of_two_queues_gets_one_pod_that_fits_neither_share(build, binds):
-    """kube-batch's issue 492: what proportion leaves idle is filled."""
-    policy = 'actions: "enqueue, allocate, backfill"' + TIERS
-    build.node("n", "3").gang("one", 1, 1, cpu="2").gang("other", 1, 1, cpu="2", queue="b")
-    assert len(binds(build.decide('actions: "enqueue, allocate"' + TIERS))) == 0
-    assert len(binds(build.decide(policy))) == 1
+def test_what_a_leaving_pod_uses_is_promised_in_this_cycle_and_used_once_it_is_gone(build, binds):
+    build.node("a", "1").pod("there", node="a", leaving=True).gang("g", 1, 1)
+    plan = build.cycle()
+    assert (binds(plan), [bind.node for bind in plan.pipelined]) == ({}, ["a"])
+    build.gone("there")
+    assert binds(build.cycle()) == {"g-0": "a"}
 
 
-def test_shares_are_by_weight_and_what_one_queue_does_not_want_goes_to_the_others(build, binds):
-    build.queue("c", weight=3).node("n", "9")
-    build.gang("small", 0, 1).gang("large", 0, 8, queue="b").gang("larger", 0, 8, queue="c")
-    counts = Counter(name.partition("-")[0] for name in binds(build.decide('actions: "allocate"' + TIERS)))
-    assert counts == {"small": 1, "large": 2, "larger": 6}
+def test_what_a_gang_that_gave_up_had_taken_is_used_in_the_same_cycle(build, binds):
+    build.node("a", "3")
+    build.gang("large", 4, 4, phase="Inqueue", age=30).gang("small", 3, 3, phase="Inqueue", age=10)
+    assert len(binds(build.decide())) == 3
 
 
-def test_a_queue_without_weight_or_wish_takes_no_part(build, binds):
-    build.queue("idle", weight=100).node("n", "4").gang("one", 0, 4).gang("two", 0, 4, queue="b")
-    counts = Counter(name.partition("-")[0] for name in binds(build.decide('actions: "allocate"' + TIERS)))
-    assert counts == {"one": 2, "two": 2}
+# ── evictions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def settled(build, policy, evictions, cycles=30):
+    """Run cycles in which who is evicted goes, and comes again as a new pod, until nothing happens; count the evictions."""
+    seen = 0
+    for number in range(cycles):
+        plan = build.cycle(policy, later=number)
+        seen += len(plan.evictions)
+        for each in plan.evictions:
+            build.gone(each.task.name)
+            build.pod(f"{each.task.name}x", each.group.name)
+        if not plan.evictions and not plan.binds and not plan.pipelined:
+            assert seen == evictions
+            return
+    pytest.fail(f"still something happens after {cycles} cycles and {seen} evictions")
+
+
+def test_preemption_comes_to_an_end(build):
+    build.node("a", "4").priority("high", 10)
+    build.group("low", 1, phase="Running")
+    for number in range(4):
+        build.pod(f"low-{number}", "low", node="a")
+    build.gang("urgent", 2, 2, priorityClassName="high")
+    settled(build, EVICTING, 2)
+
+
+def test_reclaim_comes_to_an_end_where_shares_do_not_divide_evenly(build):
+    build.queue("other").node("a", "5")
+    build.group("greedy", 1, phase="Running")
+    for number in range(5):
+        build.pod(f"greedy-{number}", "greedy", node="a")
+    build.group("late", 1, queue="other")
+    for number in range(5):
+        build.pod(f"late-{number}", "late")
+    # Half of 5 cpu is 2.5: the third pod would leave its queue with less than that.
+    settled(build, EVICTING, 1)
+
+
+def test_nobody_is_evicted_for_a_group_that_its_queue_would_not_let_run(build):
+    build.queue("tight", capability={"cpu": "1"}).node("a", "4")
+    build.group("greedy", 1, phase="Running")
+    for number in range(4):
+        build.pod(f"greedy-{number}", "greedy", node="a")
+    build.gang("late", 2, 2, queue="tight")
+    assert build.decide(EVICTING).evictions == ()
+
+
+def test_preempt_takes_from_a_group_that_uses_more_than_its_minimum_resources_only(build):
+    build.node("a", "4").priority("high", 10)
+    build.group("modest", 0, phase="Running", minResources={"cpu": "2"})
+    build.group("ample", 0, phase="Running", minResources={"cpu": "1"})
+    for number in range(2):
+        build.pod(f"modest-{number}", "modest", node="a").pod(f"ample-{number}", "ample", node="a")
+    build.gang("urgent", 2, 2, priorityClassName="high")
+    assert [each.task.name for each in build.decide(EVICTING).evictions] == []
+    build.gang("smaller", 1, 1, priorityClassName="high")
+    assert [each.group.name for each in build.decide(EVICTING).evictions] == ["ample"]
