@@ -3,7 +3,8 @@
     python benchmarks/workloads.py [--groups 10000] [--queues 1000] [--idle 100] [--pods 1000]
 
 Starts the real control plane (`make controlplane` first) without nodes, then `muster scheduler` as a process of its own,
-with --groups PodGroups that lack nodes. Prints how long after the last creation the counters of all queues were right,
+with --groups PodGroups that lack nodes. Prints how long after the last creation, and later after the last of many
+deletions, the counters of all queues were right,
 how many writes there were in --idle seconds once it is quiet (by the API server's own count, leases aside), and the
 scheduler's memory. Then runs `muster up` beside it and creates a Job of --pods pods that can't run. About five minutes,
 most of it the creations and the first writing of each group's status; ends itself after twenty.
@@ -20,6 +21,7 @@ import tempfile
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +111,29 @@ async def leads(client: Client) -> bool:
     return queue is not None and bool(queue.status.state)
 
 
+async def right(client: Client, pending: int) -> bool:
+    """Whether each queue counts so many waiting groups."""
+    found = [each for each in (await client.list(kinds.QUEUES)).items if each.name.startswith("bench-")]
+    return {each.status.pending for each in found} == {pending}
+
+
 async def count(client: Client, process: Process, options: argparse.Namespace) -> None:
     await until("the scheduler leads", lambda: leads(client))
     await fill(client, options.groups, options.queues)
 
-    async def right() -> bool:
-        found = [each for each in (await client.list(kinds.QUEUES)).items if each.name.startswith("bench-")]
-        per_queue = {each.status.pending for each in found}
-        return per_queue == {options.groups // options.queues}
-
-    await until("the counters of all queues right, after the last creation", right)
+    each_has = options.groups // options.queues
+    await until("all counters right, after the last creation", partial(right, client, each_has))
 
     async def told() -> bool:
         groups = (await client.list(kinds.PODGROUPS, "default")).items
         return all(each.status.conditions for each in groups)
 
     await until("every group told why it waits", told, 1.0)
+    changed = range(options.queues)  # One group of each queue.
+    await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
+    await until(
+        "all counters right, after the last of as many deletions as queues", partial(right, client, each_has - 1)
+    )
     await asyncio.sleep(40)  # Texts of conditions follow within half a minute.
     before = await writes(client)
     await asyncio.sleep(options.idle)

@@ -86,7 +86,7 @@ class Outcome:
     def rolled_back(self) -> Mapping[str, int]:
         """Give the groups that were taken back because nothing came of them."""
         return {
-            job.job.uid: rollback.picture(self._session, job.rolled_back)
+            job.job.uid: rollback.picture(self._session, job, job.rolled_back)
             for job in self._session.jobs
             if job.rolled_back is not None
         }
@@ -240,8 +240,13 @@ class Outcome:
         ):
             return None
         if job.rolled_back is not None and job.waiting:
-            found = self._explanations.of(job, job.waiting[0].kind)
-            return replace(found, message=f"{job.rolled_back.message}: {found.message}")
+            lack = self._explanations.shortage(job, job.waiting[0].kind)
+            if lack is None:
+                text = (
+                    f"{job.rolled_back.message}, though nodes have room: queue {job.job.queue} had nothing left for it"
+                )
+                return replace(job.rolled_back, message=text)
+            return replace(lack, message=f"{job.rolled_back.message}: {lack.message}")
         if job.stuck is not None and job.obstacle is None:
             return self._explanations.of(job, job.stuck)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about.

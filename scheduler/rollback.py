@@ -43,12 +43,16 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"no place was found within {seconds:g} s")
 
 
-def picture(session: Session, why: Obstacle) -> int:
-    """Give what has to change before it is worth while to try again: a hash of what is idle; zero where time is all."""
-    if why.reason is not Reason.NOT_ENOUGH_RESOURCES:
-        return _ANY
-    table = session.snapshot.table
-    return hash((table.names, table.ready, session.snapshot.idle.tobytes())) or 1
+def picture(session: Session, job: JobState, why: Obstacle) -> int:
+    """Give what has to change before it is worth while to try again: a hash of it; zero where time is all.
+
+    It is what nodes and queues offer, and what the group asks for.
+    """
+    return _picture(session, job) if why.reason is Reason.NOT_ENOUGH_RESOURCES else _ANY
+
+
+def _picture(session: Session, job: JobState) -> int:
+    return hash((session.offer, job.need(), job.job.min_member, len(job.job.tasks))) or 1
 
 
 def postponed(session: Session, job: JobState) -> Obstacle | None:
@@ -57,18 +61,13 @@ def postponed(session: Session, job: JobState) -> Obstacle | None:
     if wait is None or not wait.tries:
         return None
     if wait.idle == _ANY:
-        if session.now.timestamp() >= wait.until:
+        if session.now.timestamp() >= wait.until or job.ready + len(job.waiting) >= max(job.job.min_member, 1):
             return None
         return Obstacle(Reason.NOT_ENOUGH_TASKS, f"its pods did not come{_again(wait)}")
-    same = wait.idle == picture(session, _ROOM)
-    if not same and session.now.timestamp() >= wait.until:
+    if session.now.timestamp() >= wait.until and wait.idle != _picture(session, job):
         return None
-    return Obstacle(
-        Reason.NOT_ENOUGH_RESOURCES, f"its pods found no nodes{_again(wait)}, and when nodes change", nodes=True
-    )
-
-
-_ROOM: Final = Obstacle(Reason.NOT_ENOUGH_RESOURCES, "")
+    text = f"its pods found no nodes{_again(wait)}, and when nodes, queues or the group change"
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)
 
 
 def _again(wait: Wait) -> str:

@@ -195,6 +195,16 @@ class Session:
         return self.queues.get(job.job.queue)
 
     @cached_property
+    def offer(self) -> int:
+        """A hash of what nodes have idle, and of what queues are given."""
+        table = self.snapshot.table
+        queues = [
+            (info.name, info.weight, info.priority, info.state, info.parent, *map(str, info.amounts))
+            for info in self.snapshot.queues.values()
+        ]
+        return hash((table.names, table.ready, self.snapshot.idle.tobytes(), *queues))
+
+    @cached_property
     def tenants(self) -> Tenants:
         """Who runs where; worked out when somebody is to be evicted."""
         return Tenants(self)

@@ -300,6 +300,11 @@ class QueueInfo:
     max_groups: int = 0
     created: float = 0.0
 
+    @property
+    def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:
+        """Its capability, what it deserves, and its guarantee."""
+        return self.capability, self.deserved, self.guarantee
+
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:

@@ -87,11 +87,37 @@ def test_it_is_not_let_in_again_before_nodes_change_and_a_while_has_passed(scatt
         assert play.phase("g") == "Pending"
     assert (
         play.said("g")[1]
-        == "its pods found no nodes (1 attempt); the next is after 00:01:10 UTC, and when nodes change"
+        == "its pods found no nodes (1 attempt); the next is after 00:01:10 UTC, and when nodes, queues or the group change"
     )
     scattered.node("c", "4")
     assert play.at(86_401).binds
     assert play.phase("g") == "Inqueue"
+
+
+@pytest.mark.parametrize("what", ["queue", "group"])
+def test_another_weight_of_a_queue_or_another_need_is_reason_enough_to_try_again(scattered, what):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    play.at(60)
+    play.at(600)
+    assert play.phase("g") == "Pending"
+    if what == "queue":
+        scattered.queue("default", weight=5)
+    else:
+        (key,) = play.plan.groups
+        old = scattered.cluster.find_group(key)
+        spec = msgspec.structs.replace(old.spec, min_resources={"cpu": "2"})
+        scattered.cluster.group(key.group, msgspec.structs.replace(old, spec=spec))
+    play.at(601)
+    assert play.phase("g") == "Inqueue"
+
+
+def test_pods_that_come_late_are_let_in_at_once(build):
+    play = Play(build.node("a", "4").group("g", 2, phase="Pending", minResources={"cpu": "2"}))
+    play.at(0)
+    play.at(60)
+    build.pod("a", "g").pod("b", "g")
+    assert len(play.at(61).binds) == 2
 
 
 def test_each_attempt_in_vain_makes_the_next_wait_longer(scattered):

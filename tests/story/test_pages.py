@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,38 +69,31 @@ def _pattern(line: str) -> str:
     return re.escape(words).replace("…", r"[^\n]*") + r"\n"
 
 
-@contextmanager
-def a_cluster(request: pytest.FixtureRequest, folder: Path, *options: str) -> Iterator[tuple[str, Path]]:
-    """Run `muster up` over four nodes with 4 cpu each."""
-    if request.param == "sandbox":
-        config = folder / "kubeconfig"
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """`muster up` with options, over four nodes with 4 cpu each; one at a time, since one of several would lead."""
+    plane, *options = request.param
+    if plane == "sandbox":
+        config = tmp_path_factory.mktemp("pages") / "kubeconfig"
         with muster_up(*options, "--kubeconfig-out", str(config), kubeconfig=config):
-            yield "sandbox", config
+            yield plane, config
         return
     config = request.getfixturevalue("real_control_plane").kubeconfig()
     with muster_up(*options, "--kubeconfig", str(config), kubeconfig=config):
         nodes = "---".join(NODE.format(number=number, amounts=AMOUNTS) for number in range(4))
         kubectl(config, "apply", "-f", "-", stdin=nodes)
         kubectl(config, "wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
-        yield "kubernetes", config
-        kubectl(config, "delete", "nodes", "--all", "--wait=false")
+        yield plane, config
+        kubectl(config, "delete", "nodes", "--all")
         # Beside them, bare names would mean kube-batch's kinds to other tests.
         legacy = [f"{kind.plural}.{kind.group}" for kind in (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)]
         kubectl(config, "delete", "crd", "--ignore-not-found", *legacy)
 
 
-@pytest.fixture(scope="module", params=["sandbox", "kubernetes"])
-def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A cluster with Muster's own kinds."""
-    with a_cluster(request, tmp_path_factory.mktemp("plain")) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module", params=["sandbox", "kubernetes"])
-def legacy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A cluster with kube-batch's kinds beside them."""
-    with a_cluster(request, tmp_path_factory.mktemp("legacy"), "--legacy-apis") as cluster:
-        yield cluster
+def clusters(*options: str) -> pytest.MarkDecorator:
+    """Run a test on both control planes, with Muster run with these options."""
+    planes = ("sandbox", "kubernetes")
+    return pytest.mark.parametrize("cluster", [(plane, *options) for plane in planes], ids=planes, indirect=True)
 
 
 def run(command: str, folder: Path, kubeconfig: Path) -> str:
@@ -137,20 +129,22 @@ def follow(section: Section, kubeconfig: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("section", sections("workloads.md"), ids=str)
+@clusters()
 def test_each_kind_of_workload_does_what_its_page_says(
-    plain: tuple[str, Path], section: Section, tmp_path: Path
+    cluster: tuple[str, Path], section: Section, tmp_path: Path
 ) -> None:
-    name, config = plain
+    name, config = cluster
     if section.kubernetes and name == "sandbox":
         pytest.skip(f"the sandbox has no controller for this: {section.title}")
     follow(section, config, tmp_path)
 
 
 @pytest.mark.parametrize("section", sections("migrating.md"), ids=str)
+@clusters("--legacy-apis")
 def test_whoever_comes_from_another_scheduler_finds_what_the_page_says(
-    legacy: tuple[str, Path], section: Section, tmp_path: Path
+    cluster: tuple[str, Path], section: Section, tmp_path: Path
 ) -> None:
-    follow(section, legacy[1], tmp_path)
+    follow(section, cluster[1], tmp_path)
 
 
 def test_both_pages_have_commands() -> None:
