@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from muster.model import names
+
 ZONE, HOST = "zone", "kubernetes.io/hostname"
 
 
@@ -261,3 +263,30 @@ tiers:
   - name: nodeorder
     arguments: {leastrequested.weight: 0, balancedresource.weight: 0, podtopologyspread.weight: 0}
 """
+
+
+async def test_pods_of_a_control_plane_are_kept_apart_and_spread(world):
+    nodes = {}
+    for number, zone in enumerate("aabbb"):
+        nodes[await world.plane.node("8", labels={ZONE: zone, HOST: f"h{number}"})] = zone
+    await world.work()
+    group = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 4, "queue": "default"}}
+    even = {
+        "maxSkew": 1,
+        "topologyKey": ZONE,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "x"}},
+        "matchLabelKeys": ["version"],
+    }
+    alone = term("x", HOST, namespaceSelector={}, matchLabelKeys=["version"])
+    for number in range(4):
+        labels = {"app": "x", "version": "1"}
+        meta = {"name": f"p{number}", "labels": labels, "annotations": {names.GROUP_NAME: "g"}}
+        spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "main", "image": "busybox"}]}
+        spec |= apart(alone) | {"topologySpreadConstraints": [even]}
+        await world.create({"kind": "Pod", "metadata": meta, "spec": spec})
+    await world.create(group)
+    await world.phase("g", "Running")
+    places = {pod.spec.node_name for pod in await world.pods()}
+    assert len(places) == 4
+    assert sorted(nodes[name] for name in places) == ["a", "a", "b", "b"]
