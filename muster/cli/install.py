@@ -15,7 +15,8 @@ from muster.cli.connect import cluster_options, connected, runs
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.model import kinds, names
-from muster.model.objects import CustomResourceDefinition
+from muster.model.kinds import Kind
+from muster.model.objects import CustomResourceDefinition, Queue
 
 SYSTEM_NAMESPACE: Final = "muster-system"
 WEBHOOKS_NAME: Final = "muster"
@@ -126,12 +127,21 @@ async def resume_jobs(client: Client) -> list[str]:
 
 async def release_queues(client: Client) -> None:
     """Take Muster's finalizer off all queues, which nobody would do once it is gone."""
-    for queue in (await client.list(kinds.QUEUES)).items:
-        others = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
-        if len(others) != len(queue.metadata.finalizers or ()):
-            # With the version that was read: a finalizer that another one added meanwhile must stay.
-            version = {"resourceVersion": queue.metadata.resource_version}
-            await client.patch(kinds.QUEUES, queue.name, {"metadata": {"finalizers": others} | version})
+    for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES):
+        try:
+            found = (await client.list(kind)).items
+        except errors.NotFoundError:
+            continue  # kube-batch's kinds aren't served everywhere
+        for queue in found:
+            await _release(client, kind, queue)
+
+
+async def _release(client: Client, kind: Kind[Queue], queue: Queue) -> None:
+    others = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
+    if len(others) != len(queue.metadata.finalizers or ()):
+        # With the version that was read: a finalizer that another one added meanwhile must stay.
+        version = {"resourceVersion": queue.metadata.resource_version}
+        await client.patch(kind, queue.name, {"metadata": {"finalizers": others} | version})
 
 
 @click.command("install", epilog="Example: muster install --url https://10.0.0.5:9443 --ca-file ca.crt")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.cli import install
 from muster.kube import errors
 from muster.model import kinds, names
 from muster.model.objects import (
@@ -179,6 +180,20 @@ async def test_legacy_queues_are_queues_and_one_of_a_primary_ones_name_is_its_al
         assert (await world.group(f"in-{team}")).status.phase == "Inqueue"
     default = await world.plane.create(kinds.LEGACY_QUEUES[0], queue("default", kinds.LEGACY_QUEUES[0], weight=1))
     await world.becomes(kinds.LEGACY_QUEUES[0], default.name, lambda one: one.status.state == "Open")
+
+
+async def test_uninstalling_lets_go_of_the_queues_of_all_groups(world):
+    await world.plane.legacy_apis()
+    await world.work(legacy_apis=True)
+    mine, legacy = world.plane.unique("team"), kinds.LEGACY_QUEUES[1]
+    await world.create(queue(mine))
+    await world.plane.create(legacy, queue("old", legacy))
+    for kind, name in ((kinds.QUEUES, mine), (legacy, "old")):
+        await world.becomes(kind, name, lambda one: one.metadata.finalizers)
+    await world.stop()
+    await install.release_queues(world.client)
+    for kind, name in ((kinds.QUEUES, mine), (legacy, "old")):
+        assert not (await world.client.get(kind, name)).metadata.finalizers
 
 
 async def test_deleting_a_legacy_queue_deletes_what_is_in_it(world):

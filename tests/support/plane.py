@@ -190,7 +190,7 @@ class Plane:
     async def _delete(self, kind: Kind[Any], name: str) -> None:
         with contextlib.suppress(errors.NotFoundError):
             # What holds it back in production has stopped with the test.
-            if kind == kinds.QUEUES:
+            if kind in {kinds.QUEUES, *kinds.LEGACY_QUEUES}:
                 await self.client.patch(kind, name, {"metadata": {"finalizers": None}})
             await self.client.delete(kind, name)
 
