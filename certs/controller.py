@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from certs import rotation, stored
+from certs import replicas, rotation, stored
 from certs.bundle import CertificateError
 from certs.metrics import Metrics
 from certs.publish import Rotator, Target, Turn
+from certs.replicas import Prober
 from certs.rotation import Action, Wish
 from certs.sight import RefusedError
 from certs.state import PROVING
@@ -20,7 +21,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import Cache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.kube.errors import FenceLostError, KubeError
+from muster.kube.errors import ApiError, KubeError, ServerError, TooManyRequestsError, UnreachableError
 from muster.kube.reflector import Reflector
 from muster.model import kinds
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 LOOK: Final = 2.0
 """Seconds between two looks at replicas: what they serve, no event tells."""
+_ATTEMPTS: Final = 6
 _AT_MOST: Final = 3600.0
 """Seconds between two looks at everything, whatever happens: wall clocks are set, timers aren't."""
 
@@ -89,12 +91,13 @@ class Driver:
         """Go on until ``holds`` is true of a turn, and give that; ``tell`` hears of each. A wish is had once.
 
         Raises:
-            RefusedError, StateError, CertificateError, KubeError: as `Rotator.turn`.
+            RefusedError, StateError, CertificateError, KubeError: as `Rotator.turn`; what may pass by itself is tried
+                again first.
         """
         first: Turn | None = None
         while True:
             self._changes.forget()
-            turn = await self._rotator.turn(wish)
+            turn = await self._patiently(wish)
             first = first or turn
             tell(turn)
             if holds(turn):
@@ -103,6 +106,16 @@ class Driver:
             wish = None if granted else rotation.pending(wish, first.state, turn.state)
             if turn.step.action is Action.WAIT:
                 await self._changes.within(self._pause(turn))
+
+    async def _patiently(self, wish: Wish | None) -> Turn:
+        backoff = Backoff(0.5, 10.0)
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._rotator.turn(wish)
+            except (UnreachableError, ServerError, TooManyRequestsError) as error:
+                log.info("trying again: %s", error)
+                await asyncio.sleep(backoff.pause(error.retry_after if isinstance(error, ApiError) else None))
+        return await self._rotator.turn(wish)
 
     def _pause(self, turn: Turn) -> float:
         until = turn.step.until
@@ -117,8 +130,10 @@ class CertificateController:
     What goes wrong is logged, once for each thing that does, and tried again, ever less often.
     """
 
-    def __init__(self, client: Client, clock: Clock, target: Target, metrics: Metrics) -> None:
-        self._rotator = Rotator(client, clock, target)
+    def __init__(
+        self, client: Client, clock: Clock, target: Target, metrics: Metrics, prober: Prober = replicas.probe
+    ) -> None:
+        self._rotator = Rotator(client, clock, target, prober)
         self._changes = Changes(client, target)
         self._driver = Driver(self._rotator, self._changes, clock)
         self._metrics = metrics
@@ -134,8 +149,6 @@ class CertificateController:
                     await self._driver.until(lambda _: False, self._tell)
                 except RefusedError:
                     await self._changes.within(_AT_MOST)
-                except FenceLostError:
-                    raise
                 except (StateError, CertificateError, KubeError) as error:
                     self._say(logging.WARNING, f"certificates can't be kept: {error}")
                     self._metrics.failed()

@@ -7,7 +7,7 @@ name by which it is called.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -104,6 +104,18 @@ def _replicas(sight: Sight, now: datetime) -> Iterator[Finding]:
             continue
         faults = {text for holder, entry in _entries(sight) if (text := _refusal(shown, holder, entry, now))}
         yield from (Finding(about, text) for text in sorted(faults))
+
+
+def refusals(sight: Sight, trusted: bytes, now: datetime) -> list[str]:
+    """Say which replicas would be refused, for which reason, if every webhook trusted a bundle (PEM)."""
+    with_it = [(holder, replace(entry, trusted=trusted)) for holder, entry in _entries(sight)]
+    found = [
+        f"replica {address}: {text}"
+        for address, shown in (sight.shown or {}).items()
+        for holder, entry in with_it
+        if (text := _refusal(shown, holder, entry, now) if shown.chain else shown.trouble)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _refusal(shown: Shown, holder: Holder, entry: Entry, now: datetime) -> str:

@@ -7,9 +7,10 @@ read. So who decided by an older phase finds that what it would write was writte
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from certs import authority, bundle, holders, replicas, rotation, stored
 from certs import sight as sights
@@ -77,8 +78,10 @@ class Rotator:
         self._prober = prober
         self.target = target
 
-    async def look(self, *, probing: bool | None = None) -> Sight:
+    async def look(self, *, probing: bool | None = None, named: Sequence[str] = ()) -> Sight:
         """See what there is; replicas only where the phase depends on them, unless ``probing`` says otherwise.
+
+        ``named`` are replicas (HOST:PORT) to look at, beside those that are known.
 
         Raises:
             StateError: the Secret of the CA is damaged.
@@ -91,7 +94,7 @@ class Rotator:
         sight = Sight(self._clock.now(), found, served, keys, clock=clock)
         if probing is None:
             probing = keys is not None and keys.phase in PROVING
-        return replace(sight, shown=await self._shown(sight)) if probing else sight
+        return replace(sight, shown=await self._shown(sight, named)) if probing else sight
 
     async def turn(self, wish: Wish | None = None) -> Turn:
         """Take the next step.
@@ -110,6 +113,10 @@ class Rotator:
         except errors.ConflictError:
             return Turn(step, state, "another was quicker; looking again", conflict=True)
 
+    def plan(self, state: State, wish: Wish | None = None) -> Step:
+        """Say what the next step would be."""
+        return rotation.plan(state, self._clock.now(), wish)
+
     async def begin(self, wanted: Wanted) -> str:
         """Make the CA where there is none, or change what is said of it; give what was done, nothing where all is so.
 
@@ -126,9 +133,10 @@ class Rotator:
             if sight.keys is not None:
                 return await self._amend(sight.keys, wanted)
             keys = wanted.of(self._first(sight))
-            await self._client.create(
-                kinds.SECRETS, stored.keys_manifest(keys, self.target.namespace), self.target.namespace
-            )
+            if not sight.served.version:
+                # Empty, and before the CA: the leader, who may already look, fills it but may not make it.
+                await self._create(stored.served_manifest(sight.served, self.target.namespace))
+            await self._create(stored.keys_manifest(keys, self.target.namespace))
         except errors.ConflictError:
             return await self.begin(wanted)
         return f"made CA {_subject(keys.following or keys.current)} in Secret {self.target.namespace}/{stored.CA}"
@@ -148,7 +156,7 @@ class Rotator:
             await self.hold(phase)
 
     async def inject(self, trusted: bytes) -> list[str]:
-        """Write a bundle (PEM) into the configurations; name those that had another.
+        """Write a bundle (PEM) into every configuration; name those that had another.
 
         Raises:
             ConflictError: one was changed at the same time.
@@ -179,9 +187,9 @@ class Rotator:
             return None, None
         return decoding.strictly(Secret, answer.body), replicas.date(answer.headers.get("date", ""))
 
-    async def _shown(self, sight: Sight) -> dict[str, Shown] | None:
+    async def _shown(self, sight: Sight, more: Sequence[str]) -> dict[str, Shown] | None:
         services = [entry.service for holder in sight.holders for entry in holder.entries if entry.service is not None]
-        named = sight.keys.probes if sight.keys is not None else ()
+        named = (*(sight.keys.probes if sight.keys is not None else ()), *more)
         addresses = await replicas.find(self._client, services, named)
         hosts = sights.hosts(sight, self.target.namespace)
         return await replicas.look(self._prober, addresses, hosts[0]) if addresses is not None else None
@@ -192,7 +200,7 @@ class Rotator:
         assert sight.keys is not None
         match step.action:
             case Action.BUNDLE:
-                await self._serve(replace(sight.served, trusted=_trusted(state, sight.keys)))
+                await self._serve(replace(sight.served, trusted=sights.trusted(state, sight.keys)))
                 return f"wrote a bundle of {_count(state)} to Secret {stored.TLS}"
             case Action.INJECT:
                 return await self._inject(sight, state)
@@ -210,7 +218,7 @@ class Rotator:
 
     async def _inject(self, sight: Sight, state: State) -> str:
         assert sight.keys is not None
-        trusted = _trusted(state, sight.keys)
+        trusted = sights.trusted(state, sight.keys)
         astray = set(state.astray)
         changed = [each for each in sight.holders if any(each.key(entry) in astray for entry in each.entries)]
         for holder in changed:
@@ -225,7 +233,7 @@ class Rotator:
         assert keys is not None
         signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
         hosts = sights.hosts(sight, self.target.namespace)
-        trusted = _trusted(state, keys)
+        trusted = sights.trusted(state, keys)
         pair = authority.issue(signer, hosts, sight.now)
         for host in hosts:
             bundle.check(pair, trusted, host, sight.now)
@@ -237,7 +245,10 @@ class Rotator:
         if served.version:
             await self._client.patch(kinds.SECRETS, stored.TLS, manifest, self.target.namespace)
         else:
-            await self._client.create(kinds.SECRETS, manifest, self.target.namespace)
+            await self._create(manifest)
+
+    async def _create(self, manifest: dict[str, Any]) -> None:
+        await self._client.create(kinds.SECRETS, manifest, self.target.namespace)
 
     async def _write(self, keys: Keys) -> None:
         manifest = stored.keys_manifest(keys, self.target.namespace)
@@ -257,13 +268,6 @@ class Rotator:
         if not before:
             return Keys(Phase.STEADY, sight.now, 1, new, hosts=hosts)
         return Keys(Phase.PUBLISH, sight.now, 0, KeyPair(before, b""), new, hosts=hosts)
-
-
-def _trusted(state: State, keys: Keys) -> bytes:
-    """Give the bundle of a phase."""
-    pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
-    known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]
-    return bundle.joined(each for each in known if bundle.describe(each).fingerprint in state.wanted)
 
 
 def _count(state: State) -> str:

@@ -127,3 +127,10 @@ def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
     signer = bundle.signed_by(shown.chain[-1], known)
     issuer = bundle.describe(signer).fingerprint if signer is not None else ""
     return Leaf(bundle.describe(shown.chain[0]), issuer)
+
+
+def trusted(state: State, keys: Keys) -> bytes:
+    """Give the bundle that a state's phase wants, as PEM."""
+    pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
+    known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]
+    return bundle.joined(each for each in known if bundle.describe(each).fingerprint in state.wanted)

@@ -116,7 +116,7 @@ def read_keys(secret: Secret) -> Keys:
             _moment(marks[_SINCE]) if _SINCE in marks else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
             int(marks.get(_GENERATION, "1")),
             KeyPair(data.get("ca.crt", b""), data.get("ca.key", b"")),
-            KeyPair(data["next.crt"], data["next.key"]) if "next.crt" in data and "next.key" in data else None,
+            KeyPair(data["next.crt"], data["next.key"]) if data.get("next.crt") and data.get("next.key") else None,
             _words(marks.get(_HOSTS, "")),
             _words(marks.get(_PROBES, "")),
             _waits(marks),
@@ -200,12 +200,10 @@ def _manifest(
     if version:
         # What others wrote on it stays; the type can't change.
         return {"metadata": {"resourceVersion": version, "annotations": annotations}, "data": encoded}
-    metadata = {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": _present(annotations)}
-    return {"metadata": metadata, "type": type_, "data": _present(encoded)}
-
-
-def _present(values: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value is not None}
+    present = {key: value for key, value in annotations.items() if value is not None}
+    metadata = {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": present}
+    # The API server wants tls.crt and tls.key to be there, if empty.
+    return {"metadata": metadata, "type": type_, "data": {key: value or "" for key, value in encoded.items()}}
 
 
 def _data(secret: Secret) -> dict[str, bytes]:

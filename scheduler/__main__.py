@@ -28,6 +28,12 @@ _PROBES: Final = 8081
 )
 @click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
+@click.option(
+    "--certificates/--no-certificates",
+    default=True,
+    show_default=True,
+    help="Keep the webhooks' certificates while leading; nothing is done before `muster certs init`.",
+)
 @click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
 @click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
 @click.option(
@@ -59,9 +65,13 @@ def scheduler(**options: Any) -> None:
 
 async def _run(options: dict[str, Any], policy: Any) -> None:
     """Stand for election and work, until SIGINT or SIGTERM."""
+    from certs.controller import CertificateController
+    from certs.metrics import Metrics
+    from certs.publish import Target
     from muster.kube import auth
     from muster.kube.client import Client
     from muster.kube.clock import SystemClock
+    from muster.kube.fence import Fence, FencedTransport
     from muster.kube.http import HttpTransport
     from muster.kube.lease import Elector
     from muster.telemetry.probes import Probes
@@ -84,12 +94,22 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             namespace=options["lease_namespace"],
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
+        target, metrics = Target(options["lease_namespace"]), Metrics(worker.metrics.registry)
+
+        async def lead(fence: Fence) -> None:
+            async with asyncio.TaskGroup() as parts:
+                parts.create_task(worker.run(fence), name="worker")
+                if options["certificates"]:
+                    fenced = Client(FencedTransport(transport, fence))
+                    certificates = CertificateController(fenced, clock, target, metrics)
+                    parts.create_task(certificates.run(), name="certificates")
+
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
         probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])
         await probes.start()
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
         try:
-            await elector.run(worker.run)
+            await elector.run(lead)
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
             return

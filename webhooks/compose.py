@@ -49,7 +49,9 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         OSError: a port is taken.
     """
     metrics, view = Metrics(), CachedView(legacy_apis=options.legacy_apis)
-    certificate = LiveCertificate(options.certificate, clock, changed=metrics.certificate_ends)
+    certificate = LiveCertificate(
+        options.certificate, clock, changed=metrics.certificate_ends, stale=metrics.certificate_stale
+    )
     committer = _committer(client, clock, view, metrics)
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.missing)

@@ -36,6 +36,7 @@ class Metrics(Collector):
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._confirmations: Counter[str] = Counter()
         self._certificate_ends = 0.0
+        self._certificate_stale = False
         self.registry.register(self)
 
     def answered(self, webhook: str, operation: str, verdict: str, seconds: float) -> None:
@@ -51,6 +52,10 @@ class Metrics(Collector):
     def certificate_ends(self, moment: datetime) -> None:
         """Note until when the certificate that is served from now on is good."""
         self._certificate_ends = moment.timestamp()
+
+    def certificate_stale(self, stale: bool) -> None:  # noqa: FBT001 - the one thing there is to say
+        """Note whether the files hold another certificate than is served, since it can't be."""
+        self._certificate_stale = stale
 
     def collect(self) -> Iterator[Metric]:
         """Give everything as metrics, for the registry."""
@@ -77,4 +82,9 @@ class Metrics(Collector):
             "muster_webhook_certificate_not_after_seconds",
             "When the served certificate ends, in seconds since 1970.",
             value=self._certificate_ends,
+        )
+        yield GaugeMetricFamily(
+            "muster_webhook_certificate_stale",
+            "1 while the files hold what can't be served, and an older certificate is.",
+            value=float(self._certificate_stale),
         )

@@ -20,8 +20,8 @@ from cryptography import x509
 
 from muster.kube.clock import Clock, SystemClock
 
-POLL: Final = 10.0
-"""Seconds between two looks at the files: the kubelet, which writes them, needs a minute anyway."""
+POLL: Final = 2.0
+"""Seconds between two looks at the files: a few kilobytes, and what a rotation waits for."""
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,14 @@ class LiveCertificate:
     """
 
     def __init__(
-        self, files: Files, clock: Clock | None = None, *, changed: Callable[[datetime], None] = lambda _: None
+        self,
+        files: Files,
+        clock: Clock | None = None,
+        *,
+        changed: Callable[[datetime], None] = lambda _: None,
+        stale: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Load the first certificate; ``changed`` is told the end of each that is served.
+        """Load the first certificate; ``changed`` is told the end of each, ``stale`` whether a newer one can't be served.
 
         Raises:
             CertificateError: there is none that can be served.
@@ -85,6 +90,7 @@ class LiveCertificate:
         self._files = files
         self._clock = clock or SystemClock()
         self._changed = changed
+        self._stale = stale
         self.trouble = ""
         self._served = _load(files)
         self._changed(self._served.not_after)
@@ -110,6 +116,7 @@ class LiveCertificate:
             self.trouble = str(error)
         else:
             self.trouble = ""
+        self._stale(bool(self.trouble))
 
     async def run(self) -> None:
         """Follow the files, until cancelled."""
@@ -140,11 +147,17 @@ def _context(files: Files) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The API server speaks HTTP/1.1 to a server that offers nothing else.
     context.set_alpn_protocols(["http/1.1"])
+    # The API server never resumes a session; and one that is resumed is asked for no certificate.
+    context.num_tickets = 0
+    context.options |= ssl.OP_NO_TICKET
     try:
         context.load_cert_chain(certificate, key)
         if files.clients is not None:
             context.load_verify_locations(files.clients)
+            # Not handed over with a context: it holds because the listening one has it from the start.
             context.verify_mode = ssl.CERT_REQUIRED
+            # Before 1.3 sessions are resumed without tickets, too.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
     except (OSError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error.strerror or error
         raise CertificateError(f"{certificate} and {key.name} can't be served: {reason}") from error

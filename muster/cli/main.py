@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "quota": ("muster.cli.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
     "install": ("muster.cli.install:install_command", "Put the kinds into a cluster, and register the webhooks."),
     "uninstall": ("muster.cli.install:uninstall_command", "Take them out again; workloads stay."),
+    "certs": ("muster.cli.certs:certs", "Make, rotate and check the webhooks' certificates."),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
 }

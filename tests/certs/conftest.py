@@ -78,6 +78,7 @@ class Setting:
         return Rotator(client or self.client, self.clock, self.target, self.fleet)
 
     webhook = staticmethod(webhook)
+    short = SHORT
 
     async def configure(self, trusted: bytes = b"", **metadata: Any) -> None:
         for kind in (kinds.VALIDATING, kinds.MUTATING):
@@ -133,8 +134,8 @@ class Setting:
                 await self._heard.wait()
 
     @contextlib.asynccontextmanager
-    async def taking_up(self, after: float = 0.0) -> AsyncIterator[None]:
-        """Have the replicas follow the Secret, that many seconds late."""
+    async def taking_up(self, after: float = 0.0, look: float = 0.1) -> AsyncIterator[None]:
+        """Have the replicas follow the Secret, looking each ``look`` seconds, and late by ``after``."""
 
         async def follow() -> None:
             while True:
@@ -143,7 +144,7 @@ class Setting:
                     await asyncio.sleep(after)
                     if served.pair.key:
                         self.fleet.take_up(served.pair)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(look)
 
         async with running(follow()):
             yield
@@ -159,7 +160,13 @@ async def setting(plane: Plane) -> AsyncIterator[Setting]:
             await plane.client.delete(kind, target.configuration)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def make_setting() -> type[Setting]:
+    """How a test makes one on an API server of its own."""
+    return Setting
+
+
+@pytest.fixture(scope="session")
 def check() -> Callable[[Setting], Any]:
     """Say whether every webhook accepts what every replica shows."""
 

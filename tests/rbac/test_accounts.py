@@ -11,6 +11,7 @@ import pytest
 import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
+from certs import stored
 from muster.cli import install, rights
 from muster.kube import auth
 from muster.kube.client import Client
@@ -45,11 +46,14 @@ def stage(admin: Client, muster: Any, folder: Path) -> Stage:
     return Stage(admin, muster, folder)
 
 
-def test_no_rule_has_a_wildcard_and_none_is_about_secrets():
+def test_no_rule_has_a_wildcard_and_none_is_about_other_secrets_than_those_of_the_certificates():
     rules = [rule for role in ROLES for rule in role.get("rules", ())]
     named = [name for rule in rules for words in rule.values() for name in words]
     assert rules
-    assert not [name for name in named if "*" in name or name.startswith("secrets")]
+    assert not [name for name in named if "*" in name or name.startswith("secrets/")]
+    for rule in (rule for rule in rules if "secrets" in rule["resources"]):
+        assert set(rule["resourceNames"]) == {stored.CA, stored.TLS}
+        assert "create" not in rule["verbs"]
 
 
 def test_every_excuse_is_for_a_right_that_is_granted_and_gives_its_reason():

@@ -95,7 +95,7 @@ class Deployed:
 
     def __init__(self, plane: ControlPlane, folder: Path, *, programs: bool = True) -> None:
         self.plane = plane
-        self._folder = folder
+        self.folder = folder
         self.port = free_ports(1)[0]
         self._legacy: tuple[str, ...] = ()
         now = SystemClock().now()
@@ -116,7 +116,7 @@ class Deployed:
     def start_webhook(self, port: int | None = None, *, wait: bool = True) -> Program:
         """Start an admission server, where the API server calls unless told otherwise."""
         self.webhook = Program(
-            self._folder / "webhook.log",
+            self.folder / "webhook.log",
             *(free_ports(1)[0], "muster.cli", "webhook", "--kubeconfig", self._kubeconfigs["muster-webhook"]),
             *(
                 "--host",
@@ -124,7 +124,7 @@ class Deployed:
                 "--port",
                 str(port or self.port),
                 "--certificates",
-                str(self._folder),
+                str(self.folder),
                 "--drain",
                 "0",
             ),
@@ -136,9 +136,9 @@ class Deployed:
     def start_scheduler(self, *, wait: bool = True) -> Program:
         """Start a worker, which leads or stands by."""
         self.scheduler = Program(
-            self._folder / "scheduler.log",
+            self.folder / "scheduler.log",
             *(free_ports(1)[0], "muster.cli", "scheduler", "--kubeconfig", self._kubeconfigs["muster-scheduler"]),
-            *("--config", str(self._folder / "scheduler.yaml"), *self._legacy),
+            *("--config", str(self.folder / "scheduler.yaml"), *self._legacy),
             wait=wait,
         )
         return self.scheduler
@@ -151,12 +151,21 @@ class Deployed:
         self.start_webhook()
         self.start_scheduler()
 
+    @property
+    def address(self) -> str:
+        """Where the admission server listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def certs(self, *words: str) -> str:
+        """Run ``muster certs`` as an administrator; give what was said."""
+        return self._muster("certs", *words)
+
     def uninstall(self) -> str:
         """Take it out of the cluster; give what was said."""
         return self._muster("uninstall")
 
     def _install(self) -> None:
-        authority_file = str(self._folder / "ca.crt")
+        authority_file = str(self.folder / "ca.crt")
         self._muster("install", "--url", f"https://127.0.0.1:{self.port}", "--ca-file", authority_file, *self._legacy)
 
     async def kubeconfig_of(self, account: str, namespace: str) -> Path:

@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 from deployed import Deployed
 
+from certs import stored
+from certs.holders import of_configuration
 from muster.cli import install
 from muster.cli.demo import Kubectl
 from muster.cli.requests import Requests
 from muster.cli.story import STORY
 from muster.kube import errors, wait
 from muster.kube.client import Client
+from muster.kube.transport import JSON_PATCH
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 
@@ -299,6 +302,43 @@ async def crash(stage: Stage) -> None:
     await in_phase(admin, generated, "default", "Completed")
 
 
+async def keep_certificates(stage: Stage) -> None:
+    """Let the leader replace the CA that came from a file by one of ours, and a bundle that somebody took away."""
+    admin, muster = stage.admin, stage.muster
+    replica = ("--probe", muster.address, "--publish-wait", "1s", "--soak", "1s")
+    asked = asyncio.create_task(asyncio.to_thread(muster.certs, "init", *replica))
+    await wait.until(
+        admin,
+        kinds.SECRETS,
+        stored.TLS,
+        install.SYSTEM_NAMESPACE,
+        holds=lambda secret: secret is not None and bool(stored.read_served(secret).pair.key),
+        within=PATIENCE,
+    )
+    muster.certs("export", "--folder", str(muster.folder))
+    assert "steady: CA until" in await asked
+    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, install.SYSTEM_NAMESPACE)))
+    assert "1 replica is accepted by" in muster.certs("verify")
+    took = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    await admin.patch(kinds.VALIDATING, install.WEBHOOKS_NAME, took, content_type=JSON_PATCH)
+    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, install.SYSTEM_NAMESPACE)))
+
+
+async def bundle_is(stage: Stage, served: stored.Served) -> None:
+    """Wait, for ten seconds at most, until every webhook has the bundle of the Secret."""
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        await wait.until(
+            stage.admin,
+            kind,
+            install.WEBHOOKS_NAME,
+            holds=lambda found, kind=kind: (
+                found is not None
+                and {entry.trusted for entry in of_configuration(kind, found).entries} == {served.trusted}
+            ),
+            within=10.0,
+        )
+
+
 EXERCISES: tuple[Exercise, ...] = (
     story,
     generate_groups,
@@ -309,6 +349,7 @@ EXERCISES: tuple[Exercise, ...] = (
     serve_legacy_groups,
     delete_queue,
     hand_over,
+    keep_certificates,
 )
 
 

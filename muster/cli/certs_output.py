@@ -1,0 +1,270 @@
+"""What ``muster certs`` prints: tables of what there is, and lines of what was done and is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import click
+
+from certs import bundle, rotation
+from certs.controller import LOOK
+from certs.publish import Rotator, Turn
+from certs.rotation import Action, Step
+from certs.sight import Sight
+from certs.state import Leaf, Phase, State, Waits
+from muster.cli.output import age, table
+from muster.kube.clock import Clock
+
+_UNITS: Final = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
+_SPAN: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+
+
+def duration(text: str) -> timedelta | None:
+    """Read a span of time like 10s, 2m or 1h30m; None where it isn't one."""
+    if text == "0":
+        return timedelta()
+    if not _SPAN.fullmatch(text):
+        return None
+    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
+
+
+def span(length: timedelta) -> str:
+    """Write a span of time: 1h30m, 2m, 10s, 0.5s."""
+    seconds = length.total_seconds()
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{value}{unit}" for value, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if value]
+    return "".join(parts)
+
+
+class Progress:
+    """Prints each step, and each thing that is waited for, once; with the time, in UTC."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting = ""
+
+    def __call__(self, turn: Turn) -> None:
+        """Tell of one turn."""
+        if turn.did:
+            self._waiting = ""
+            self._line(turn.did)
+        elif turn.step.why != self._waiting and turn.state.phase is not Phase.STEADY:
+            self._waiting = turn.step.why
+            until = turn.step.until
+            left = f", {span(max(until - self._clock.now(), timedelta()))} left" if until is not None else ""
+            self._line(f"{turn.state.phase.value}: waiting: {turn.step.why}{left}")
+
+    def _line(self, text: str) -> None:
+        click.echo(f"{self._clock.now():%H:%M:%S} {text}")
+
+
+def standing(state: State) -> None:
+    """Say in one line how things stand."""
+    leaf = state.leaf
+    until = f"certificate until {_day(leaf.certificate.not_after)}" if leaf is not None else "no certificate"
+    renewed = f", renewed from {_day(rotation.renewal(leaf.certificate))} on" if leaf is not None else ""
+    click.echo(f"{state.phase.value}: CA until {_day(state.current.not_after)}, {until}{renewed}")
+
+
+def would(step: Step) -> None:
+    """Say what the next step would be."""
+    if step.action is Action.WAIT:
+        click.echo(f"would do nothing: {step.why}")
+    elif step.action is Action.ENTER:
+        click.echo(f"would enter phase {step.phase.value}: {step.why}")
+    else:
+        click.echo(f"would {step.action.value}: {step.why}")
+
+
+def would_init(sight: Sight, usual: Sequence[str], hosts: Sequence[str]) -> None:
+    """Say what ``init`` would do."""
+    named = ", ".join(hosts or usual)
+    if sight.keys is None:
+        trusted = any(entry.trusted for holder in sight.holders for entry in holder.entries)
+        click.echo(f"would make a CA and a certificate for {named}")
+        if trusted:
+            click.echo("would rotate from the CA that is trusted at present to it")
+        for holder in sight.holders:
+            click.echo(f"would write the bundle to {holder}")
+        return
+    would(rotation.plan(sight.state(), sight.now))
+
+
+def would_rotate(step: Step, state: State, waits: Waits) -> None:
+    """Say through which phases a rotation would go."""
+    would(step)
+    if step.action is Action.WAIT and state.phase is Phase.STEADY:
+        return
+    told = {
+        Phase.PUBLISH: "every webhook trusts the old CA and the new one",
+        Phase.SPREAD: f"{span(waits.spread)} for every API server to notice",
+        Phase.SWITCH: f"every replica serves a certificate of the new CA ({_count(state)} to be seen)",
+        Phase.SOAK: f"{span(waits.soak)} in which none comes up with the old one",
+        Phase.RETIRE: "every webhook trusts the new CA alone, and the old key is deleted",
+    }
+    passed = list(told).index(state.phase) if state.phase in told else 0
+    for phase in list(told)[passed:]:
+        click.echo(f"{phase.value}: {told[phase]}")
+
+
+def _count(state: State) -> str:
+    if state.served is None:
+        return "none known yet"
+    return "1 replica" if len(state.served) == 1 else f"{len(state.served)} replicas"
+
+
+async def served(rotator: Rotator) -> None:
+    """Wait until every replica serves the Secret's certificate, telling who doesn't."""
+    said = ""
+    while True:
+        sight = await rotator.look(probing=True)
+        state = sight.state()
+        if state.served is None:
+            click.echo("nobody knows the replicas of a webhook called by URL; each takes it up within seconds")
+            return
+        behind = [address for address, leaf in state.served.items() if leaf != state.leaf]
+        if not behind:
+            click.echo(f"served by {_count(state)}")
+            return
+        text = f"waiting: {len(behind)} of {_count(state)}: {', '.join(behind[:3])}"
+        if text != said:
+            click.echo(text)
+        said = text
+        # No event tells what a replica shows.
+        await asyncio.sleep(LOOK)
+
+
+def status(sight: Sight) -> None:
+    """Print all there is as tables."""
+    if sight.keys is None:
+        click.echo(
+            "no CA of Muster's own: certificates come from files or cert-manager, or `muster certs init` wasn't run"
+        )
+        webhooks(sight, {})
+        return
+    state = sight.state()
+    label = _labels(state)
+    ages = age(state.since, sight.now)
+    hold = f", held in {state.hold.value}" if state.hold is not None else ""
+    click.echo(
+        f"phase {state.phase.value} since {_moment(state.since)} ({ages}), generation {sight.keys.generation}{hold}"
+    )
+    if state.foreign:
+        click.echo(state.foreign)
+    click.echo()
+    table(("certificate", "name", "expires", "renewed from"), list(_certificates(state)))
+    click.echo()
+    webhooks(sight, label)
+    click.echo()
+    _replicas(state, sight)
+
+
+def _labels(state: State) -> dict[str, str]:
+    label = {each.fingerprint: "CA" for each in state.current.certificates}
+    if state.following is not None:
+        label = dict.fromkeys(label, "old CA") | dict.fromkeys(state.following.trusted, "new CA")
+    return label
+
+
+def _certificates(state: State) -> Any:
+    label = _labels(state)
+    known = [*state.current.certificates, *(state.following.certificates if state.following is not None else ())]
+    for each in known:
+        yield label[each.fingerprint], each.subject, _moment(each.not_after), _moment(rotation.renewal(each))
+    if state.leaf is not None:
+        leaf = state.leaf.certificate
+        yield "leaf", ", ".join(sorted(leaf.names)), _moment(leaf.not_after), _moment(rotation.renewal(leaf))
+
+
+def webhooks(sight: Sight, label: dict[str, str]) -> None:
+    """Print which webhook trusts whom."""
+    rows = [
+        (holder.key(entry), " + ".join(sorted(label.get(each, each[:12]) for each in entry.fingerprints)) or "nobody")
+        for holder in sight.holders
+        for entry in holder.entries
+    ]
+    if rows:
+        table(("webhook", "trusts"), rows)
+    else:
+        click.echo("no webhook configuration of this name")
+
+
+def _replicas(state: State, sight: Sight) -> None:
+    if state.served is None:
+        click.echo("replicas: nobody knows them, webhooks are called by URL; name each with --probe HOST:PORT")
+        return
+    rows = [
+        (address, *(_shown(leaf, state) if leaf is not None else ("nothing", (sight.shown or {})[address].trouble)))
+        for address, leaf in state.served.items()
+    ]
+    if rows:
+        table(("replica", "serves", "expires"), rows)
+    else:
+        click.echo("no replica is ready")
+
+
+def _shown(leaf: Leaf, state: State) -> tuple[str, str]:
+    by = _labels(state).get(leaf.issuer, "a stranger")
+    what = "the Secret's leaf" if leaf == state.leaf else "another leaf"
+    return f"{what}, by {'the ' if by.endswith('CA') else ''}{by}", _moment(leaf.certificate.not_after)
+
+
+def as_json(sight: Sight) -> dict[str, Any]:
+    """Give all there is as JSON."""
+    entries = [(holder.key(entry), entry) for holder in sight.holders for entry in holder.entries]
+    whole: dict[str, Any] = {"webhooks": {name: sorted(entry.fingerprints) for name, entry in entries}}
+    if sight.keys is None:
+        return whole
+    state = sight.state()
+    return {
+        "phase": state.phase.value,
+        "since": state.since.isoformat(),
+        "generation": sight.keys.generation,
+        "hold": state.hold.value if state.hold is not None else None,
+        "cas": {
+            label: [{"subject": each.subject, "fingerprint": each.fingerprint, "notAfter": each.not_after.isoformat()} for each in one.certificates]
+            for label, one in (("current", state.current), ("following", state.following))
+            if one is not None
+        },
+        "leaf": _leaf(state.leaf),
+        **whole,
+        "replicas": {address: _leaf(leaf) for address, leaf in state.served.items()} if state.served is not None else None,
+    }  # fmt: skip
+
+
+def _leaf(leaf: Leaf | None) -> dict[str, Any] | None:
+    if leaf is None:
+        return None
+    certificate = leaf.certificate
+    return {
+        "fingerprint": certificate.fingerprint,
+        "issuer": leaf.issuer,
+        "names": sorted(certificate.names),
+        "notAfter": certificate.not_after.isoformat(),
+    }
+
+
+def fine(sight: Sight) -> str:
+    """Say that nothing is wrong, and of how much that is said."""
+    webhooks_ = sum(len(holder.entries) for holder in sight.holders)
+    replicas = len(sight.shown or {})
+    ends = [bundle.describe(shown.chain[0]).not_after for shown in (sight.shown or {}).values()]
+    until = f", until {_day(min(ends))}" if ends else ""
+    plural = "replica is" if replicas == 1 else "replicas are"
+    return f"{replicas} {plural} accepted by {webhooks_} webhook{'' if webhooks_ == 1 else 's'}{until}"
+
+
+def _day(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d}"
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%SZ}"
