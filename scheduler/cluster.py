@@ -246,14 +246,16 @@ class Cluster:
 
     def evicting(self, uid: str) -> None:
         """Count a pod as leaving while its eviction is on the way."""
-        self._evicting.add(uid)
-        self._again(uid)
+        if uid in self._pods:
+            self._evicting.add(uid)
+            self._again(uid)
 
     def spare(self, uid: str) -> None:
         """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
         self._evicting.discard(uid)
-        self._spared.add(uid)
-        self._again(uid)
+        if uid in self._pods:
+            self._spared.add(uid)
+            self._again(uid)
 
     def unspare(self, uid: str) -> None:
         """Let a pod be evicted again."""

@@ -38,7 +38,8 @@ _BOUND: Final = frozenset({Status.BOUND, Status.RUNNING})
 def _torn(session: Session, job: JobState) -> bool:
     """Whether some of it has nodes, it never ran, and it found no place for what it needs to start."""
     return (
-        job.phase is Phase.INQUEUE
+        # Pending, where the leader was lost before it wrote the phase.
+        job.phase in {Phase.PENDING, Phase.INQUEUE}
         and bool(job.waiting)
         and not job.pipelined
         and any(status in _BOUND for status in job.job.tally.counts)

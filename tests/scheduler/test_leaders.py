@@ -1,0 +1,126 @@
+"""Leaders that are lost in the middle of a gang, and what happens while a cycle is being decided."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from muster.kube.client import Client
+from muster.kube.fence import Fence
+from muster.model import kinds, names
+from scheduler import worker
+
+SIX = 6
+
+
+def gang(name, count, cpu="1"):
+    meta = {"name": name}
+    yield {
+        "apiVersion": kinds.PODGROUPS.api_version,
+        "kind": "PodGroup",
+        "metadata": meta,
+        "spec": {"minMember": count},
+    }
+    for number in range(count):
+        yield pod(f"{name}-{number}", cpu, names.SCHEDULER_NAME, annotations={names.GROUP_NAME: name})
+
+
+def pod(name, cpu, scheduler, *, node="", **meta):
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"schedulerName": scheduler, "nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **meta}, "spec": spec}
+
+
+@pytest.fixture
+async def half_bound(world, monkeypatch):
+    """A gang of six, of which three were bound when the leader was lost; gives the node."""
+    node = await world.node("8")
+    await world.create(*gang("g", SIX))
+    fence, bind, sent = Fence("test", until=float("inf")), Client.bind, []
+
+    async def until_lost(self, *asked):
+        sent.append(asked)
+        if len(sent) > SIX // 2:
+            fence.revoke()
+        await bind(self, *asked)
+
+    monkeypatch.setattr(Client, "bind", until_lost)
+    await world.work(fence=fence)
+    await world.until(lambda: bound(world, SIX // 2))
+    await world.stop()
+    monkeypatch.setattr(Client, "bind", bind)
+    return node
+
+
+async def bound(world, count):
+    return sum(bool(each.spec.node_name) for each in await world.pods() if each.name.startswith("g-")) == count
+
+
+async def test_the_next_leader_finishes_a_gang(world, half_bound):
+    await world.work()
+    await world.phase("g", "Running")
+    assert {each.spec.node_name for each in await world.pods()} == {half_bound}
+
+
+@pytest.mark.only("sandbox", reason="the rest of a gang has 30 seconds to find a place, which only virtual time gives")
+async def test_or_undoes_it_where_the_rest_has_no_room_any_more(world, half_bound):
+    await world.create(pod("stranger", "4", "another", node=half_bound))
+    await world.work()
+    await world.until(lambda: bound(world, 0), within=120)
+    left = sorted(each.name for each in await world.pods())
+    assert len(left) == 1 + SIX // 2
+
+
+@pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
+async def test_a_gang_that_loses_a_pod_while_it_is_placed_is_not_bound_in_part(world, monkeypatch):
+    await world.node("8")
+    await world.create(*gang("g", 3), *gang("other", 2))
+    lost, sent, bind = asyncio.Event(), [], Client.bind
+
+    async def slowly(decide, *given):
+        plan = decide(*given)
+        if plan.binds and not lost.is_set():
+            lost.set()
+            await world.client.delete(kinds.PODS, "g-1", world.namespace)
+            await asyncio.sleep(1)
+        return plan
+
+    async def counted(self, *asked):
+        sent.append(asked[1])
+        await bind(self, *asked)
+
+    monkeypatch.setattr(worker, "MANY", 0)
+    monkeypatch.setattr(worker.asyncio, "to_thread", slowly)
+    monkeypatch.setattr(Client, "bind", counted)
+    await world.work()
+    await world.phase("other", "Running")
+    await asyncio.sleep(5)
+    assert sorted(sent) == ["other-0", "other-1"]
+    await world.create(pod("g-1", "1", names.SCHEDULER_NAME, annotations={names.GROUP_NAME: "g"}))
+    await world.phase("g", "Running")
+    assert len(sent) == 5
+
+
+@pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
+async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
+    """A cycle that takes longer than the lease lasts holds up neither its renewal nor what comes in."""
+    await world.node("8")
+    seconds = []
+
+    async def slowly(decide, *given):
+        begun = asyncio.get_running_loop().time()
+        await asyncio.sleep(20)
+        seconds.append(asyncio.get_running_loop().time() - begun)
+        return decide(*given)
+
+    monkeypatch.setattr(worker, "MANY", 0)
+    monkeypatch.setattr(worker.asyncio, "to_thread", slowly)
+    await world.work()
+    await world.create(*gang("g", 2))
+    ticks = 0
+    while not await bound(world, 2):
+        await asyncio.sleep(1)
+        ticks += 1
+    assert ticks >= 20
+    assert seconds
