@@ -113,6 +113,33 @@ async def test_a_replicaset_that_nobody_owns_owns_the_group_of_its_pods(world):
     assert await groups(world) == {name: ("ReplicaSet", "bare")}
 
 
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet"])
+async def test_a_workload_of_another_kind_owns_the_group_of_its_pods(world, kind):
+    nodes = [await world.node("4") for _ in range(2)]
+    served = Kind("apps", "v1", f"{kind.lower()}s", kind, Object)
+    await world.work()
+    labels = {"app": "two"}
+    meta = {"labels": labels, "annotations": {names.GROUP_MIN_MEMBER: "2"}}
+    spec: dict[str, Any] = {"selector": {"matchLabels": labels}, "template": {"metadata": meta, "spec": TEMPLATE}}
+    if kind == "StatefulSet":
+        spec |= {"replicas": 2, "serviceName": "two", "podManagementPolicy": "Parallel"}
+    owner = await world.client.create(served, {"metadata": {"name": "two"}, "spec": spec}, world.namespace)
+    if world.plane.name == "sandbox":  # It has no controller of these; what the real ones make is known.
+        for number, node in enumerate(nodes):
+            made_by_it = pod(f"two-{number}", reference(owner), **meta["annotations"])
+            if kind == "DaemonSet":
+                term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+                required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+                made_by_it["spec"] = TEMPLATE | {"affinity": {"nodeAffinity": required}}
+            await world.create(made_by_it)
+    name = f"podgroup-{owner.metadata.uid}"
+    group = await world.phase(name, "Running")
+    assert group.spec.min_member == 2
+    assert await groups(world) == {name: (kind, "two")}
+    if kind == "DaemonSet":
+        assert {each.spec.node_name for each in await world.pods()} == set(nodes)
+
+
 async def test_a_group_goes_with_its_owner(world):
     await world.node("1")
     await world.work()

@@ -17,13 +17,16 @@ from muster.model.objects import (
     JobSpec,
     JobStatus,
     Meta,
+    Object,
     OwnerReference,
     PodGroup,
+    PodGroupSpec,
     PodGroupStatus,
     Queue,
 )
 from scheduler.controllers import queues
 from scheduler.controllers.queues import Content
+from scheduler.views import Views
 
 
 def queue(name: str, kind: Any = kinds.QUEUES, **spec: Any) -> dict[str, Any]:
@@ -81,6 +84,37 @@ def test_a_circle_is_found_from_each_queue_on_it_and_from_no_other(tree, name):
     assert bool(found) == (name in above)
     for each in found:
         assert set(queues.circle(each, lambda one: tree.get(one, ""))) == set(found)
+
+
+PHASES = ("", "Pending", "Inqueue", "Running", "Unknown", "Completed")
+steps = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from("qr"), st.sampled_from([*PHASES, "gone"])), max_size=12
+)
+
+
+@given(steps, st.randoms(use_true_random=False))
+def test_counts_are_right_after_any_order_of_events(history, random):
+    """Of each object the last state counts, whatever came between, and however events of others are mixed in."""
+    last = {name: (queue_name, phase) for name, queue_name, phase in history}
+    mixed = sorted(range(len(history)), key=lambda _: random.random())
+    per_object = {name: iter([step for step in history if step[0] == name]) for name, _, _ in history}
+    views = Views(legacy_apis=False)
+    cache = views.groups[kinds.PODGROUPS]
+    for version, place in enumerate(mixed, start=1):
+        name, queue_name, phase = next(per_object[history[place][0]])
+        meta = Meta(name=name, namespace="ns", uid=name, resource_version=str(version))
+        if phase == "gone":
+            cache.drop(Object(metadata=meta))
+        else:
+            spec = PodGroupSpec(queue=queue_name)
+            cache.put(PodGroup(metadata=meta, spec=spec, status=PodGroupStatus(phase=phase)))
+    for queue_name in "qr":
+        held = [phase or "Pending" for where, phase in last.values() if where == queue_name and phase != "gone"]
+        content = Content(tuple((each, ()) for _, each in views.groups_of(queue_name)))
+        found = queues.status(Queue(metadata=Meta(name=queue_name)), content)
+        counts = {phase: getattr(found, phase.lower()) for phase in PHASES if phase}
+        assert counts == {phase: held.count(phase) for phase in PHASES if phase}
+        assert found.total == len(held)
 
 
 # ── on a control plane ───────────────────────────────────────────────────────────────────────────────────────────

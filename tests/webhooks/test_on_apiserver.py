@@ -221,3 +221,46 @@ async def test_of_pods_and_groups_at_once_no_more_are_admitted_than_the_quota_ho
     ]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(not isinstance(answer, BaseException) for answer in answers) == 4
+
+
+async def test_owner_rules_change_what_admission_names_while_it_runs(plane: Plane) -> None:
+    """The podgroup controller follows the same ConfigMap, so both name one group."""
+    async with AsyncExitStack() as stack:
+        space = await plane.namespace()
+        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0), namespace=space)
+        server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
+        await plane.client.apply(kinds.QUEUES, _queue(names.DEFAULT_QUEUE), manager="test")
+        await plane.register(server, namespace=space)
+        stack.push_async_callback(plane.unregister)
+
+        above = await plane.client.create(kinds.CONFIGMAPS, {"metadata": {"name": "workflow"}}, space)
+        manifest = _job("step")
+        manifest["metadata"]["ownerReferences"] = [_controller("v1", "ConfigMap", above)]
+        job = await plane.client.create(kinds.JOBS, manifest, space)
+        pod = {"metadata": {"name": "p", "ownerReferences": [_controller("batch/v1", "Job", job)]}}
+        pod["spec"] = manifest["spec"]["template"]["spec"]
+
+        async def named(owner: Any) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    made = await plane.client.create(kinds.PODS, pod, space, dry_run=True)
+                    if made.metadata.annotation(names.GROUP_NAME) == f"podgroup-{owner.metadata.uid}":
+                        return
+                    await asyncio.sleep(0.05)
+
+        await named(job)
+        text = "podgroup-level-rules: [{apiversion: batch/v1, kind: job, adjust-level: 1}]"
+        data = {"muster-controller.conf": text}
+        config = {"metadata": {"name": "muster-controller-config"}, "data": data}
+        await plane.client.create(kinds.CONFIGMAPS, config, space)
+        await named(above)
+        wrong = {"data": {"muster-controller.conf": "podgroup-level-rules: [{kind: job}]"}}
+        await plane.client.patch(kinds.CONFIGMAPS, "muster-controller-config", wrong, space)
+        await named(above)
+        await plane.client.delete(kinds.CONFIGMAPS, "muster-controller-config", space)
+        await named(job)
+
+
+def _controller(version: str, kind: str, owner: Any) -> dict[str, Any]:
+    meta = owner.metadata
+    return {"apiVersion": version, "kind": kind, "name": meta.name, "uid": meta.uid, "controller": True}
