@@ -60,7 +60,6 @@ class Constraints:
 
     signature: bytes = b""
     of_nodes: bytes = b""
-    node_name: str = ""
     selector: tuple[tuple[str, str], ...] = ()
     required: NodeSelector | None = None
     preferred: tuple[PreferredNode, ...] = ()

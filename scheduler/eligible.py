@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on as far as node and pod alone say: readiness, cordons, names, selectors, affinity, taints.
+"""Which nodes a pod may run on as far as node and pod alone say: readiness, cordons, selectors, affinity, taints.
 
 Masks over the node table, True where a node is out of the question. They depend on nothing else, so each is worked out
 once per table and per demand.
@@ -31,12 +31,6 @@ def cordoned(table: NodeTable, demands: Constraints) -> Mask:
     return np.array([node.spec.unschedulable for node in table.nodes], dtype=np.bool_)
 
 
-def misnamed(table: NodeTable, demands: Constraints) -> Mask:
-    """Tell which nodes aren't the one that the pod names."""
-    names = [bool(demands.node_name) and name != demands.node_name for name in table.names]
-    return np.array(names, dtype=np.bool_)
-
-
 def unselected(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes the selector or the required node affinity excludes."""
     if not demands.selector and demands.required is None:
@@ -50,7 +44,7 @@ def tainted(table: NodeTable, demands: Constraints) -> Mask:
     return np.array(found, dtype=np.bool_)
 
 
-_ALL: Final = (unready, cordoned, misnamed, unselected, tainted)
+_ALL: Final = (unready, cordoned, unselected, tainted)
 
 
 def eligible(table: NodeTable, demands: Constraints) -> Mask:

@@ -83,6 +83,17 @@ class Volumes:
             return f"PersistentVolumeClaim {key} is bound to PersistentVolume {name}, which doesn't exist"
         return ""
 
+    def shared(self, demands: Constraints) -> bool:
+        """Whether what one pod gets is gone for others, elsewhere too: claims without a volume, or for one pod only."""
+        return any(
+            not claim.spec.volume_name or _ALONE in (claim.spec.access_modes or ()) for claim in self._claims(demands)
+        )
+
+    def counted(self, demands: Constraints) -> bool:
+        """Whether nodes take only so many of the pod's volumes."""
+        drivers = {self._driver(claim) for claim in self._claims(demands)} - {""}
+        return any(bool((self._limits(driver) >= 0).any()) for driver in drivers)
+
     # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def unreachable(self, demands: Constraints) -> Mask:

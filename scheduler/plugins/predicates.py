@@ -61,7 +61,6 @@ class Predicates(Plugin):
         fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
             (True, "not ready", eligible.unready),
             (True, "cordoned", eligible.cordoned),
-            (True, "out of bounds for its pods (node name)", eligible.misnamed),
             (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
             (arguments.taints, "tainted", eligible.tainted),
         ]
@@ -86,9 +85,11 @@ class Predicates(Plugin):
         demands = kind.constraints
         if demands.sociable and (self.arguments.pods or self.arguments.spread):
             return Reach.CLUSTER
-        if demands.claims:
+        volumes = self.session.volumes
+        if demands.claims and volumes.shared(demands):
             return Reach.CLUSTER
-        return Reach.NODE if demands.ports and self.arguments.ports else Reach.IDLE
+        counted = (demands.ports and self.arguments.ports) or (demands.claims and volumes.counted(demands))
+        return Reach.NODE if counted else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes take the class."""

@@ -109,3 +109,16 @@ def test_images_are_followed(build, binds):
     assert binds(build.decide()) == {"p": "b"}
     build.node("b")
     assert binds(build.decide()) == {"p": "a"}
+
+
+def test_a_pod_that_names_its_node_is_there_and_counts(build, binds):
+    build.node("a", "1").node("b", "1").group("g", 2).pod("fixed", "g", node="a", phase="Pending").pod("p", "g")
+    assert binds(build.decide()) == {"p": "b"}
+
+
+def test_affinity_to_the_name_of_a_node_holds(build, binds):
+    fields = [{"key": "metadata.name", "operator": "In", "values": ["b"]}]
+    terms = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    build.node("a").node("b").group("g").pod("p", "g", affinity=affinity)
+    assert binds(build.decide()) == {"p": "b"}

@@ -324,3 +324,15 @@ def test_where_a_volume_is_reached_is_the_same_for_one_node_and_for_all(make_bui
 def test_a_pod_with_volumes_is_placed_by_a_policy_that_judges_no_volumes(disks, binds):
     disks.pod("p", "missing").claim("c", class_="unknown").pod("q", "c")
     assert len(binds(disks.decide("actions: allocate\ntiers: [{plugins: [{name: gang}]}]"))) == 2
+
+
+@pytest.mark.parametrize(("limit", "bound"), [(None, 12), (1, 12), (0, 0)])
+def test_pods_that_share_a_volume_attach_it_once_per_node(disks, binds, limit, bound):
+    driver = "csi.example.com"
+    disks.volume("v", phase="Bound", driver=driver).claim("c", volume="v", accessModes=["ReadWriteMany"])
+    for node in ("a1", "a2", "b1"):
+        disks.limit(node, driver, limit)
+    disks.group("g", 0)
+    for number in range(12):
+        disks.pod(f"p{number}", "c")
+    assert len(binds(disks.decide())) == bound
