@@ -482,6 +482,7 @@ class Cluster:
             held=held,
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
             late=reserves_late(group.metadata),
+            sla=intake.sla_of(group),
             over=_over(batch, members.values()),
             written=bool(status.phase),
         )

@@ -12,10 +12,12 @@ from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Node, Pod, PodDisruptionBudget, PodGroup, Queue
 from scheduler.affinity import Peers, Purpose, Selection
+from scheduler.durations import duration
 from scheduler.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
 _OVER: Final = frozenset({"Succeeded", "Failed"})
+_SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")
 _ROLE: Final = "volcano.sh/task-spec"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
@@ -91,6 +93,15 @@ def held_by_user(job: BatchJob) -> bool:
 def held_by_us(job: BatchJob) -> bool:
     """Whether a Job is suspended by us."""
     return bool(job.spec.suspend) and bool(job.metadata.annotation(names.SUSPENDED))
+
+
+def sla_of(group: PodGroup) -> float | None:
+    """Give the waiting time that a group states in seconds; None where it states none that can be read."""
+    stated = group.metadata.annotation(*_SLA)
+    try:
+        return duration(stated) if stated else None
+    except ValueError:
+        return None
 
 
 def min_resources(group: PodGroup) -> Resources | None:

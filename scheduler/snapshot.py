@@ -199,6 +199,7 @@ class Job:
         coming: pods of its Jobs that don't exist yet.
         held: why it must not be let in, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
+        sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
         late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         over: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
@@ -220,6 +221,7 @@ class Job:
     held: str = ""
     unreserved: str = ""
     late: bool = False
+    sla: float | None = None
     over: bool = False
     written: bool = True
     _sums: list[tuple[Axes, Sums]] = field(default_factory=list, init=False)

@@ -12,7 +12,7 @@ from scheduler.session import JobState
 
 
 class SlaArguments(Arguments):
-    """How long a job may wait before it goes first; None for as long as it takes."""
+    """How long a job that doesn't say so itself may wait before it goes first; None for as long as it takes."""
 
     waiting: Annotated[float, BeforeValidator(duration)] | None = Field(default=None, alias="sla-waiting-time")
 
@@ -25,12 +25,13 @@ class Sla(Plugin):
 
     def job_key(self, job: JobState) -> Key:
         """Order jobs: the earlier their deadline, the sooner."""
-        waiting = self.arguments.waiting
-        return job.job.created + waiting if waiting is not None else float("inf")
+        return self._deadline(job)
 
     def enqueueable(self, job: JobState) -> Vote:
         """Permit what has waited for long enough."""
-        waiting = self.arguments.waiting
-        if waiting is not None and job.job.created and self.session.now.timestamp() >= job.job.created + waiting:
-            return PERMIT
-        return None
+        over = job.job.created and self.session.now.timestamp() >= self._deadline(job)
+        return PERMIT if over else None
+
+    def _deadline(self, job: JobState) -> float:
+        waiting = job.job.sla if job.job.sla is not None else self.arguments.waiting
+        return job.job.created + waiting if waiting is not None else float("inf")
