@@ -34,20 +34,20 @@ class UnplacedPods:
         self._client = client
         self._pods = pods
         self._names = frozenset(scheduler_names)
-        self._wanted: dict[_Place, str] = {}
         self._marked: set[_Place] = set()
+        self._due: dict[_Place, str] = {}
+        self._over: set[_Place] = set()
         self._work: Work[_Place] = Work("condition of pod", self._write)
         pods.subscribe(self._on_pod)
 
     def learn(self, plan: Plan) -> None:
         """Take over which pods lack nodes."""
-        wanted = {
-            (task.namespace, task.name): _message(plan, key) for key, tasks in plan.unplaced.items() for task in tasks
-        }
+        wanted = {(task.namespace, task.name): key for key, tasks in plan.unplaced.items() for task in tasks}
         # Amounts in a message change all the time; what is written stands for the fact, not for them.
-        for place in (wanted.keys() | self._marked) - (wanted.keys() & self._marked):
+        self._due = {place: _message(plan, key) for place, key in wanted.items() if place not in self._marked}
+        self._over = self._marked - wanted.keys()
+        for place in (*self._due, *self._over):
             self._work.add(place)
-        self._wanted = wanted
 
     async def run(self) -> None:
         """Write, until cancelled."""
@@ -68,9 +68,9 @@ class UnplacedPods:
         pod = self._pods.get(name, namespace)
         if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
             return
-        message = self._wanted.get(place)
-        if (message is not None) is (place in self._marked):
-            return
+        message = self._due.pop(place, None)
+        if (place in self._marked) if message is not None else (place not in self._over):
+            return  # It was written meanwhile, or is no longer to be.
         condition: dict[str, Any] = {"type": _SCHEDULED, "$patch": "delete"}
         if message is not None:
             condition = {"type": _SCHEDULED, "status": "False", "reason": UNSCHEDULABLE, "message": message}
@@ -85,6 +85,7 @@ class UnplacedPods:
         else:
             # The watch tells later; until then it isn't to be written again.
             (self._marked.discard if message is None else self._marked.add)(place)
+            self._over.discard(place)
 
 
 def _unschedulable(pod: Pod) -> Condition | None:
