@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from scheduler import config, extensions
 from scheduler.config import ConfigurationError
 from scheduler.faults import FaultLog
-from scheduler.plugin import Plugin
+from scheduler.guarded import Guarded
+from scheduler.plugin import POINTS, Plugin, defines
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -237,3 +238,7 @@ def test_keys_of_different_types_are_put_in_some_order(monkeypatch, build):
     plan = build.decide(policy("enqueue, allocate"))
     assert plan.faults == ()
     assert len(plan.binds) == 4
+
+
+def test_every_extension_point_is_asked_with_care():
+    assert [point for point in (*POINTS, "reach") if not defines(Guarded, point)] == []
