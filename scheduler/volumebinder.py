@@ -51,9 +51,9 @@ class VolumeBinder:
             KubeError: the API server refused, or couldn't be reached.
         """
         try:
-            for choice in bind.volumes:
-                await self._carry_out(choice)
             async with asyncio.timeout(PATIENCE):
+                for choice in bind.volumes:
+                    await self._carry_out(choice)
                 for choice in bind.volumes:
                     await self._bound(choice)
         except (errors.NotFoundError, errors.ConflictError) as error:

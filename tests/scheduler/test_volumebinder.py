@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from muster.model import kinds, names
+from scheduler.volumebinder import PATIENCE
 
 MADE = "csi.example.com"
 
@@ -133,3 +136,16 @@ async def test_a_worker_that_takes_over_finishes_what_was_begun(world, storage):
     await storage.bind(storage.disk)
     pod = await world.becomes(kinds.PODS, "p", lambda pod: pod.spec.node_name)
     assert pod.spec.node_name == claim.metadata.annotation(selected)
+
+
+@pytest.mark.only("sandbox", reason="ten minutes pass, which only virtual time gives")
+async def test_a_pod_whose_claim_is_never_bound_gives_its_place_up_in_the_end(world, storage, caplog):
+    await storage.class_(MADE)
+    await world.work()
+    await storage.pod()
+    await world.becomes(
+        kinds.CLAIMS, "data", lambda claim: claim.metadata.annotation("volume.kubernetes.io/selected-node")
+    )
+    await asyncio.sleep(PATIENCE + 5)
+    assert "gives up its place" in caplog.text
+    assert not await storage.placed()
