@@ -81,6 +81,13 @@ class Holder:
         return {"metadata": meta, "webhooks": webhooks}
 
 
+def without(holder: Holder, names: frozenset[str]) -> dict[str, Any]:
+    """Write what is ours of a configuration but for entries that go: an entry that we own part of can't be dropped."""
+    kept = [{"name": each.name, "clientConfig": {"caBundle": base64.b64encode(each.trusted).decode()}}
+            for each in holder.entries if each.name not in names and each.trusted]  # fmt: skip
+    return {"metadata": {"name": holder.name, "resourceVersion": holder.version}, "webhooks": kept}
+
+
 def of_configuration(kind: Kind[Any], found: WebhookConfiguration) -> Holder:
     """Read a webhook configuration of either kind."""
     entries = tuple(_entry(each.get("name", ""), each.get("clientConfig") or {}) for each in found.webhooks or ())

@@ -16,7 +16,7 @@ from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.model import kinds, names
 from muster.model.kinds import Kind
-from muster.model.objects import CustomResourceDefinition, Queue
+from muster.model.objects import CustomResourceDefinition, Queue, WebhookConfiguration
 
 SYSTEM_NAMESPACE: Final = "muster-system"
 WEBHOOKS_NAME: Final = "muster"
@@ -97,8 +97,22 @@ async def ensure_namespace(client: Client, name: str) -> None:
 
 async def apply_webhooks(client: Client, mutating: dict[str, Any], validating: dict[str, Any]) -> None:
     """Register the webhooks. The validating ones first: nothing may be let in that they have not seen."""
-    await client.apply(kinds.VALIDATING, validating, manager=names.FIELD_MANAGER)
-    await client.apply(kinds.MUTATING, mutating, manager=names.FIELD_MANAGER)
+    for kind, manifest in ((kinds.VALIDATING, validating), (kinds.MUTATING, mutating)):
+        await _let_go(client, kind, manifest)
+        await client.apply(kind, manifest, manager=names.FIELD_MANAGER)
+
+
+async def _let_go(client: Client, kind: Kind[WebhookConfiguration], manifest: dict[str, Any]) -> None:
+    """Have who writes the bundles give up webhooks that this version doesn't have any more."""
+    from certs import holders
+
+    found = await client.find(kind, manifest["metadata"]["name"])
+    if found is None:
+        return
+    holder = holders.of_configuration(kind, found)
+    gone = frozenset(each.name for each in holder.entries) - {each["name"] for each in manifest["webhooks"]}
+    if gone:
+        await client.apply(kind, holders.without(holder, gone), manager=holders.MANAGER)
 
 
 async def remove_webhooks(client: Client) -> None:

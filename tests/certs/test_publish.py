@@ -17,6 +17,7 @@ from certs.rotation import Action, Wish, plan
 from certs.sight import RefusedError
 from certs.state import Phase
 from certs.stored import StateError
+from muster.cli import install
 from muster.kube import errors
 from muster.kube.transport import Request
 from muster.model import kinds
@@ -232,3 +233,20 @@ async def test_a_replica_that_does_not_answer_is_no_proof(setting):
             turn = await setting.rotator().turn()
     assert (turn.state.phase, "c:1 doesn't answer" in turn.step.why) == (Phase.SWITCH, True)
     assert await setting.fleet("c:1", "x") == Shown(trouble="connection refused")
+
+
+async def test_a_webhook_that_a_new_version_does_not_have_any_more_can_be_dropped(setting):
+    name = setting.target.configuration
+    both = [setting.webhook("one.example.com"), setting.webhook("two.example.com")]
+
+    async def installed(webhooks: list[Any]) -> list[bytes]:
+        manifest = {"metadata": {"name": name}, "webhooks": webhooks}
+        await install.apply_webhooks(setting.client, manifest, manifest)
+        return await setting.trusted()
+
+    await setting.init()
+    await installed(both)
+    await setting.drive()
+    trusted = (await setting.keys()).current.certificate
+    assert await installed(both[:1]) == [trusted] * 2
+    assert await installed(both) == [trusted, b""] * 2
