@@ -23,6 +23,9 @@ from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status,
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
 
+_NO_TASKS: Final[Mapping[Status, int]] = {}
+
+
 class Outcome:
     """Reads a session whose actions are done."""
 
@@ -119,7 +122,7 @@ class Outcome:
         self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
     ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
-        counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs}
+        counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs if job.job.tasks}
         for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
             for group, count in Counter(bind.group for bind in placements).items():
                 counts[group][Status.PENDING] -= count
@@ -127,7 +130,8 @@ class Outcome:
         for eviction in evictions:
             counts[eviction.group][eviction.task.status] -= 1
             counts[eviction.group][Status.RELEASING] += 1
-        return {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
+        seen = {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
+        return {job.job.key: seen.get(job.job.key, _NO_TASKS) for job in self._session.jobs}
 
     def _share(self, name: str) -> QueueShare:
         session = self._session

@@ -46,6 +46,12 @@ class QueueState:
             self.allocated = before
 
 
+# Shared by all that have none, since there may be ten thousand: nothing can be put into the one, and of the other nothing
+# is counted where minTaskMember doesn't ask.
+_NOBODY: Final[deque[Task]] = deque(maxlen=0)
+_NO_ROLES: Final[Counter[tuple[str, Status]]] = Counter()
+
+
 class JobState:
     """A job during a cycle.
 
@@ -65,13 +71,13 @@ class JobState:
         self.axes = axes
         self.phase = job.phase
         tally = job.tally
-        self.waiting: deque[Task] = deque(tally.pending)
+        self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
         self.passed: list[Task] = []
         self.ready = sum([tally.counts.get(status, 0) for status in READY])
         self.pipelined = 0
-        self.roles: Counter[tuple[str, Status]] = Counter()
+        self.roles = _NO_ROLES
         if job.min_task_member:
-            self.roles.update((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
+            self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
         self.allocated: Vector = job.sums(axes).allocated
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None

@@ -116,7 +116,7 @@ class QueueController:
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
         self._written: dict[_Key, float] = {}
-        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=32)
+        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=16)
         for queues in views.queues.values():
             queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)
