@@ -36,6 +36,7 @@ MOST_AT_ONCE: Final = 256
 
 _ATTEMPT: Final = 4.0  # seconds; under the webhooks' 5, so that a write that hangs doesn't hold up those who come after
 _CONTENDED: Final = 1.0  # seconds for which a conflict makes us leave room for the other replica
+_SEIZES: Final = 2  # conflicts in a row after which the other replica has to wait for us
 _FIRST_GUESS: Final = 0.005  # seconds that a write takes, until one was measured
 
 Answer = Granted | Refused | Busy | Learned
@@ -200,7 +201,7 @@ class Committer:
 
     async def _attempt(self, namespace: str, desk: _Desk, batch: list[_Waiter]) -> None:
         # 1. What the ledger says, and who needs it at all.
-        entry = await self._store.read(namespace) if desk.stale else self._store.known(namespace)
+        entry = await self._look(namespace, desk)
         batch = await self._limited(namespace, entry, batch)
         asks = [waiter.ask for waiter in batch]
         if not batch:
@@ -220,6 +221,13 @@ class Committer:
         if not table.seeded_at and self._waits(namespace):
             return defer(namespace, table, view, asks)
         return decide(table, view, asks, self._clock.now())
+
+    async def _look(self, namespace: str, desk: _Desk) -> Entry | None:
+        if not desk.stale:
+            return await self._store.courteous(namespace, self._store.known(namespace))
+        if desk.conflicts >= _SEIZES:
+            return await self._store.seize(namespace)
+        return await self._store.courteous(namespace, await self._store.read(namespace))
 
     async def _limited(self, namespace: str, entry: Entry | None, batch: list[_Waiter]) -> list[_Waiter]:
         """Answer those whom no quota limits, and give the rest.

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
+from uuid import uuid4
 
 import msgspec
 
-from muster.kube import versions
+from muster.kube import errors, versions
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
+from muster.model import names
 from muster.model.kinds import QUOTALEDGERS
 from muster.model.names import LEDGER_NAME
 from muster.model.objects import Meta, QuotaLedger
 
+_COURTESY: Final = 0.1  # seconds; several times what a read and a write take
 _REMEDY: Final = "delete it, and it is made again from what exists"
 
 
@@ -39,6 +43,8 @@ class Store:
         self._client = client
         self._cache = cache
         self._entries: dict[str, Entry] = {}
+        self._me = uuid4().hex[:8]
+        self._moved: dict[str, asyncio.Event] = {}
         cache.subscribe(self._changed)
 
     def namespaces(self) -> set[str]:
@@ -73,6 +79,40 @@ class Store:
             return None
         return self._keep(ledger)
 
+    async def seize(self, namespace: str) -> Entry | None:
+        """Read it and ask the others for a turn: it is at another version then, and they wait a moment; None for none.
+
+        Who writes a ledger knows the next version at once and whoever lost has to read it: without this the winner would
+        win again, for as long as it has something to write.
+
+        Raises:
+            KubeError: it couldn't be read.
+            MalformedLedgerError: it can't be trusted.
+        """
+        change = {"metadata": {"annotations": {names.TURN: self._me}}}
+        try:
+            return self._keep(await self._client.patch(QUOTALEDGERS, LEDGER_NAME, change, namespace))
+        except errors.NotFoundError:
+            self._entries.pop(namespace, None)
+            return None
+
+    async def courteous(self, namespace: str, entry: Entry | None) -> Entry | None:
+        """Give the entry, after another that asked for its turn had it; not for long, it may have died."""
+        turn = entry.ledger.metadata.annotation(names.TURN) if entry is not None else ""
+        if entry is None or turn in {"", self._me}:
+            return entry
+        try:
+            async with asyncio.timeout(_COURTESY):
+                while (known := self.known(namespace)) is None or known.revision <= entry.revision:
+                    moved = self._moved.setdefault(namespace, asyncio.Event())
+                    moved.clear()
+                    await moved.wait()
+        except TimeoutError:
+            return entry
+        finally:
+            self._moved.pop(namespace, None)
+        return known
+
     async def create(self, namespace: str) -> Entry:
         """Make an empty ledger, which admits nothing until it is seeded.
 
@@ -92,7 +132,11 @@ class Store:
             KubeError: it couldn't be written, or nobody knows whether it was: read it again.
         """
         table.validate()
-        ledger = msgspec.structs.replace(entry.ledger, data=table.render())
+        meta = entry.ledger.metadata
+        if meta.annotation(names.TURN):
+            rest = {name: value for name, value in (meta.annotations or {}).items() if name != names.TURN}
+            meta = msgspec.structs.replace(meta, annotations=rest or None)
+        ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=table.render())
         return self._keep(await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace))
 
     def _keep(self, ledger: QuotaLedger) -> Entry:
@@ -106,6 +150,8 @@ class Store:
         return entry
 
     def _changed(self, change: Change[QuotaLedger]) -> None:
+        if change.new is not None and (moved := self._moved.get(change.new.namespace)):
+            moved.set()
         if change.new is None and change.old is not None:
             known = self._entries.get(change.old.namespace)
             if known is not None and known.ledger.metadata.uid == change.old.metadata.uid:

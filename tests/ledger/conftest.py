@@ -59,6 +59,7 @@ class Network:
     faults: list[Fault] = field(default_factory=list)
     sent: list[Request] = field(default_factory=list)
     slow_watch: asyncio.Event = field(default_factory=asyncio.Event)
+    latency: float = LATENCY  # seconds, each way
     expired_watches: int = 0  # how many watches are yet to be told that where they began is gone
 
     def __post_init__(self) -> None:
@@ -66,11 +67,11 @@ class Network:
 
     async def request(self, request: Request, *, within: float) -> Response:
         self.sent.append(request)
-        await asyncio.sleep(LATENCY)
+        await asyncio.sleep(self.latency)
         fault = next((each for each in self.faults if each.times and each.matches(request)), None)
         if fault is None:
             response = await self.inner.request(request, within=within)
-            await asyncio.sleep(LATENCY)
+            await asyncio.sleep(self.latency)
             return response
         fault.times -= 1
         if fault.applied:
@@ -84,7 +85,7 @@ class Network:
 
     async def _paced(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:
-            await asyncio.sleep(LATENCY)
+            await asyncio.sleep(self.latency)
             await self.slow_watch.wait()
             if self.expired_watches:
                 self.expired_watches -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -92,6 +93,26 @@ async def test_case_02_two_replicas_never_grant_more_than_there_is_and_both_prog
     assert len((await lab.client.list(kinds.PODGROUPS, lab.namespace)).items) == 100
     if lab.virtual:  # where only waiting takes time
         assert max(moment for _, moment in done) - started < 2.5
+
+
+@pytest.mark.only("sandbox", reason="who is slower by how much is set, and told, in virtual time")
+async def test_case_02_a_replica_that_is_slower_than_another_has_its_turn_too(lab: Any, asking: Any) -> None:
+    fast, slow = await lab.process(), await lab.process()
+    await lab.quota(fast, cpu="100000")
+    slow.network.latency = 10 * slow.network.latency
+    numbers = itertools.count()
+
+    async def client() -> None:
+        while isinstance(await asking(fast, f"g{next(numbers)}", "1"), Granted):
+            pass
+
+    for _ in range(4):
+        lab.run(client())
+    await asyncio.sleep(0.05)
+    for number in range(3):
+        assert await asking(slow, f"mine{number}", "1") == Granted()
+    # Two that come too late, and then its turn.
+    assert slow.network.count("PUT", "quotaledgers") <= 9
 
 
 async def test_case_03_put_applied_response_lost_is_read_back_and_granted_once(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,6 +98,30 @@ def test_the_second_group_is_told_what_the_first_one_holds(run: Run, queue: str)
     )
     tried = run("apply", "--dry-run=server", "-f", "-", stdin=group.replace("gang", "other"), fails=True)
     assert "short by 2 cpu" in tried
+
+
+def test_applying_a_job_shows_what_its_group_would_be_short_of(run: Run, queue: str):
+    run("apply", "-f", "-", stdin=QUOTA)
+    run("apply", "-f", "-", stdin=GROUP.replace("QUEUE", queue))
+    annotations = 'metadata: {name: train, annotations: {scheduling.k8s.io/group-min-member: "6"}}'
+    said = run("apply", "-f", "-", stdin=JOB.replace("metadata: {name: train}", annotations), fails=True)
+    assert said.strip().endswith(
+        'admission webhook "jobs.validate.muster.sh" denied the request: the Job\'s PodGroup asks for 6 cpu, but quota'
+        ' "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free: short by 5 cpu; lower what its pods ask or raise'
+        " the quota"
+    )
+    assert "NotFound" in run("get", "job", "train", fails=True)
+
+
+def test_the_ledger_is_seen_by_kubectl_and_by_the_command_for_it(run: Run, up: Up, namespace: str, queue: str):
+    run("apply", "-f", "-", stdin=QUOTA)
+    run("apply", "-f", "-", stdin=GROUP.replace("QUEUE", queue))
+    header, row = run("get", "quotaledger").splitlines()
+    assert header.split() == ["NAME", "RESERVED", "SEEDED", "AGE"]
+    assert "quota cpu 3/4" in row
+    command = [sys.executable, "-m", "muster.cli", "quota", "view", "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "quota   cpu        4      3          0       1" in shown.splitlines()
 
 
 def test_warnings_are_shown_and_the_write_goes_through(run: Run, queue: str):

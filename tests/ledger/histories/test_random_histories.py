@@ -35,4 +35,6 @@ def test_case_38_no_history_that_hypothesis_finds_breaks_the_invariant(model: An
         def teardown(self) -> None:
             self.world.settle()
 
-    run_state_machine_as_test(Histories, settings=settings(max_examples=25 * SOAK, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(
+        Histories, settings=settings(max_examples=25 * SOAK, stateful_step_count=50, deadline=None)
+    )
