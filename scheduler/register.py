@@ -7,7 +7,7 @@ at the next snapshot, not when it is learned: those whose answer changes are rep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 from scheduler.affinity import Carried, Labels, Peers
@@ -31,32 +31,52 @@ class _Profile:
         self.peers: frozenset[Peers] = frozenset()
         self.members: set[str] = set()
 
+    def now_in(self, peers: frozenset[Peers]) -> set[str]:
+        """Take note of the sets they belong to; give the uids of those for whom that is news."""
+        changed, self.peers = peers != self.peers, peers
+        return self.members if changed else set()
+
 
 class _Index:
-    """Questions by a label that each pod they are about has."""
+    """Questions by a label that each pod they are about has. Labels are many, keys that questions go by few."""
 
-    def __init__(self) -> None:
-        self._by_label: dict[tuple[str, str], set[Peers]] = {}
+    def __init__(self, asked: Iterable[Peers] = ()) -> None:
+        self._by_key: dict[str, dict[str, set[Peers]]] = {}
         self._others: set[Peers] = set()
+        for peers in asked:
+            self.add(peers)
 
     def add(self, peers: Peers) -> None:
-        for pair in peers.labels():
-            self._by_label.setdefault(pair, set()).add(peers)
+        for key, value in peers.labels():
+            self._by_key.setdefault(key, {}).setdefault(value, set()).add(peers)
         if not peers.labels():
             self._others.add(peers)
 
     def discard(self, peers: Peers) -> None:
         self._others.discard(peers)
-        for pair in peers.labels():
-            there = self._by_label.get(pair, set())
-            there.discard(peers)
+        for key, value in peers.labels():
+            there = self._by_key.get(key, {})
+            there.get(value, set()).discard(peers)
+            if not there.get(value):
+                there.pop(value, None)
             if not there:
-                self._by_label.pop(pair, None)
+                self._by_key.pop(key, None)
 
-    def candidates(self, labels: Labels) -> set[Peers]:
-        found = set(self._others)
-        for pair in labels.items() if self._by_label else ():
-            found |= self._by_label.get(pair, set())
+    def candidates(self, labels: Labels) -> list[Peers]:
+        found = list(self._others)
+        for key, by_value in self._by_key.items():
+            value = labels.get(key)
+            if value is not None and value in by_value:
+                found += by_value[value]
+        return found
+
+    def concerned(self, profiles: Collection[_Profile]) -> Iterable[_Profile]:
+        """Give those of many profiles that have a candidate at all; few have, so each is asked as little as can be."""
+        if self._others:
+            return profiles
+        found: dict[_Profile, None] = {}
+        for key, by_value in self._by_key.items():
+            found |= dict.fromkeys([each for each in profiles if each.labels.get(key) in by_value])
         return found
 
 
@@ -135,23 +155,21 @@ class Register:
                 del self._profiles[name]
 
     def _match(self, profile: _Profile, index: _Index) -> frozenset[Peers]:
+        found = index.candidates(profile.labels)
+        if not found:
+            return frozenset()
         labels = self._labels_of(profile.namespace)
-        return frozenset(
-            each for each in index.candidates(profile.labels) if each.matches(profile.namespace, profile.labels, labels)
-        )
+        return frozenset([each for each in found if each.matches(profile.namespace, profile.labels, labels)])
 
     def renew(self) -> set[str]:
         """Put new questions to all; give the uids of the pods whose answers changed."""
         changed: set[str] = set()
-        fresh = _Index()
-        for each in self._fresh:
-            fresh.add(each)
-        for profile in self._profiles.values() if self._fresh or self._moved else ():
-            moved = profile.namespace in self._moved
-            peers = self._match(profile, self._index) if moved else profile.peers | self._match(profile, fresh)
-            if peers != profile.peers:
-                profile.peers = peers
-                changed |= profile.members
+        fresh, profiles = _Index(self._fresh), self._profiles.values()
+        for profile in fresh.concerned(profiles) if self._fresh else ():
+            changed |= profile.now_in(profile.peers | self._match(profile, fresh))
+        for profile in profiles if self._moved else ():
+            if profile.namespace in self._moved:
+                changed |= profile.now_in(self._match(profile, self._index))
         self._fresh.clear()
         self._moved.clear()
         return changed
