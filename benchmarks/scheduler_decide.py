@@ -203,6 +203,51 @@ def affine(pods: int, nodes: int) -> Shape:
     return world.decide
 
 
+def sociable(pods: int, nodes: int, spec: Callable[[dict[str, Any]], dict[str, Any]]) -> Shape:
+    """Gangs of a hundred pods, of whose like each pod says something; ``spec`` is given a selector of them."""
+    world = World(nodes)
+    for number in range(pods // 100):
+        selector = {"labelSelector": {"matchLabels": {"group": f"g{number:05}"}}, "topologyKey": "zone"}
+        world.gang(f"g{number:05}", 100, request(number), pod=spec(selector))
+    return world.decide
+
+
+def _near(term: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def _spread(term: dict[str, Any]) -> dict[str, Any]:
+    return {"topologySpreadConstraints": [term | {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+
+
+def _preferred(term: dict[str, Any]) -> dict[str, Any]:
+    wish = {"weight": 10, "podAffinityTerm": term}
+    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}}
+
+
+def claiming(pods: int, nodes: int) -> Shape:
+    """A claim of each pod's own, and a local volume on each node."""
+    world = World(nodes)
+    shelf = world.cluster.storage
+    late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    shelf.storage_class(_as(kinds.STORAGECLASSES, {"metadata": {"name": "late"}, **late}))
+    for number in range(nodes):
+        here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"node-{number:05}"]}
+        spec = {"capacity": {"storage": "1Gi"}, "storageClassName": "late"}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
+        shelf.volume(_as(kinds.VOLUMES, {"metadata": {"name": f"v{number}"}, "spec": spec}))
+    for number in range(pods // 100):
+        world.gang(f"g{number:05}", 0, {}, least=100)
+        for pod in range(100):
+            name = f"g{number:05}-{pod}"
+            spec = {"storageClassName": "late", "resources": {"requests": {"storage": "1Gi"}}}
+            meta = {"name": name, "namespace": "ns", "uid": name}
+            shelf.claim(_as(kinds.CLAIMS, {"metadata": meta, "spec": spec}))
+            volume = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+            world.pod(name, f"g{number:05}", request(number), volumes=[volume])
+    return world.decide
+
+
 def queued(queues: int) -> Shape:
     world = World(1000)
     for number in range(queues):
@@ -234,6 +279,10 @@ SHAPES: Final[dict[str, Callable[[], Shape]]] = {
     "preempt": lambda: preemption(1000, 200, 50, 1000),
     "full": lambda: full(1000, 1000),
     "affinity": lambda: affine(1000, 1000),
+    "affinity-near": lambda: sociable(1000, 1000, _near),
+    "affinity-preferred": lambda: sociable(1000, 1000, _preferred),
+    "spread": lambda: sociable(1000, 1000, _spread),
+    "claims": lambda: claiming(1000, 1000),
 }
 GROWTH: Final[dict[str, tuple[Iterable[int], Callable[[int], Shape]]]] = {
     "growth-nodes": ((250, 500, 1000, 2000, 4000), lambda size: gangs(100, 100, 20, size)),
