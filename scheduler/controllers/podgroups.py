@@ -29,6 +29,10 @@ log = logging.getLogger(__name__)
 _OFF: Final = "off"
 
 
+class _NotNowError(errors.KubeError):
+    """What is to be done has to wait for something else to end."""
+
+
 class _Key(NamedTuple):
     kind: Kind[Any]
     namespace: str
@@ -227,7 +231,10 @@ class PodGroupController:
         chosen, trouble = await self._chosen(pod.metadata, pod.namespace, None, told)
         if chosen is None:
             if told not in {"", grouping.generated_name(pod.metadata.uid)}:
-                return  # Named by hand, after nobody above: whoever did makes that group.
+                # Named by hand, after nobody above: whoever did makes that group. Or after one that can't be seen.
+                if trouble:
+                    self._tell(kinds.PODS, pod, "OwnerUnreadable", trouble)
+                return
             chosen, job = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid), None
         if trouble:
             self._tell(kinds.PODS, pod, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
@@ -270,7 +277,7 @@ class PodGroupController:
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
-            return
+            raise _NotNowError(f"queue {queue.name} is being deleted")
         try:
             body = manifests.podgroup(owner, metas, template)
         except QuantityError as error:
