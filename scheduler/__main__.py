@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from pathlib import Path
@@ -107,6 +108,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
         probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])
         await probes.start()
+        settling = asyncio.create_task(_settle(worker.synced), name="settling")
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
         try:
             await elector.run(lead)
@@ -116,7 +118,15 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
         finally:
             if following is not None:
                 following.cancel()
+            settling.cancel()
             await probes.stop()
+
+
+async def _settle(synced: asyncio.Event) -> None:
+    """Have the garbage collector pass over what was listed at the start: a look through all pods takes a second."""
+    await synced.wait()
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ has that, the first in the order of jobs; from cycle to cycle it is remembered i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from itertools import islice
+from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -20,6 +21,9 @@ from scheduler.policy import ActionArguments
 from scheduler.session import JobState, Session
 from scheduler.snapshot import OCCUPYING, Phase, Reservation, TaskClass
 from scheduler.vectors import Matrix
+
+_TRIES: Final = 8
+"""For so many of those that wait nodes are sought, so that many that fit nowhere don't make a cycle long."""
 
 
 def _wait(text: Any) -> float | None:
@@ -56,10 +60,14 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
         kept = [rows[name] for name in held.nodes if name in rows]
         if _fit(session, holder, session.snapshot.table.allocatable, kept):
             return held
-    waiting = [job for job in session.jobs if job.job.created and now - job.job.created >= after]
-    line = sorted((job for job in waiting if _lacks_room(session, job)), key=session.job_key)
+    waiting = [
+        job
+        for job in session.jobs
+        if (job.waiting or job.phase is Phase.PENDING) and job.job.created and now - job.job.created >= after
+    ]
+    line = (job for job in sorted(waiting, key=session.job_key) if _lacks_room(session, job))
     names = session.snapshot.table.names
-    for job in line:
+    for job in islice(line, _TRIES):
         nodes = _nodes(session, job)
         if nodes:
             return Reservation(job.job.key, tuple(names[row] for row in nodes), now)

@@ -49,6 +49,9 @@ class Phase(Enum):
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
 
+    # As of `Status`.
+    __hash__ = object.__hash__
+
 
 class Status(Enum):
     """Where a task stands. ALLOCATED and PIPELINED exist within a cycle only."""

@@ -32,15 +32,16 @@ def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
                     yield job, task
 
 
+_NOT_YET: Final = frozenset({Phase.PENDING, Phase.INQUEUE})
 _BOUND: Final = frozenset({Status.BOUND, Status.RUNNING})
 
 
 def _torn(session: Session, job: JobState) -> bool:
     """Whether some of it has nodes, it never ran, and it found no place for what it needs to start."""
     return (
+        bool(job.waiting)
         # Pending, where the leader was lost before it wrote the phase.
-        job.phase in {Phase.PENDING, Phase.INQUEUE}
-        and bool(job.waiting)
+        and job.phase in _NOT_YET
         and not job.pipelined
         and any(status in _BOUND for status in job.job.tally.counts)
         and Status.BINDING not in job.job.tally.counts
