@@ -134,6 +134,15 @@ class Surroundings:
         """Whether nobody counts; told without counting."""
         return key not in self._tallies and key not in self._neighbours.present
 
+    def rows(self, key: Hashable) -> list[int]:
+        """Give the nodes where somebody counts; told without an array where nobody asked for one."""
+        tally = self._tallies.get(key)
+        if tally is not None:
+            found: list[int] = np.flatnonzero(tally.now).tolist()
+            return found
+        row = self.table.row
+        return [row[name] for name in self._neighbours.present.get(key, ()) if name in row]
+
     def _array(self, counts: Mapping[str, int]) -> Counts:
         array = np.zeros(len(self.table.nodes), dtype=np.int64)
         for name, count in counts.items():

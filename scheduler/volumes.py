@@ -21,8 +21,8 @@ from scheduler import storage as facts
 from scheduler.constraints import Constraints
 from scheduler.snapshot import NodeTable, Status
 from scheduler.storage import Choice, ClaimKey, Mount, Storage
-from scheduler.supply import Supply, reached, reaches
-from scheduler.surroundings import Counts, Surroundings
+from scheduler.supply import Supply, reached
+from scheduler.surroundings import Counts, Surroundings, domains
 from scheduler.vectors import Mask
 
 _TABLE: Final = "table"
@@ -107,29 +107,48 @@ class Volumes:
     def unbindable(self, demands: Constraints) -> Mask:
         """Tell on which nodes a claim that waits for its first pod would get no volume, [nodes]."""
         waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
-        excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
-        choosing = []
+        open_ = np.ones(len(self._table.nodes), dtype=np.bool_)
         for claim in waiting:
-            # One claim alone is judged for all nodes at once; several may want the same volumes.
-            if _key(claim) in self._chosen or claim.metadata.annotation(facts.SELECTED_NODE):
-                choosing.append(claim)
-            elif len(waiting) == 1 or not self._storage.free.get(facts.class_of(claim)):
-                made = self._provisioning(self._storage.classes[facts.class_of(claim)])
-                excluded |= ~(made | self._supply.open(claim, self._taken))
-            else:
-                choosing.append(claim)
-        for row in np.flatnonzero(~excluded).tolist() if choosing else ():
-            excluded[row] = self._bindings(choosing, row) is None
-        return excluded
+            open_ &= self._open_to(claim)
+        # Each alone would get one; several may want the same.
+        if sum(bool(self._storage.free.get(facts.class_of(claim))) for claim in waiting) > 1:
+            for row in np.flatnonzero(open_).tolist():
+                open_[row] = self._bindings(waiting, row) is not None
+        return ~open_
 
-    def _provisioning(self, class_: StorageClass) -> Mask:
-        """Tell for which nodes a class' provisioner makes volumes, [nodes]."""
-        key = ("made", class_.name)
+    def _open_to(self, claim: PersistentVolumeClaim) -> Mask:
+        """Tell on which nodes a claim alone would get a volume, [nodes]: where `_binding` finds one."""
+        class_ = self._storage.classes[facts.class_of(claim)]
+        if _key(claim) in self._chosen:
+            return self._shared(self._chosen[_key(claim)][0], class_)
+        selected = claim.metadata.annotation(facts.SELECTED_NODE)
+        if selected:
+            return np.array([name == selected for name in self._table.names], dtype=np.bool_)
+        made: Mask = self._allowed(class_) & _provisions(class_)
+        return made | self._supply.open(claim, self._taken)
+
+    def _allowed(self, class_: StorageClass) -> Mask:
+        """Tell for which nodes a class' volumes may be made, [nodes]."""
+        key = ("allowed", class_.name)
         known: Mask | None = self._storage.memo.get(key)
         if known is None:
-            known = np.array([_makes(class_, node) for node in self._table.nodes], dtype=np.bool_)
+            known = np.array([_allows(class_, node) for node in self._table.nodes], dtype=np.bool_)
             self._storage.memo[key] = known
         return known
+
+    def _shared(self, choice: Choice, class_: StorageClass) -> Mask:
+        """Tell from which nodes the volume chosen, or made for the first pod's node, will be reached, [nodes]."""
+        if choice.volume:
+            volume = self._storage.volumes.get(choice.volume)
+            return self._reaching(volume) if volume is not None else np.zeros(len(self._table.nodes), dtype=np.bool_)
+        first = self._table.row.get(choice.node)
+        if first is None:
+            return np.zeros(len(self._table.nodes), dtype=np.bool_)
+        mask = self._allowed(class_).copy()
+        for key in self._segments(class_.provisioner, choice.node):
+            codes = domains(self._table, key).codes
+            mask &= codes == codes[first]
+        return mask
 
     def in_use(self, demands: Constraints) -> bool:
         """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
@@ -177,29 +196,18 @@ class Volumes:
         return tuple(found)
 
     def _binding(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> Choice | None:
-        node = self._table.nodes[row]
-        key, class_ = _key(claim), self._storage.classes[facts.class_of(claim)]
+        key, node, class_ = _key(claim), self._table.names[row], self._storage.classes[facts.class_of(claim)]
         if key in self._chosen:
-            return self._shared(self._chosen[key][0], class_, node)
+            choice = self._chosen[key][0]
+            return choice if self._shared(choice, class_)[row] else None
         selected = claim.metadata.annotation(facts.SELECTED_NODE)
         if selected:
-            return Choice(key, claim.metadata.uid, node.name) if selected == node.name else None
+            return Choice(key, claim.metadata.uid, node) if selected == node else None
         volume = self._supply.first(claim, row, taken)
         if volume is not None:
-            return Choice(key, claim.metadata.uid, node.name, volume.name)
-        return Choice(key, claim.metadata.uid, node.name) if _makes(class_, node) else None
-
-    def _shared(self, choice: Choice, class_: StorageClass, node: Node) -> Choice | None:
-        """Let a second pod of a claim go where the volume chosen, or made for the first one's node, will be reached."""
-        if choice.volume:
-            volume = self._storage.volumes.get(choice.volume)
-            return choice if volume is not None and reaches(node, volume) else None
-        first = self._table.row.get(choice.node)
-        if first is None or not _allowed(class_, node):
-            return None
-        keys = self._segments(class_.provisioner, choice.node)
-        mine, theirs = node.metadata.labels or {}, self._table.nodes[first].metadata.labels or {}
-        return choice if all(mine.get(key) == theirs.get(key) for key in keys) else None
+            return Choice(key, claim.metadata.uid, node, volume.name)
+        makes = _provisions(class_) and self._allowed(class_)[row]
+        return Choice(key, claim.metadata.uid, node) if makes else None
 
     def _segments(self, provisioner: str, node: str) -> tuple[str, ...]:
         """Give the labels that say which nodes reach a volume made for a node; what no driver tells holds for all."""
@@ -238,9 +246,8 @@ class Volumes:
             self._attached = {}
             for claim in self._storage.claims.values():
                 of, key = self._driver(claim), _key(claim)
-                if of and not self._around.empty(key):
-                    there = (self._around.tally(key).now > 0).astype(np.int64)
-                    self._attached[of] = self._attached.get(of, np.zeros_like(there)) + there
+                for row in self._around.rows(key) if of else ():
+                    self._attached.setdefault(of, np.zeros(len(self._table.nodes), dtype=np.int64))[row] += 1
         return self._attached.get(driver, np.zeros(len(self._table.nodes), dtype=np.int64))
 
     # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
@@ -281,11 +288,11 @@ def _key(claim: PersistentVolumeClaim) -> ClaimKey:
     return ClaimKey(claim.namespace, claim.name)
 
 
-def _makes(class_: StorageClass, node: Node) -> bool:
-    return class_.provisioner not in {"", _NO_PROVISIONER} and _allowed(class_, node)
+def _provisions(class_: StorageClass) -> bool:
+    return class_.provisioner not in {"", _NO_PROVISIONER}
 
 
-def _allowed(class_: StorageClass, node: Node) -> bool:
+def _allows(class_: StorageClass, node: Node) -> bool:
     """Whether a class' volumes may be made where a node is."""
     terms, has = class_.allowed_topologies or (), node.metadata.labels or {}
     return not terms or any(
