@@ -14,6 +14,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler import intake
 from scheduler.cluster import Cluster
+from scheduler.feeding import FED, learners
 from scheduler.snapshot import GroupKey
 
 T = TypeVar("T", bound=Object)
@@ -74,19 +75,7 @@ class Views:
 
     def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
         """Keep a cluster equal to the caches, and call ``changed`` after each change."""
-        plain: dict[Kind[Any], Callable[..., None]] = {
-            kinds.NODES: cluster.node,
-            kinds.PODS: cluster.pod,
-            kinds.JOBS: cluster.batch_job,
-            kinds.PRIORITYCLASSES: cluster.priority_class,
-            kinds.NAMESPACES: cluster.namespace,
-            kinds.DISRUPTIONBUDGETS: cluster.budget,
-            kinds.CLAIMS: cluster.storage.claim,
-            kinds.VOLUMES: cluster.storage.volume,
-            kinds.STORAGECLASSES: cluster.storage.storage_class,
-            kinds.CSINODES: cluster.storage.csi_node,
-        }
-        for kind, learn in plain.items():
+        for kind, learn in learners(cluster).items():
             self._caches[kind].subscribe(_passing(learn, changed))
         for cache_of_queues in self.queues.values():
             cache_of_queues.subscribe(self._passing_queues(cluster, changed))
@@ -115,14 +104,7 @@ class Views:
 
 
 _PLAIN: tuple[Kind[Any], ...] = (
-    kinds.NODES,
-    kinds.PRIORITYCLASSES,
-    kinds.NAMESPACES,
-    kinds.DISRUPTIONBUDGETS,
-    kinds.CLAIMS,
-    kinds.VOLUMES,
-    kinds.STORAGECLASSES,
-    kinds.CSINODES,
+    *[kind for kind in FED if kind not in {kinds.PODS, kinds.JOBS}],
     kinds.REPLICASETS,
     kinds.RESOURCEQUOTAS,
     kinds.QUOTALEDGERS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -14,26 +14,14 @@ from muster.model import kinds, names
 from muster.model.kinds import Kind
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
+from scheduler.feeding import FED, learners
 from scheduler.plan import Bind, Plan, QueueShare
 from scheduler.policy import Policy
 from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
 _GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-_READ: Final[tuple[Kind[Any], ...]] = (
-    kinds.NODES,
-    kinds.PODS,
-    kinds.QUEUES,
-    kinds.PRIORITYCLASSES,
-    kinds.JOBS,
-    kinds.NAMESPACES,
-    kinds.DISRUPTIONBUDGETS,
-    kinds.CLAIMS,
-    kinds.VOLUMES,
-    kinds.STORAGECLASSES,
-    kinds.CSINODES,
-    *_GROUP_KINDS,
-)
+_READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *_GROUP_KINDS)
 
 
 class StateError(ValueError):
@@ -50,19 +38,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
     """
     cluster = Cluster(frozenset(scheduler_names))
     cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
-    learn: Mapping[str, Callable[[Any], None]] = {
-        str(kinds.NODES): cluster.node,
-        str(kinds.PODS): cluster.pod,
-        str(kinds.QUEUES): cluster.queue,
-        str(kinds.PRIORITYCLASSES): cluster.priority_class,
-        str(kinds.JOBS): cluster.batch_job,
-        str(kinds.NAMESPACES): cluster.namespace,
-        str(kinds.DISRUPTIONBUDGETS): cluster.budget,
-        str(kinds.CLAIMS): cluster.storage.claim,
-        str(kinds.VOLUMES): cluster.storage.volume,
-        str(kinds.STORAGECLASSES): cluster.storage.storage_class,
-        str(kinds.CSINODES): cluster.storage.csi_node,
-    }
+    learn = learners(cluster) | {kinds.QUEUES: cluster.queue}
     for raw in objects:
         kind = _kind(raw)
         if kind is None:
@@ -71,7 +47,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
         if kind in _GROUP_KINDS:
             cluster.group(kind.group, one)
         else:
-            learn[str(kind)](one)
+            learn[kind](one)
     return cluster
 
 
