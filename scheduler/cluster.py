@@ -7,24 +7,17 @@ didn't change. One writer (the worker's loop); `validate` recounts everything an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
-from weakref import WeakValueDictionary
-
-from msgspec import structs
 
 from muster.ledger.promises import reserves_late
 from muster.ledger.table import Table
-from muster.model import grouping, names
-from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model import names
+from muster.model.amounts import NOTHING, QuantityError
 from muster.model.objects import Job as BatchJob
-from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PodSpec, PriorityClass, Queue
-from muster.model.requests import pod_request
-from scheduler import affinity, constraints, intake
-from scheduler.affinity import Purpose
-from scheduler.constraints import Constraints
+from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
+from scheduler import constraints, intake
 from scheduler.images import Images
 from scheduler.plan import Bind
+from scheduler.population import Home, Member, Population
 from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
@@ -38,29 +31,9 @@ from scheduler.snapshot import (
     Snapshot,
     Status,
     Task,
-    TaskClass,
     seconds,
 )
 from scheduler.storage import Choice, Shelf
-from scheduler.usage import Usage
-
-_OVER: Final = frozenset({"Succeeded", "Failed"})
-Home = tuple[str, str]
-"""Namespace and name of a group: how its pods know it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A pod, and what was made of it."""
-
-    pod: Pod
-    task: Task
-    home: Home | None
-
-    @property
-    def uses(self) -> bool:
-        """Whether it takes something of a node."""
-        return bool(self.task.node) and self.task.status not in intake.ENDED
 
 
 class Cluster:
@@ -69,15 +42,8 @@ class Cluster:
     def __init__(self, scheduler_names: Collection[str]) -> None:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
-        self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
-        # Names of resources that were ever asked for.
-        self._named: set[str] = set()
-        self._pods: dict[str, _Member] = {}
-        self._members: dict[Home, dict[str, _Member]] = {}
-        self._porters: dict[str, _Member] = {}
-        self._assumed: dict[str, str] = {}
-        self._evicting: set[str] = set()
-        self._spared: set[str] = set()
+        self._register = Register()
+        self._population = Population(self._ours, self._register, self._touch)
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
         self._torn: Mapping[GroupKey, float] = {}
@@ -88,8 +54,6 @@ class Cluster:
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
-        self._usage = Usage()
-        self._register = Register()
         self._images = Images()
         self._budgets: dict[str, Budget] = {}
         self.storage = Shelf()
@@ -112,21 +76,17 @@ class Cluster:
             self._nodes[node.name] = node
         self._images.node(node, gone=gone)
         if gone or old is None or not intake.same_place(old, node):
-            self._usage.table_changed()
+            self._population.usage.table_changed()
             self._changes += 1
 
     def pod(self, pod: Pod, *, gone: bool = False) -> None:
         """Learn of a pod."""
-        uid = pod.metadata.uid
         if pod.spec.node_name or gone:
-            self._assumed.pop(uid, None)
-            self.storage.choose(uid, ())
+            self.storage.choose(pod.metadata.uid, ())
         if gone:
-            self._forget(uid)
-            self._evicting.discard(uid)
-            self._spared.discard(uid)
+            self._population.drop(pod.metadata.uid)
         else:
-            self._renew(pod)
+            self._population.show(pod)
         self._changes += 1
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
@@ -227,40 +187,34 @@ class Cluster:
 
     def assume(self, uid: str, node: str, volumes: tuple[Choice, ...] = ()) -> None:
         """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
-        member = self._pods.get(uid)
-        if member is not None and not member.task.node:
-            self._assumed[uid] = node
+        if self._population.assume(uid, node):
             self.storage.choose(uid, volumes)
-            self.pod(member.pod)
+            self._changes += 1
 
     def takes(self, bind: Bind) -> bool:
         """Whether a pod still waits, and the node it was given is still there."""
-        member = self._pods.get(bind.task.uid)
-        return member is not None and member.task.status is Status.PENDING and bind.node in self._nodes
+        return bind.node in self._nodes and self._population.waits(bind.task.uid)
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the binding failed."""
         self.storage.choose(uid, ())
-        if self._assumed.pop(uid, None) is not None and uid in self._pods:
-            self.pod(self._pods[uid].pod)
+        self._population.give_up(uid)
+        self._changes += 1
 
     def evicting(self, uid: str) -> None:
         """Count a pod as leaving while its eviction is on the way."""
-        if uid in self._pods:
-            self._evicting.add(uid)
-            self._again(uid)
+        self._population.evicting(uid)
+        self._changes += 1
 
     def spare(self, uid: str) -> None:
         """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
-        self._evicting.discard(uid)
-        if uid in self._pods:
-            self._spared.add(uid)
-            self._again(uid)
+        self._population.spare(uid)
+        self._changes += 1
 
     def unspare(self, uid: str) -> None:
         """Let a pod be evicted again."""
-        self._spared.discard(uid)
-        self._again(uid)
+        self._population.unspare(uid)
+        self._changes += 1
 
     def promise(self, nodes: Mapping[str, str]) -> None:
         """Remember which nodes were promised to pods, by uid, in place of all former promises."""
@@ -269,10 +223,6 @@ class Cluster:
     def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float]) -> None:
         """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part."""
         self._reserved, self._torn = reserved, dict(torn)
-
-    def _again(self, uid: str) -> None:
-        if uid in self._pods:
-            self.pod(self._pods[uid].pod)
 
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Give a PodGroup as it was last seen."""
@@ -283,130 +233,15 @@ class Cluster:
         """How many changes there were; another cycle can decide otherwise only after one."""
         return self._changes + self.storage.changes
 
-    # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _renew(self, pod: Pod) -> None:
-        """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
-        old = self._pods.get(pod.metadata.uid)
-        if old is None or not intake.same_demands(old.pod, pod):
-            self._relearn(pod)
-            return
-        task = structs.replace(
-            old.task,
-            status=self._status(pod),
-            node=self._node_of(pod),
-            preemptable=self._may_be_evicted(pod),
-        )
-        member = _Member(pod, task, old.home)
-        self._pods[task.uid] = member
-        if old.home is not None:
-            self._members[old.home][task.uid] = member
-        if task != old.task:
-            self._settle(old, -1)
-            self._settle(member, 1)
-
-    def _node_of(self, pod: Pod) -> str:
-        return pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
-
-    def _status(self, pod: Pod) -> Status:
-        uid = pod.metadata.uid
-        return intake.pod_status(pod, assumed=uid in self._assumed, evicting=uid in self._evicting)
-
-    def _may_be_evicted(self, pod: Pod) -> bool:
-        return pod.metadata.uid not in self._spared and intake.preemptable(pod)
-
-    def _settle(self, member: _Member, sign: int) -> None:
-        """Count a pod where it is (1), or no longer (-1)."""
-        if member.home is not None:
-            self._touch(member.home)
-        if not member.uses:
-            return
-        (self._usage.take if sign > 0 else self._usage.give_back)(member.task)
-        self._tally(member.task, sign, self._register)
-        if sign < 0:
-            self._porters.pop(member.task.uid, None)
-        elif member.task.kind.constraints.ports:
-            self._porters[member.task.uid] = member
-
-    def _relearn(self, pod: Pod) -> None:
-        """Read a pod anew, without forgetting in between what only this pod asks."""
-        old = self._pods.get(pod.metadata.uid)
-        company = old.task.kind.constraints.company if old is not None else affinity.NONE
-        self._register.ask(company.peers, company.carried)
-        self._forget(pod.metadata.uid)
-        self._learn(pod)
-        self._register.unask(company.peers, company.carried)
-
-    def _learn(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
-        task = Task(
-            uid=uid,
-            namespace=pod.namespace,
-            name=pod.name,
-            kind=self._class_of(pod, ended=pod.status.phase in _OVER),
-            status=self._status(pod),
-            node=self._node_of(pod),
-            priority=pod.spec.priority or 0,
-            created=seconds(pod.metadata.creation_timestamp),
-            role=intake.role_of(pod),
-            controller=_controller(pod),
-            preemptable=self._may_be_evicted(pod),
-            patient=pod.spec.preemption_policy == "Never",
-        )
-        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
-        member = _Member(pod, task, (pod.namespace, named) if named else None)
-        self._pods[uid] = member
-        if member.home is not None:
-            self._members.setdefault(member.home, {})[uid] = member
-        self._settle(member, 1)
-
-    def _forget(self, uid: str) -> None:
-        member = self._pods.pop(uid, None)
-        if member is None:
-            return
-        if member.home is not None:
-            _take_out(self._members, member.home, uid)
-        self._settle(member, -1)
-        if member.task.status not in intake.ENDED:
-            company = member.task.kind.constraints.company
-            self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
-            self._register.unask(company.peers, company.carried)
-
-    def _tally(self, task: Task, sign: int, register: Register) -> None:
-        """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
-        keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
-        if leaving:
-            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
-        register.count(keys, task.node, sign, leaving=leaving)
-
-    def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
-        demands = constraints.of_pod(pod.metadata, pod.spec)
-        if not ended:
-            self._register.ask(demands.company.peers, demands.company.carried)
-            demands = demands.among(self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels))
-        return self._class(pod.spec, demands)
-
-    def _class(self, spec: PodSpec, demands: Constraints) -> TaskClass:
-        try:
-            request = pod_request(spec)
-        except QuantityError as error:
-            request, demands = NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})")
-        key = (request, demands.signature)
-        known = self._classes.get(key)
-        if known is None:
-            known = self._classes[key] = TaskClass(request, demands)
-            self._named.update(request)
-        return known
-
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> Snapshot:
         """Give the present state."""
-        for uid in sorted(self._register.renew()):
-            self._relearn(self._pods[uid].pod)
+        self._population.reclassify()
         self._renew_jobs()
-        axes = self._usage.axes.with_names(self._named)
-        table, idle, releasing = self._usage.matrices(axes, self._nodes)
+        usage = self._population.usage
+        axes = usage.axes.with_names(self._population.named)
+        table, idle, releasing = usage.matrices(axes, self._nodes)
         return Snapshot(
             table=table,
             idle=idle,
@@ -414,7 +249,7 @@ class Cluster:
             jobs=tuple(sorted(self._jobs.values(), key=lambda job: job.order)),
             queues=dict(sorted(self._queues.items())),
             priorities=self._priorities(),
-            ports=self._ports(),
+            ports=self._population.ports(self._nodes),
             revision=str(self.changes),
             unreadable=dict(self._unreadable),
             promised=self._promised,
@@ -432,14 +267,6 @@ class Cluster:
         defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
         return priorities | ({"": min(defaults)} if defaults else {})
 
-    def _ports(self) -> dict[str, frozenset[constraints.Port]]:
-        taken: dict[str, frozenset[constraints.Port]] = {}
-        for member in self._porters.values():
-            node, ports = member.task.node, member.task.kind.constraints.ports
-            if ports and node in self._nodes:
-                taken[node] = taken.get(node, frozenset()) | ports
-        return taken
-
     def _touch(self, home: Home) -> None:
         self._dirty.add(home)
         self._changes += 1
@@ -455,15 +282,15 @@ class Cluster:
 
     def _job(self, key: GroupKey, group: PodGroup) -> Job:
         home = (key.namespace, key.name)
-        members = self._members.get(home, {})
-        tasks = tuple(member.task for _, member in sorted(members.items()))
+        members = self._population.members(home)
+        tasks = tuple(member.task for member in members)
         batch = [self._batch[uid] for uid in sorted(self._batch_of.get(home, ()))]
         held = _held(batch)
         try:
             stated = intake.min_resources(group)
         except QuantityError as error:
             stated, held = None, f"spec.minResources: {error}; correct it"
-        self._named.update(stated or NOTHING)
+        self._population.named.update(stated or NOTHING)
         status = group.status
         return Job(
             key=key,
@@ -483,7 +310,7 @@ class Cluster:
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
             late=reserves_late(group.metadata),
             sla=intake.sla_of(group),
-            over=_over(batch, members.values()),
+            over=_over(batch, members),
             written=bool(status.phase),
         )
 
@@ -493,7 +320,7 @@ class Cluster:
             missing = intake.pods_wanted(job) - alive
             if missing > 0:
                 template = job.spec.template
-                kind = self._class(template.spec, constraints.of_pod(template.metadata, template.spec))
+                kind = self._population.class_of(template.spec, constraints.of_pod(template.metadata, template.spec))
                 yield Coming(kind, missing, job.metadata.uid, intake.held_by_us(job))
 
     def validate(self) -> None:
@@ -502,30 +329,7 @@ class Cluster:
         Raises:
             AssertionError: they disagree.
         """
-        recount, register = Usage(), Register()
-        for member in self._pods.values():
-            if member.uses:
-                recount.take(member.task)
-                self._tally(member.task, 1, register)
-        shown, shown_again = self._register.neighbours(), register.neighbours()
-        assert shown.present == shown_again.present, "the pods that terms ask about don't match the pods"
-        assert shown.leaving == shown_again.leaving, "those of them that leave don't match the pods"
-        _, idle, releasing = self._usage.matrices(self._usage.axes, self._nodes)
-        _, idle_again, releasing_again = recount.matrices(self._usage.axes, self._nodes)
-        assert (idle == idle_again).all(), "idle amounts don't match the pods"
-        assert (releasing == releasing_again).all(), "releasing amounts don't match the pods"
-
-
-def _take_out(homes: dict[Home, dict[str, _Member]], home: Home, uid: str) -> None:
-    """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
-    homes[home].pop(uid)
-    if not homes[home]:
-        del homes[home]
-
-
-def _controller(pod: Pod) -> str:
-    controller = pod.metadata.controller()
-    return controller.uid if controller is not None else ""
+        self._population.validate()
 
 
 def _held(batch: list[BatchJob]) -> str:
@@ -535,7 +339,7 @@ def _held(batch: list[BatchJob]) -> str:
     return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
 
 
-def _over(batch: list[BatchJob], members: Iterable[_Member]) -> bool:
+def _over(batch: list[BatchJob], members: Iterable[Member]) -> bool:
     statuses = [member.task.status for member in members]
     if batch:
         alive = any(status in OCCUPYING or status is Status.PENDING for status in statuses)

@@ -65,6 +65,18 @@ class Usage:
         self._dirty.clear()
         return self._table, self._idle.copy(), self._releasing.copy()
 
+    def compare(self, recount: Usage) -> None:
+        """Hold it against sums that were counted anew.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        recount._recount(self.axes)
+        for sums, again in ((self._used, recount._used), (self._leaving, recount._leaving)):
+            nodes = sums.keys() | again.keys()
+            differing = {name for name in nodes if sums.get(name, self.axes.zero) != again.get(name, self.axes.zero)}
+            assert not differing, f"the amounts on nodes {sorted(differing)} don't match the pods"
+
     def _recount(self, axes: Axes) -> None:
         self.axes, self._table = axes, None
         self._used, self._leaving = {}, {}

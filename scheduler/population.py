@@ -1,0 +1,275 @@
+"""The pods of a cluster, and what is counted of them: tasks, members of groups, sums per node, answers to terms.
+
+`scheduler.cluster` tells it what happens; a change costs what it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakValueDictionary
+
+from msgspec import structs
+
+from muster.model import grouping
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import Pod, PodSpec
+from muster.model.requests import pod_request
+from scheduler import affinity, constraints, intake
+from scheduler.affinity import Purpose
+from scheduler.constraints import Constraints
+from scheduler.register import Register
+from scheduler.snapshot import Status, Task, TaskClass, seconds
+from scheduler.usage import Usage
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+Home = tuple[str, str]
+"""Namespace and name of a group: how its pods know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod, and what was made of it."""
+
+    pod: Pod
+    task: Task
+    home: Home | None
+
+    @property
+    def uses(self) -> bool:
+        """Whether it takes something of a node."""
+        return bool(self.task.node) and self.task.status not in intake.ENDED
+
+
+class Population:
+    """All pods, ours or not. ``touch`` is told which group's pods changed."""
+
+    def __init__(self, ours: Collection[str], register: Register, touch: Callable[[Home], None]) -> None:
+        self._ours = ours
+        self._register = register
+        self._touch = touch
+        self.usage = Usage()
+        # Names of resources that were ever asked for.
+        self.named: set[str] = set()
+        self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
+        self._pods: dict[str, Member] = {}
+        self._members: dict[Home, dict[str, Member]] = {}
+        self._porters: dict[str, Member] = {}
+        self._assumed: dict[str, str] = {}
+        self._evicting: set[str] = set()
+        self._spared: set[str] = set()
+
+    def show(self, pod: Pod) -> None:
+        """Learn of a new or changed pod."""
+        if pod.spec.node_name:
+            self._assumed.pop(pod.metadata.uid, None)
+        self._renew(pod)
+
+    def drop(self, uid: str) -> None:
+        """Learn that a pod is gone."""
+        self._assumed.pop(uid, None)
+        self._forget(uid)
+        self._evicting.discard(uid)
+        self._spared.discard(uid)
+
+    def members(self, home: Home) -> list[Member]:
+        """Give the pods of a group, by uid."""
+        return [member for _, member in sorted(self._members.get(home, {}).items())]
+
+    def waits(self, uid: str) -> bool:
+        """Whether a pod is there and waits for a node."""
+        member = self._pods.get(uid)
+        return member is not None and member.task.status is Status.PENDING
+
+    def assume(self, uid: str, node: str) -> bool:
+        """Count a pod as bound while its binding is on the way; tell whether it had no node."""
+        member = self._pods.get(uid)
+        if member is None or member.task.node:
+            return False
+        self._assumed[uid] = node
+        self._again(uid)
+        return True
+
+    def give_up(self, uid: str) -> None:
+        """Take back an assumption."""
+        if self._assumed.pop(uid, None) is not None:
+            self._again(uid)
+
+    def evicting(self, uid: str) -> None:
+        """Count a pod as leaving while its eviction is on the way."""
+        if uid in self._pods:
+            self._evicting.add(uid)
+            self._again(uid)
+
+    def spare(self, uid: str) -> None:
+        """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
+        self._evicting.discard(uid)
+        if uid in self._pods:
+            self._spared.add(uid)
+            self._again(uid)
+
+    def unspare(self, uid: str) -> None:
+        """Let a pod be evicted again."""
+        self._spared.discard(uid)
+        self._again(uid)
+
+    def _again(self, uid: str) -> None:
+        if uid in self._pods:
+            self._renew(self._pods[uid].pod)
+
+    def reclassify(self) -> None:
+        """Read those pods anew that are asked about otherwise than before."""
+        for uid in sorted(self._register.renew()):
+            self._relearn(self._pods[uid].pod)
+
+    def _renew(self, pod: Pod) -> None:
+        """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
+        old = self._pods.get(pod.metadata.uid)
+        if old is None or not intake.same_demands(old.pod, pod):
+            self._relearn(pod)
+            return
+        task = structs.replace(
+            old.task,
+            status=self._status(pod),
+            node=self._node_of(pod),
+            preemptable=self._may_be_evicted(pod),
+        )
+        member = Member(pod, task, old.home)
+        self._pods[task.uid] = member
+        if old.home is not None:
+            self._members[old.home][task.uid] = member
+        if task != old.task:
+            self._settle(old, -1)
+            self._settle(member, 1)
+
+    def _node_of(self, pod: Pod) -> str:
+        return pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
+
+    def _status(self, pod: Pod) -> Status:
+        uid = pod.metadata.uid
+        return intake.pod_status(pod, assumed=uid in self._assumed, evicting=uid in self._evicting)
+
+    def _may_be_evicted(self, pod: Pod) -> bool:
+        return pod.metadata.uid not in self._spared and intake.preemptable(pod)
+
+    def _settle(self, member: Member, sign: int) -> None:
+        """Count a pod where it is (1), or no longer (-1)."""
+        if member.home is not None:
+            self._touch(member.home)
+        if not member.uses:
+            return
+        (self.usage.take if sign > 0 else self.usage.give_back)(member.task)
+        self._tally(member.task, sign, self._register)
+        if sign < 0:
+            self._porters.pop(member.task.uid, None)
+        elif member.task.kind.constraints.ports:
+            self._porters[member.task.uid] = member
+
+    def _relearn(self, pod: Pod) -> None:
+        """Read a pod anew, without forgetting in between what only this pod asks."""
+        old = self._pods.get(pod.metadata.uid)
+        company = old.task.kind.constraints.company if old is not None else affinity.NONE
+        self._register.ask(company.peers, company.carried)
+        self._forget(pod.metadata.uid)
+        self._learn(pod)
+        self._register.unask(company.peers, company.carried)
+
+    def _learn(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        task = Task(
+            uid=uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            kind=self._class_of(pod, ended=pod.status.phase in _OVER),
+            status=self._status(pod),
+            node=self._node_of(pod),
+            priority=pod.spec.priority or 0,
+            created=seconds(pod.metadata.creation_timestamp),
+            role=intake.role_of(pod),
+            controller=_controller(pod),
+            preemptable=self._may_be_evicted(pod),
+            patient=pod.spec.preemption_policy == "Never",
+        )
+        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
+        member = Member(pod, task, (pod.namespace, named) if named else None)
+        self._pods[uid] = member
+        if member.home is not None:
+            self._members.setdefault(member.home, {})[uid] = member
+        self._settle(member, 1)
+
+    def _forget(self, uid: str) -> None:
+        member = self._pods.pop(uid, None)
+        if member is None:
+            return
+        if member.home is not None:
+            _take_out(self._members, member.home, uid)
+        self._settle(member, -1)
+        if member.task.status not in intake.ENDED:
+            company = member.task.kind.constraints.company
+            self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
+            self._register.unask(company.peers, company.carried)
+
+    def _tally(self, task: Task, sign: int, register: Register) -> None:
+        """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
+        keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
+        if leaving:
+            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
+        register.count(keys, task.node, sign, leaving=leaving)
+
+    def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
+        demands = constraints.of_pod(pod.metadata, pod.spec)
+        if not ended:
+            self._register.ask(demands.company.peers, demands.company.carried)
+            demands = demands.among(self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels))
+        return self.class_of(pod.spec, demands)
+
+    def class_of(self, spec: PodSpec, demands: Constraints) -> TaskClass:
+        """Give the class of pods with this spec."""
+        try:
+            request = pod_request(spec)
+        except QuantityError as error:
+            request, demands = NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})")
+        key = (request, demands.signature)
+        known = self._classes.get(key)
+        if known is None:
+            known = self._classes[key] = TaskClass(request, demands)
+            self.named.update(request)
+        return known
+
+    def ports(self, nodes: Collection[str]) -> dict[str, frozenset[constraints.Port]]:
+        """Give the host ports taken on some nodes."""
+        taken: dict[str, frozenset[constraints.Port]] = {}
+        for member in self._porters.values():
+            node, ports = member.task.node, member.task.kind.constraints.ports
+            if ports and node in nodes:
+                taken[node] = taken.get(node, frozenset()) | ports
+        return taken
+
+    def validate(self) -> None:
+        """Recount from the pods alone what is kept by increments.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        recount, register = Usage(), Register()
+        for member in self._pods.values():
+            if member.uses:
+                recount.take(member.task)
+                self._tally(member.task, 1, register)
+        shown, shown_again = self._register.neighbours(), register.neighbours()
+        assert shown.present == shown_again.present, "the pods that terms ask about don't match the pods"
+        assert shown.leaving == shown_again.leaving, "those of them that leave don't match the pods"
+        self.usage.compare(recount)
+
+
+def _take_out(homes: dict[Home, dict[str, Member]], home: Home, uid: str) -> None:
+    """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
+    homes[home].pop(uid)
+    if not homes[home]:
+        del homes[home]
+
+
+def _controller(pod: Pod) -> str:
+    controller = pod.metadata.controller()
+    return controller.uid if controller is not None else ""
