@@ -27,6 +27,7 @@ class Facts:
         let_in: the enqueue action let it in, now or before.
         placed: pods that have a node (in this cycle's plan, too) or succeeded.
         waiting: pods that found no node.
+        leaving: pods that are being deleted and will be made again by whatever controls them.
         pods: pods that exist.
         over: nothing of it runs or will run again: its Jobs ended, or all its pods did and nobody replaces them.
         ready: as many pods have a node as have to start together.
@@ -40,6 +41,7 @@ class Facts:
     failed: int = 0
     placed: int = 0
     waiting: int = 0
+    leaving: int = 0
     pods: int = 0
     over: bool = False
     ready: bool = False
@@ -52,8 +54,11 @@ class Facts:
 
     @property
     def broken(self) -> bool:
-        """Whether pods of the minimum are gone and this cycle found no place for others."""
-        return self.placed < max(self.minimum, 1)
+        """Whether pods of the minimum are gone and this cycle found no place for others.
+
+        Those that make room for their own successors aren't gone: a rolling update breaks no gang.
+        """
+        return self.placed + self.leaving < max(self.minimum, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ def settle(phase: Phase, facts: Facts) -> Phase:
 def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
     """Say what is wrong with a group in ``phase``, None when nothing is."""
     if phase is Phase.COMPLETED or (facts.ready and phase is not Phase.UNKNOWN):
+        return None
+    if phase is Phase.RUNNING and facts.leaving and not facts.broken:
         return None
     if phase is not Phase.UNKNOWN:
         return facts.obstacle

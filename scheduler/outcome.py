@@ -176,6 +176,7 @@ class Outcome:
             failed=counts.get(Status.FAILED, 0),
             placed=job.ready,
             waiting=waiting,
+            leaving=0 if ready else _making_room(job.job),
             pods=len(job.job.tasks),
             over=job.job.over,
             ready=ready,
@@ -271,6 +272,12 @@ def _stage(reason: Reason, job: JobState) -> Stage:
     if reason is Reason.NOT_ENOUGH_RESOURCES:
         return Stage.ENQUEUE if job.phase is Phase.PENDING else Stage.NODES
     return Stage.GANG
+
+
+def _making_room(job: Job) -> int:
+    if not job.counts.get(Status.RELEASING):
+        return 0
+    return sum(task.status is Status.RELEASING and bool(task.controller) for task in job.tasks)
 
 
 def differs(old: Job, status: GroupStatus) -> bool:

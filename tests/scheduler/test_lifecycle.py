@@ -37,6 +37,7 @@ def test_the_diagram_in_the_docs_is_the_table():
         (Phase.RUNNING, Facts(minimum=2, running=1, succeeded=1, placed=2, pods=2), Phase.RUNNING),
         (Phase.RUNNING, Facts(minimum=2, running=1, placed=2, pods=2), Phase.RUNNING),
         (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, pods=1), Phase.UNKNOWN),
+        (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, leaving=1, pods=3), Phase.RUNNING),
         (Phase.RUNNING, Facts(minimum=2), Phase.PENDING),
         (Phase.UNKNOWN, Facts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
         (Phase.UNKNOWN, Facts(minimum=2), Phase.PENDING),

@@ -193,6 +193,9 @@ async def test_a_deployment_keeps_its_one_group_over_four_rolling_updates_on_a_f
     await world.phase(name, "Running")
     groups = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
     assert [each.name for each in groups] == [name]
+    # Pods that make room for their own successors are no loss.
+    events = (await world.client.list(kinds.EVENTS, world.namespace)).items
+    assert not {each.reason for each in events} & {"Unknown", "PodDeleted"}
 
 
 async def test_a_deployment_scaled_to_zero_and_back_leaves_no_group_inqueue(world):
