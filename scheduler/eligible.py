@@ -49,9 +49,9 @@ _ALL: Final = (unready, cordoned, unselected, tainted)
 
 def eligible(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes none of this excludes, True where a pod could run: those that ratings are relative to."""
-    key = ("eligible", demands.of_nodes)
-    known: Mask | None = table.memo.get(key)
-    if known is None:
-        known = ~np.logical_or.reduce([rule(table, demands) for rule in _ALL])
-        table.memo[key] = known
-    return known
+
+    def judge() -> Mask:
+        mask: Mask = ~np.logical_or.reduce([rule(table, demands) for rule in _ALL])
+        return mask
+
+    return table.memo.recall(("eligible", demands.of_nodes), judge)

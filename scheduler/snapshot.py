@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,6 +24,7 @@ from muster.model.objects import Condition, Node
 from scheduler import vectors
 from scheduler.affinity import Carried, Peers
 from scheduler.constraints import Constraints
+from scheduler.memo import Memo
 from scheduler.storage import Storage
 from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
 
@@ -337,13 +338,13 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """What about nodes changes rarely. ``memo`` keeps what plugins derive from it, by constraint, for its lifetime."""
+    """What about nodes changes rarely. ``memo`` keeps what is derived from it, by constraint, for its lifetime."""
 
     nodes: tuple[Node, ...]
     axes: Axes
     allocatable: Matrix
     ready: tuple[bool, ...]
-    memo: dict[Any, Any] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
     @cached_property
     def serving(self) -> Mask:

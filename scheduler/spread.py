@@ -73,10 +73,12 @@ def _counts(
     """Give a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
     keys = tuple(each.key for each in together)
     name = (spread.key, keys, spread.affinity, spread.taints, demands.of_nodes)
-    by: Domains | None = around.table.memo.get(("spread", name))
-    if by is None:
+
+    def divide() -> Domains:
         counting = _labelled(around.table, together) & _counting(demands, spread, around.table)
-        by = around.table.memo["spread", name] = domains(around.table, spread.key).of(counting)
+        return domains(around.table, spread.key).of(counting)
+
+    by = around.table.memo.recall(("spread", name), divide)
     return by, around.tally(spread.peers).by(name, by, later=later)
 
 

@@ -6,10 +6,11 @@ in `scheduler.volumes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Meta, PodSpec
@@ -21,6 +22,7 @@ from muster.model.storage import (
     PersistentVolumeSpec,
     StorageClass,
 )
+from scheduler.memo import Memo
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """The annotation that tells a provisioner where a claim's first pod goes."""
@@ -64,7 +66,7 @@ class Storage:
     Attributes:
         drivers: each node's CSINode.
         chosen: what was decided for claims and isn't to be seen yet.
-        memo: what is derived from it, for its lifetime.
+        memo: what is derived from it, by node table, for its lifetime.
     """
 
     claims: Mapping[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Storage:
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     drivers: Mapping[str, CSINode] = field(default_factory=dict)
     chosen: Mapping[ClaimKey, Choice] = field(default_factory=dict)
-    memo: dict[Any, Any] = field(default_factory=dict)
+    memo: WeakKeyDictionary[Hashable, Memo] = field(default_factory=WeakKeyDictionary)
 
     @cached_property
     def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:

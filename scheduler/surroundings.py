@@ -55,13 +55,14 @@ class Domains:
 
 def domains(table: NodeTable, key: str) -> Domains:
     """Give the domains that a label divides the nodes into."""
-    known: Domains | None = table.memo.get(("domains", key))
-    if known is None:
+
+    def divide() -> Domains:
         numbers: dict[str, int] = {}
         values = [(node.metadata.labels or {}).get(key) for node in table.nodes]
         codes = [NOWHERE if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-        known = table.memo["domains", key] = Domains(np.array(codes, dtype=np.intp), numbers)
-    return known
+        return Domains(np.array(codes, dtype=np.intp), numbers)
+
+    return table.memo.recall(("domains", key), divide)
 
 
 class Sums:

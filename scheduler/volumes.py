@@ -19,13 +19,13 @@ from muster.model.objects import Node
 from muster.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler import storage as facts
 from scheduler.constraints import Constraints
+from scheduler.memo import Memo
 from scheduler.snapshot import NodeTable, Status
 from scheduler.storage import Choice, ClaimKey, Mount, Storage
 from scheduler.supply import Supply, reached
 from scheduler.surroundings import Counts, Surroundings, domains
 from scheduler.vectors import Mask
 
-_TABLE: Final = "table"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _ALONE: Final = "ReadWriteOncePod"
 
@@ -36,18 +36,13 @@ class Volumes:
     def __init__(self, storage: Storage, table: NodeTable, around: Surroundings) -> None:
         self._storage = storage
         self._table = table
-        # What is remembered is about one table; nodes change more often than volumes.
-        if storage.memo.get(_TABLE) is not table:
-            storage.memo.clear()
-            storage.memo[_TABLE] = table
+        self._memo = storage.memo.setdefault(table, Memo())
         self._around = around
         self._chosen: dict[ClaimKey, tuple[Choice, int]] = {key: (each, 0) for key, each in storage.chosen.items()}
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[Choice, ...]] = {}
         self._attached: dict[str, Counts] | None = None
-        if "supply" not in storage.memo:
-            storage.memo["supply"] = Supply(storage, table)
-        self._supply: Supply = storage.memo["supply"]
+        self._supply = self._memo.recall("supply", lambda: Supply(storage, table))
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -129,12 +124,10 @@ class Volumes:
 
     def _allowed(self, class_: StorageClass) -> Mask:
         """Tell for which nodes a class' volumes may be made, [nodes]."""
-        key = ("allowed", class_.name)
-        known: Mask | None = self._storage.memo.get(key)
-        if known is None:
-            known = np.array([_allows(class_, node) for node in self._table.nodes], dtype=np.bool_)
-            self._storage.memo[key] = known
-        return known
+        nodes = self._table.nodes
+        return self._memo.recall(
+            ("allowed", class_.name), lambda: np.array([_allows(class_, node) for node in nodes], dtype=np.bool_)
+        )
 
     def _shared(self, choice: Choice, class_: StorageClass) -> Mask:
         """Tell from which nodes the volume chosen, or made for the first pod's node, will be reached, [nodes]."""
@@ -176,11 +169,7 @@ class Volumes:
         return [claim for claim in found if claim is not None]
 
     def _reaching(self, volume: PersistentVolume) -> Mask:
-        key = ("reaching", volume.name)
-        known: Mask | None = self._storage.memo.get(key)
-        if known is None:
-            known = self._storage.memo[key] = reached(self._table, volume)
-        return known
+        return self._memo.recall(("reaching", volume.name), lambda: reached(self._table, volume))
 
     # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
 
@@ -226,12 +215,10 @@ class Volumes:
 
     def _limits(self, driver: str) -> Counts:
         """Give how many volumes of a driver each node takes, -1 for any number, [nodes]."""
-        key = ("limits", driver)
-        known: Counts | None = self._storage.memo.get(key)
-        if known is None:
-            known = np.array([self._limit(name, driver) for name in self._table.names], dtype=np.int64)
-            self._storage.memo[key] = known
-        return known
+        names = self._table.names
+        return self._memo.recall(
+            ("limits", driver), lambda: np.array([self._limit(name, driver) for name in names], dtype=np.int64)
+        )
 
     def _limit(self, node: str, driver: str) -> int:
         there = self._storage.drivers.get(node)

@@ -105,14 +105,13 @@ class Predicates(Plugin):
         return mask
 
     def _open(self, table: NodeTable, demands: Constraints) -> Mask:
-        key = ("predicates", self.arguments, demands.of_nodes)
-        known: Mask | None = table.memo.get(key)
-        if known is None:
-            known = np.ones(len(table.nodes), dtype=np.bool_)
+        def judge() -> Mask:
+            mask = np.ones(len(table.nodes), dtype=np.bool_)
             for _, excluded in self._fixed:
-                known &= ~excluded(table, demands)
-            table.memo[key] = known
-        return known
+                mask &= ~excluded(table, demands)
+            return mask
+
+        return table.memo.recall(("predicates", self.arguments, demands.of_nodes), judge)
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""

@@ -1,0 +1,32 @@
+"""What was worked out of something that doesn't change, kept for as long as that lives, up to a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+MOST: Final = 4096
+"""Answers that are kept: more come only where every job asks something that none before it did."""
+
+
+class Memo:
+    """Answers by question. When there are too many, all go: those that are asked again are few."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        """How many answers there are."""
+        return len(self._known)
+
+    def recall(self, question: Hashable, answer: Callable[[], T]) -> T:
+        """Give the answer to a question, worked out by ``answer`` where it isn't known. It must not be changed."""
+        known: T | None = self._known.get(question)
+        if known is None:
+            known = answer()
+            if len(self._known) >= MOST:
+                self._known.clear()
+            self._known[question] = known
+        return known
