@@ -19,6 +19,8 @@ from muster.model.kinds import Kind
 
 WITHIN: Final = 5.0
 """Seconds that a replica has to show its certificate."""
+_POLITE: Final = 1.0
+"""Seconds to say what time it is; the certificate is known by then."""
 _AT_ONCE: Final = 32
 _HEAD: Final = 16 * 1024
 
@@ -132,8 +134,9 @@ async def _clock(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nam
     """Ask for anything and read the header Date; None where the server doesn't say it, or wants a client's certificate."""
     writer.write(f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        async with asyncio.timeout(_POLITE):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
     dated = (line for line in head[:_HEAD].decode("latin-1").split("\r\n") if line.lower().startswith("date:"))
     return date(next(dated, "").partition(":")[2])

@@ -105,7 +105,7 @@ TABLE: Final = (
     Transition(
         Phase.SPREAD,
         Phase.SWITCH,
-        "2 minutes passed, or the old certificate has expired",
+        "the publish wait is over, or the old certificate has expired",
         lambda case: case.useless or case.passed(case.state.waits.spread),
     ),
     Transition(Phase.SWITCH, Phase.ROLLBACK, _BACK, _asked_back),
@@ -120,7 +120,7 @@ TABLE: Final = (
     Transition(
         Phase.SOAK,
         Phase.RETIRE,
-        "10 minutes passed, and every ready replica still does",
+        "the soak is over, and every ready replica still does",
         lambda case: case.passed(case.state.waits.soak) and case.state.proven,
     ),
     Transition(Phase.RETIRE, Phase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
@@ -147,7 +147,7 @@ TABLE: Final = (
     Transition(
         Phase.WITHDRAW,
         Phase.STEADY,
-        "10 minutes passed, and every ready replica still does; the new key is deleted",
+        "the soak is over, and every ready replica still does; the new key is deleted",
         lambda case: case.passed(case.state.waits.soak) and case.state.proven,
     ),
 )
@@ -328,4 +328,5 @@ def _unproven(state: State) -> str:
         return "no replica is ready; start the webhook server"
     named = [f"{address} doesn't answer" for address in state.silent]
     named += [f"{address} serves the other certificate" for address in state.lagging]
-    return f"{len(named)} of {len(state.served)} replicas: {', '.join(named[:3])}{', …' if len(named) > 3 else ''}"
+    all_ = "1 replica" if len(state.served) == 1 else f"{len(state.served)} replicas"
+    return f"{len(named)} of {all_}: {', '.join(named[:3])}{', …' if len(named) > 3 else ''}"

@@ -34,8 +34,10 @@ def duration(text: str) -> timedelta | None:
 
 
 def span(length: timedelta) -> str:
-    """Write a span of time: 1h30m, 2m, 10s, 0.5s."""
+    """Write a span of time: 12d, 1h30m, 2m, 10s, 0.5s."""
     seconds = length.total_seconds()
+    if length >= timedelta(days=2):
+        return f"{length.days}d"
     if seconds < 60:
         return f"{seconds:.3g}s"
     hours, rest = divmod(round(seconds), 3600)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import re
 import shlex
 import shutil
-import ssl
 import sys
-import warnings
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import cluster, muster
 from controlplane import free_ports
 from plane import running
 
-from certs import authority
 from certs.publish import Rotator, Target
 from muster.cli import certs_files
-from muster.cli.main import muster
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
-from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
-from muster.sandbox.sandbox import Sandbox
-from muster.sandbox.users import ADMIN
 
 PAGE = (Path(__file__).parents[2] / "docs" / "certificates.md").read_text()
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -38,27 +30,13 @@ SECONDS = 60.0
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Client]:
-    """An API server in this process; its kubeconfig is a file of that name."""
-    clock = SystemClock()
-    ca = authority.new_ca(clock.now())
-    pair = authority.issue(ca, ("127.0.0.1",), clock.now())
-    (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.pem")
-    caller = HttpWebhookCaller()
-    sandbox = Sandbox(clock, caller=caller, root_ca=ca.certificate.decode())
-    await sandbox.start()
-    front = HttpFront(sandbox.server, users={"token": ADMIN}, tls=context, host="127.0.0.1", port=0)
-    (tmp_path / "kubeconfig").write_text(kubeconfig(await front.start(), "token", ca.certificate))
-    yield Client(sandbox.transport())
-    await front.stop()
-    await caller.close()
-    await sandbox.stop()
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with cluster(tmp_path) as reached:
+        yield reached
 
 
 @pytest.fixture
-async def shell(cluster: Client, tmp_path: Path, monkeypatch) -> AsyncIterator[Callable[..., Any]]:
+async def shell(client: Client, tmp_path: Path, monkeypatch) -> AsyncIterator[Callable[..., Any]]:
     """Runs a line of the page and gives what was said; one that ends in & goes on until the end."""
     port, probes = map(str, free_ports(2))
     monkeypatch.chdir(tmp_path)
@@ -75,7 +53,7 @@ async def shell(cluster: Client, tmp_path: Path, monkeypatch) -> AsyncIterator[C
             return ""
         async with asyncio.timeout(SECONDS):
             # In this process, since a start of Python for each line is all that it would take longer.
-            status, said = await (in_process(words[1:]) if words[0] == "muster" else program(words))
+            status, said = await (muster(*words[1:]) if words[0] == "muster" else program(words))
         assert status == 0 or line.endswith("|| true"), f"{line}\n{said}"
         return said
 
@@ -83,15 +61,6 @@ async def shell(cluster: Client, tmp_path: Path, monkeypatch) -> AsyncIterator[C
     for process in started:
         process.terminate()
         assert await process.wait() == 0
-
-
-async def in_process(words: list[str]) -> tuple[int, str]:
-    # A command ends before its TLS connections have said goodbye, and its process with it; here the process goes on.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        done = await asyncio.to_thread(CliRunner().invoke, muster, words)
-        gc.collect()
-    return done.exit_code, done.output
 
 
 async def program(words: list[str]) -> tuple[int | None, str]:
@@ -118,10 +87,10 @@ def lines() -> list[str]:
     return [line.removeprefix("$ ") for line in commands]
 
 
-async def test_the_recipes_of_the_page_do_what_it_says(shell, cluster, tmp_path):
+async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
     async def kubelet() -> None:
         """Do what the page has something do every minute, more often."""
-        rotator = Rotator(cluster, SystemClock(), Target())
+        rotator = Rotator(client, SystemClock(), Target())
         while True:
             sight = await rotator.look(probing=False)
             certs_files.write(tmp_path / "certificates", certs_files.content(sight, authority=False))

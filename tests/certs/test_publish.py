@@ -6,12 +6,13 @@ import asyncio
 import base64
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from certs import authority, bundle, holders, stored
-from certs.publish import Wanted
+from certs.publish import Rotator, Wanted
 from certs.replicas import Shown
 from certs.rotation import Action, Wish, plan
 from certs.sight import RefusedError
@@ -19,6 +20,7 @@ from certs.state import Phase
 from certs.stored import StateError
 from muster.cli import install
 from muster.kube import errors
+from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model import kinds
 
@@ -250,3 +252,48 @@ async def test_a_webhook_that_a_new_version_does_not_have_any_more_can_be_droppe
     trusted = (await setting.keys()).current.certificate
     assert await installed(both[:1]) == [trusted] * 2
     assert await installed(both) == [trusted, b""] * 2
+
+
+class Ahead:
+    """A clock that is off, beside an API server's that is right."""
+
+    def __init__(self, minutes: float) -> None:
+        self._off = timedelta(minutes=minutes)
+
+    def now(self) -> datetime:
+        return SystemClock().now() + self._off
+
+
+@pytest.mark.only("kubernetes", reason="the sandbox in this process has one clock with everybody")
+@pytest.mark.parametrize(("minutes", "told"), [(10, "10 minutes behind"), (-10, "10 minutes ahead of")])
+async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    before = await setting.served()
+    rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
+    for wish in (Wish.RENEW, Wish.ROTATE):
+        turn = await rotator.turn(wish)
+        assert (turn.step.action, turn.did) == (Action.WAIT, "")
+        assert f"the API server's clock is {told} this machine's" in turn.step.why
+    assert await setting.served() == before
+
+
+@pytest.mark.only("kubernetes", reason="the sandbox converts by apiVersion only, and refuses such a CRD")
+async def test_a_crd_that_converts_by_webhook_gets_the_bundle_and_keeps_the_rest(plane, setting):
+    group = f"{plane.unique('certificates')}.example.com"
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")]
+    config = {"url": "https://127.0.0.1:9443/convert"}
+    conversion = {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": config}}
+    named = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
+    spec = {"group": group, "scope": "Namespaced", "names": named, "versions": versions, "conversion": conversion}
+    made = await plane.create(kinds.CRDS, {"metadata": {"name": f"things.{group}"}, "spec": spec})
+    setting.target = replace(setting.target, definitions=(made.name, "missing.example.com"))
+    await setting.configure()
+    await setting.init()
+    await setting.drive()
+    found = (await plane.client.get(kinds.CRDS, made.name)).spec["conversion"]
+    trusted = found["webhook"]["clientConfig"].pop("caBundle")
+    assert base64.b64decode(trusted) == (await setting.keys()).current.certificate
+    assert found == conversion

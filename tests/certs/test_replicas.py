@@ -48,7 +48,7 @@ async def test_named_replicas_are_the_ones_and_without_a_service_nobody_knows_an
 async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     servers: list[asyncio.Server] = []
 
-    async def served(pair: KeyPair, answer: bytes, *, clients: bytes = b"", tls: Any = None) -> str:
+    async def served(pair: KeyPair, answer: bytes, *, clients: bytes = b"", tls: Any = None, silent: bool = False) -> str:
         (tmp_path / "crt").write_bytes(pair.certificate)
         (tmp_path / "key").write_bytes(pair.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -59,6 +59,8 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
 
         async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
+            if silent:
+                await reader.read()
             writer.write(answer)
             writer.close()
 
@@ -91,6 +93,12 @@ async def test_a_replica_shows_its_whole_chain_and_its_clock_trusted_or_not(serv
 )
 async def test_one_that_does_not_tell_the_time_is_seen_all_the_same(serve, pair, answer):
     shown = await replicas.probe(await serve(pair, answer), "127.0.0.1")
+    assert (len(shown.chain), shown.clock) == (2, None)
+
+
+async def test_one_that_never_answers_what_it_is_asked_is_seen_all_the_same(serve, pair, monkeypatch):
+    monkeypatch.setattr(replicas, "_POLITE", 0.1)
+    shown = await replicas.probe(await serve(pair, b"", silent=True), "127.0.0.1")
     assert (len(shown.chain), shown.clock) == (2, None)
 
 

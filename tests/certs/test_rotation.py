@@ -300,8 +300,8 @@ def test_a_replica_that_comes_up_with_the_old_certificate_gets_time(world, phase
     [
         (None, "name each with --probe HOST:PORT"),
         ({}, "no replica is ready"),
-        ({"r": None}, "1 of 1 replicas: r doesn't answer"),
-        ({"r": Leaf(Certificate("x", "x", START, START), "")}, "1 of 1 replicas: r serves the other certificate"),
+        ({"r": None}, "1 of 1 replica: r doesn't answer"),
+        ({"r": Leaf(Certificate("x", "x", START, START), "")}, "1 of 1 replica: r serves the other certificate"),
     ],
 )
 def test_nothing_goes_on_until_every_replica_is_seen_to_serve_the_new_certificate(world, served, said):

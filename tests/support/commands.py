@@ -1,0 +1,53 @@
+"""Commands of ours against a sandbox behind real TLS, all in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ssl
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from certs import authority
+from muster.cli import main
+from muster.kube.client import Client
+from muster.kube.clock import SystemClock
+from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
+from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.users import ADMIN
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Client]:
+    """Run an API server; its kubeconfig is the file of that name in ``folder``."""
+    clock = SystemClock()
+    ca = authority.new_ca(clock.now())
+    pair = authority.issue(ca, ("127.0.0.1",), clock.now())
+    (folder / "server.pem").write_bytes(pair.certificate + pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "server.pem")
+    caller = HttpWebhookCaller()
+    sandbox = Sandbox(clock, caller=caller, root_ca=ca.certificate.decode())
+    await sandbox.start()
+    front = HttpFront(sandbox.server, users={"token": ADMIN}, tls=context, host="127.0.0.1", port=0)
+    (folder / "kubeconfig").write_text(kubeconfig(await front.start(), "token", ca.certificate))
+    yield Client(sandbox.transport())
+    await front.stop()
+    await caller.close()
+    await sandbox.stop()
+
+
+async def muster(*words: str) -> tuple[int, str]:
+    """Run a command in a thread; give its status and what it said."""
+    # A command ends before its TLS connections have said goodbye, and its process with it; here the process goes on.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        done = await asyncio.to_thread(CliRunner().invoke, main.muster, words)
+        gc.collect()
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.output
