@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from scheduler.plugin import Arguments, Key, Nodes, Obstacle, Permit, Plugin, Reach, Reason, Vote
+from scheduler.plugin import Arguments, Key, Nodes, Obstacle, Permit, Plugin, Reach, Reason, Vote, defines
 from scheduler.snapshot import Task, TaskClass
 from scheduler.vectors import Floats, Mask, Vector
 
@@ -38,6 +38,7 @@ class Guarded(Plugin):
         self.plugin = plugin
         self._report = report
         self._inner: Plugin | None = None
+        self._failed: set[str] = set()
         for trait in ("name", "guards", "by_amount", "node_local"):
             setattr(self, trait, getattr(plugin, trait))
         try:
@@ -46,6 +47,7 @@ class Guarded(Plugin):
             self._fault("__init__", _told(error))
 
     def _fault(self, point: str, words: str) -> None:
+        self._failed.add(point)
         self._report(self.plugin.name, point, words)
 
     def _ask(self, point: str, no: Any, check: Callable[[Any], T], *given: object) -> T:
@@ -141,8 +143,16 @@ class Guarded(Plugin):
         def check(found: Any) -> list[tuple[str, Mask]]:
             return [(str(words), _mask(len(nodes))(mask)) for words, mask in found]
 
+        if not defines(self.plugin, "objections"):
+            return self._refusals(kind, nodes)
         failed = [(f"refused by plugin {self.plugin.name}, which failed", np.ones(len(nodes), dtype=np.bool_))]
         return self._ask("objections", failed, check, kind, nodes)
+
+    def _refusals(self, kind: TaskClass, nodes: Nodes) -> list[tuple[str, Mask]]:
+        """Say of a plugin that gives no reasons itself at least that it is the one who refuses."""
+        refused = ~self.feasible(kind, nodes)
+        words = f"refused by plugin {self.plugin.name}"
+        return [(f"{words}, which failed" if "feasible" in self._failed else words, refused)]
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate."""

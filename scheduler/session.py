@@ -77,9 +77,7 @@ class Session:
             opened = [(each, self._open_plugin(each)) for each in tier]
             for point in POINTS:
                 found = [
-                    getattr(plugin, point)
-                    for each, plugin in opened
-                    if point in each.points and defines(each.plugin, point)
+                    getattr(plugin, point) for each, plugin in opened if point in each.points and _has(each, point)
                 ]
                 if found:
                     tiers[point].append(found)
@@ -337,6 +335,13 @@ class Session:
                 taken.append(port)
             else:
                 taken.remove(port)
+
+
+def _has(enabled: Enabled, point: str) -> bool:
+    """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
+    if defines(enabled.plugin, point):
+        return True
+    return enabled.guarded and point == "objections" and defines(enabled.plugin, "feasible")
 
 
 def _victims(

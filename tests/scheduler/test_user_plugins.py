@@ -185,6 +185,16 @@ def test_the_cycle_goes_on_without_it(monkeypatch, small, answers):
     assert [fault.point for fault in plan.faults] == [next(iter(answers))]
 
 
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(WRONG, "1 is refused by plugin mine, which failed"), (np.array([False]), "1 is refused by plugin mine")],
+    ids=["fails", "refuses"],
+)
+def test_a_group_is_told_which_plugin_leaves_it_no_node(monkeypatch, small, message, answer, words):
+    answering(monkeypatch, feasible=answer)
+    assert message(small.decide(policy()), "g").endswith(f"(of 1 node {words})")
+
+
 def test_one_that_cannot_be_made_says_no_to_everything(monkeypatch, small, message):
     def broken(self, arguments, session):
         raise WRONG
