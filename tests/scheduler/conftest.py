@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+import invariants
 import msgspec
 import pytest
 from plane import Plane
@@ -271,7 +272,10 @@ class Build:
 
     def decide(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
         """Decide, so many seconds later than what happened before."""
-        return decide(self.cluster.snapshot(), config.parse(policy), START + timedelta(seconds=later))
+        snapshot, followed = self.cluster.snapshot(), config.parse(policy)
+        plan = decide(snapshot, followed, START + timedelta(seconds=later))
+        invariants.hold(snapshot, followed, plan)
+        return plan
 
     def cycle(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
         """Decide, and take the plan as carried out."""
