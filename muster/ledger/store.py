@@ -137,7 +137,11 @@ class Store:
             rest = {name: value for name, value in (meta.annotations or {}).items() if name != names.TURN}
             meta = msgspec.structs.replace(meta, annotations=rest or None)
         ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=table.render())
-        return self._keep(await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace))
+        stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace)
+        if stored.data != ledger.data:
+            return self._keep(stored)
+        written = self._entries[stored.namespace] = Entry(stored, table)
+        return written
 
     def _keep(self, ledger: QuotaLedger) -> Entry:
         try:

@@ -46,8 +46,8 @@ class _Account:
 
     def after(self, row: Row) -> tuple[Resources, Resources]:
         """Give what would be promised and used with one more row."""
-        mine = self._of(row).get(row.key, [])
-        growth = charge([*mine, row]) - charge(mine)
+        mine = self._of(row).get(row.key)
+        growth = charge([*mine, row]) - charge(mine) if mine else row.amounts
         return (self.promised + growth, self.used) if row.kind in GROUPS else (self.promised, self.used + growth)
 
     def put(self, row: Row) -> None:
@@ -56,7 +56,7 @@ class _Account:
 
     @property
     def cost(self) -> Resources:
-        return self.promised.maximum(self.used)
+        return self.promised.maximum(self.used) if self.pods else self.promised
 
     @property
     def beyond(self) -> Resources:
@@ -77,8 +77,8 @@ class Tally:
         self._groups: dict[str, set[str]] = defaultdict(set)
         for row in self._promises.values():
             self._index(self._whole(row))
-        self._charged = reduce(Resources.__add__, (each.cost for each in self._accounts.values()), NOTHING)
-        self._beyond = reduce(Resources.__add__, (each.beyond for each in self._accounts.values()), NOTHING)
+        self._charged = Resources.total(each.cost for each in self._accounts.values())
+        self._beyond = Resources.total(each.beyond for each in self._accounts.values() if each.pods)
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -198,6 +198,15 @@ class Resources:
         """Take the larger amount of each name."""
         return self._join(other, max)
 
+    @staticmethod
+    def total(parts: Iterable[Resources]) -> Resources:
+        """Add many, at the cost of one."""
+        nano: dict[str, int] = {}
+        for part in parts:
+            for name, amount in part.nano.items():
+                nano[name] = nano.get(name, 0) + amount
+        return Resources(nano)
+
     def minimum(self, other: Resources) -> Resources:
         """Take the smaller amount of the names that both list, and the only amount of the others."""
         return Resources(
