@@ -32,6 +32,7 @@ from muster.model import kinds, names
 from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
 from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.users import ADMIN
+from scheduler.livepolicy import LivePolicy
 from scheduler.policy import Policy
 from scheduler.worker import Worker
 from webhooks.compose import Options, serving
@@ -57,12 +58,13 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a person may choose of Muster itself."""
+    """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed."""
 
     schedulers: tuple[str, ...]
     legacy_apis: bool
     adopt_crds: bool
     policy: Policy
+    config: Path | None = None
 
 
 def default_kubeconfig() -> Path:
@@ -162,7 +164,13 @@ async def _lead(client: Client, clock: Clock, wishes: Wishes) -> None:
     async def lead(fence: Fence) -> None:
         await worker.run(fence)
 
-    await Elector(client, install.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
+    live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
+    following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
+    try:
+        await Elector(client, install.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
+    finally:
+        if following is not None:
+            following.cancel()
 
 
 async def _led(client: Client, leading: asyncio.Task[None]) -> None:

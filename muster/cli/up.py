@@ -48,7 +48,12 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     help="Memory of each.",
 )
 @click.option("--node-pods", type=click.IntRange(1), default=_NODE["pods"], show_default=True, help="Pods on each.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The scheduler's configuration, followed while running.",
+)
 @click.option(
     "--kubeconfig-out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the kubeconfig."
 )
@@ -78,7 +83,7 @@ async def up(**options: Any) -> None:
     logs.configure(options["log_level"])
     schedulers = options["schedulers"] or (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
     policy = _policy(options["config"])
-    wishes = local.Wishes(tuple(schedulers), options["legacy_apis"], options["adopt_crds"], policy)
+    wishes = local.Wishes(tuple(schedulers), options["legacy_apis"], options["adopt_crds"], policy, options["config"])
     if options["kubeconfig"]:
         file = Path(options["kubeconfig"])
         everything = local.beside(file, options["context"], wishes)
