@@ -119,7 +119,7 @@ class Session:
     def _beside_holder(self, job: JobState) -> AbstractContextManager[None]:
         """Count what a reservation is for as used of its queue, while others are asked about."""
         queue, holder = self.queue_of(job), self.holder
-        if queue is None or holder is None or job is holder or self.queue_of(holder) is not queue:
+        if queue is None or holder is None or self.sees_kept(job) or self.queue_of(holder) is not queue:
             return nullcontext()
         return queue.counted_with(holder.lacking())
 
@@ -214,8 +214,8 @@ class Session:
 
     @contextmanager
     def lifted(self, job: JobState) -> Iterator[None]:
-        """Let the one for whom something is withheld see it; to all others nothing changes."""
-        if job is not self.holder:
+        """Let those for whom something is withheld see it; to all others nothing changes."""
+        if not self.sees_kept(job):
             yield
             return
         self.idle += self.withheld
@@ -227,6 +227,14 @@ class Session:
         finally:
             self._lifted = False
             self._withhold()
+
+    def sees_kept(self, job: JobState) -> bool:
+        """Whether nodes are kept for a job, or for one of lower priority, which doesn't hold it up."""
+        return self.holder is not None and (job is self.holder or self._rank(job) > self._rank(self.holder))
+
+    def _rank(self, job: JobState) -> int:
+        priorities = self.snapshot.priorities
+        return priorities.get(job.job.priority_class, priorities.get("", 0))
 
     def _withhold(self) -> None:
         rows = self.kept

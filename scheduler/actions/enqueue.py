@@ -68,7 +68,7 @@ class Enqueue(Action):
                 or _closed(queue)
                 or _crowded(queue, past[queue.name])
                 # What a reservation keeps for it is its room.
-                or session.enqueueable(job, room=job is not session.holder)
+                or session.enqueueable(job, room=not session.sees_kept(job))
             )
             if arguments.autoscaling and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
                 scaling.add(queue.name)

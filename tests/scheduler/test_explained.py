@@ -125,6 +125,12 @@ def test_nodes_kept_for_a_group_that_waits_for_longer(build, record):
     assert found.nodes.kept == (1, "ns/large")
 
 
+def test_moments_in_conditions_are_whole_seconds_as_the_api_server_keeps_them(build):
+    plan = build.gang("g", 1, 1).decide(later=0.75)
+    (status,) = plan.groups.values()
+    assert [each.last_transition_time for each in status.conditions] == [build.now]
+
+
 def test_groups_that_run_or_ended_have_no_record(build):
     build.node("a").group("g", 1, phase="Running").pod("g-0", "g", node="a").group("done", 1, phase="Completed")
     assert build.decide().records == {}

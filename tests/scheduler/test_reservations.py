@@ -74,6 +74,16 @@ def test_backfill_fills_what_is_not_kept(crowded, binds):
     assert binds(plan)["filler-0"] not in plan.reserved.nodes
 
 
+def test_a_job_of_higher_priority_is_not_held_up(crowded, binds):
+    (kept,) = crowded.priority("high", 10).cycle(POLICY).reserved.nodes
+    crowded.gang("equal", 1, 1, "1", phase="Pending", age=10).gang("equals", 1, 1, "1", phase="Pending", age=9)
+    crowded.gang("urgent", 2, 2, "1", phase="Pending", age=5, priorityClassName="high")
+    plan = crowded.cycle(POLICY, later=1)
+    assert sorted(binds(plan)) == ["urgent-0", "urgent-1"]
+    assert kept in binds(plan).values()
+    assert plan.reserved.key.name == "large"
+
+
 def test_a_job_that_an_empty_cluster_could_not_hold_keeps_no_nodes_from_others(build, binds):
     build.node("a", "4")
     build.gang("huge", 1, 1, "5", phase="Pending", age=WAIT)
