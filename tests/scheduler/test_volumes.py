@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.model import kinds
+from scheduler import config
+from scheduler.simulator import state
 from scheduler.supply import reached, reaches
 
 ZONE = "topology.kubernetes.io/zone"
@@ -336,3 +340,40 @@ def test_pods_that_share_a_volume_attach_it_once_per_node(disks, binds, limit, b
     for number in range(12):
         disks.pod(f"p{number}", "c")
     assert len(binds(disks.decide())) == bound
+
+
+def test_a_simulation_lists_what_is_to_be_done_for_claims_before_their_pods_are_bound():
+    late = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+    ask = {"storageClassName": "late", "resources": {"requests": {"storage": "1Gi"}}}
+    offer = {"storageClassName": "late", "capacity": {"storage": "1Gi"}}
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]
+    group = {"minMember": 1, "queue": "default"}
+    annotations = {"scheduling.k8s.io/group-name": "g"}
+    objects = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}, "status": {"allocatable": {"pods": "9"}}},
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "late"}, **late},
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": offer},
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "ns"},
+            "spec": ask,
+        },
+        {
+            "apiVersion": kinds.PODGROUPS.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "ns"},
+            "spec": group,
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "ns", "annotations": annotations},
+            "spec": {"containers": [{}], "volumes": volumes},
+        },
+    ]
+    cluster = state.load(objects, ["muster"])
+    report = state.run(cluster, config.parse(config.DEFAULT), datetime(2026, 1, 1, tzinfo=UTC), 1).json()
+    assert report["binds"] == {}
+    assert report["volumes"] == {"ns/p": {"ns/c": "v"}}
+    assert report["tasks"]["ns/g"] == {"Binding": 1}
