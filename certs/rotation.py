@@ -47,12 +47,18 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do next, and why. ``until`` is when waiting is over by itself; None where something has to happen."""
+    """What to do next, and why.
+
+    Attributes:
+        until: when waiting is over by itself; None where something has to happen.
+        blocked: whether it waits for what a person has to mend.
+    """
 
     action: Action
     why: str
     phase: Phase
     until: datetime | None = None
+    blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,7 @@ def plan(state: State, now: datetime, wish: Wish | None = None) -> Step:
     """
     case = _Case(state, now, wish)
     if state.foreign:
-        return Step(Action.WAIT, state.foreign, state.phase)
+        return Step(Action.WAIT, state.foreign, state.phase, blocked=True)
     if (row := _row(case, backward=True)) is not None:
         return _entered(case, row)
     if (upkeep := _upkeep(case)) is not None:
@@ -224,7 +230,7 @@ def _row(case: _Case, *, backward: bool) -> Transition | None:
 
 def _entered(case: _Case, row: Transition) -> Step:
     if row.when is _BACK and (why := _no_way_back(case)):
-        return Step(Action.WAIT, why, case.state.phase)
+        return Step(Action.WAIT, why, case.state.phase, blocked=True)
     if row.target is Phase.PUBLISH and row.source is Phase.STEADY and (apart := _clocks(case)) is not None:
         return apart
     return Step(Action.ENTER, row.when, row.target)
@@ -298,7 +304,7 @@ def _clocks(case: _Case) -> Step | None:
         return None
     minutes = f"{abs(skew).total_seconds() / 60:.0f} minutes {'ahead of' if skew > timedelta() else 'behind'}"
     why = f"the API server's clock is {minutes} this machine's, so nothing is issued: set the clocks by NTP"
-    return Step(Action.WAIT, why, case.state.phase)
+    return Step(Action.WAIT, why, case.state.phase, blocked=True)
 
 
 def _wait(case: _Case) -> Step:

@@ -95,10 +95,18 @@ class _At:
     target: Target
 
     async def drive(self, holds: Callable[[Turn], bool], wish: Wish | None = None) -> Turn:
-        """Take steps, telling of them, until something holds."""
+        """Take steps, telling of them, until something holds.
+
+        Raises:
+            RefusedError: it can't go on before somebody mends something.
+        """
         clock, changes = SystemClock(), Changes(self.client, self.target)
         async with changes.watched():
-            return await Driver(self.rotator, changes, clock).until(holds, certs_output.Progress(clock), wish)
+            driver = Driver(self.rotator, changes, clock)
+            turn = await driver.until(lambda turn: turn.step.blocked or holds(turn), certs_output.Progress(clock), wish)
+        if turn.step.blocked:
+            raise RefusedError(turn.step.why)
+        return turn
 
     async def look(self, *, probing: bool = True) -> Sight:
         """See everything."""
@@ -269,16 +277,15 @@ async def rotate_ca(
         await at.rotator.begin(Wanted(None, probes or None, waits))
         stop = Phase(phase) if phase is not None else None
         await at.rotator.hold(stop)
-        turn = await at.drive(lambda turn: _rotated(turn, stop, wish), wish)
+        turn = await at.drive(lambda turn: _rotated(turn, stop), wish)
         if stop is None:
             certs_output.standing(turn.state)
 
 
-def _rotated(turn: Turn, stop: Phase | None, wish: Wish | None) -> bool:
+def _rotated(turn: Turn, stop: Phase | None) -> bool:
     if turn.step.action is not Action.WAIT:
         return False
-    blocked = wish is not None and turn.state.phase is Phase.STEADY and turn.state.foreign
-    return bool(blocked) or turn.state.phase is (stop or Phase.STEADY)
+    return turn.state.phase is (stop or Phase.STEADY)
 
 
 @certs.command(epilog="Example: muster certs rollback")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from plane import running
 
 from certs import authority
 from certs.publish import Rotator, Target
-from muster.cli import certs_files, certs_output
+from muster.cli import certs, certs_files, certs_output
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -119,6 +119,24 @@ async def test_a_dry_run_of_init_names_what_it_would_make(client):
 async def test_a_rotation_by_url_needs_to_know_the_replicas(client, replica):
     text = await said("rotate-ca", status=1)
     assert "name each with --probe HOST:PORT" in text
+
+
+@pytest.mark.parametrize("command", ["renew --now", "rotate-ca --probe 127.0.0.1:1"])
+async def test_what_can_not_be_done_is_a_failure_that_says_why(client, replica, monkeypatch, command):
+    class Behind:
+        def now(self) -> datetime:
+            return SystemClock().now() - timedelta(minutes=10)
+
+    before = await everything(client)
+    monkeypatch.setattr(certs, "SystemClock", Behind)
+    text = await said(*command.split(), status=1)
+    assert text.splitlines()[-1] == (
+        "Error: the API server's clock is 10 minutes ahead of this machine's, so nothing is issued: set the clocks by NTP"
+    )
+    after = await everything(client)
+    assert {name: after[name] for name in ("muster", "muster-webhook-tls")} == {
+        name: before[name] for name in ("muster", "muster-webhook-tls")
+    }
 
 
 async def test_two_rotations_at_once_are_one(client, replica):

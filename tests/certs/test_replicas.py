@@ -48,7 +48,9 @@ async def test_named_replicas_are_the_ones_and_without_a_service_nobody_knows_an
 async def serve(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     servers: list[asyncio.Server] = []
 
-    async def served(pair: KeyPair, answer: bytes, *, clients: bytes = b"", tls: Any = None, silent: bool = False) -> str:
+    async def served(
+        pair: KeyPair, answer: bytes, *, clients: bytes = b"", tls: Any = None, silent: bool = False
+    ) -> str:
         (tmp_path / "crt").write_bytes(pair.certificate)
         (tmp_path / "key").write_bytes(pair.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

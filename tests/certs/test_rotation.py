@@ -368,7 +368,7 @@ def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
     for wish in (None, *Wish):
-        assert plan(state, START + CA_LIFE, wish) == Step(Action.WAIT, state.foreign, Phase.STEADY)
+        assert plan(state, START + CA_LIFE, wish) == Step(Action.WAIT, state.foreign, Phase.STEADY, blocked=True)
 
 
 @pytest.mark.parametrize(
