@@ -7,7 +7,6 @@ to is shared with the next one unless it changed: `scheduler.cluster` builds the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,18 +14,36 @@ from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node
-from scheduler import vectors
 from scheduler.affinity import Carried, Peers
-from scheduler.constraints import Constraints
 from scheduler.memo import Memo
 from scheduler.storage import Storage
-from scheduler.vectors import PODS, Axes, Floats, Mask, Matrix, Vector, total
+from scheduler.tasks import NO_TASKS, OCCUPYING, READY, Coming, Status, Sums, Tally, Task, TaskClass, amount, tally
+from scheduler.vectors import Axes, Floats, Mask, Matrix, Vector, total
+
+__all__ = [
+    "OCCUPYING",
+    "READY",
+    "Budget",
+    "Coming",
+    "GroupKey",
+    "Job",
+    "Neighbours",
+    "NodeTable",
+    "Phase",
+    "QueueInfo",
+    "Reservation",
+    "Snapshot",
+    "Status",
+    "Task",
+    "TaskClass",
+    "Wait",
+    "seconds",
+]
 
 
 class GroupKey(NamedTuple):
@@ -54,89 +71,6 @@ class Phase(Enum):
     __hash__ = object.__hash__
 
 
-class Status(Enum):
-    """Where a task stands. ALLOCATED and PIPELINED exist within a cycle only."""
-
-    PENDING = "Pending"
-    GATED = "Gated"
-    ALLOCATED = "Allocated"
-    PIPELINED = "Pipelined"
-    BINDING = "Binding"
-    BOUND = "Bound"
-    RUNNING = "Running"
-    RELEASING = "Releasing"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-    # Members are unique, and the hash of a name is worked out in Python each time.
-    __hash__ = object.__hash__
-
-
-_OCCUPYING = (Status.RUNNING, Status.BOUND, Status.BINDING)
-OCCUPYING = frozenset(_OCCUPYING)
-"""On a node, and meant to stay there."""
-READY = OCCUPYING | {Status.SUCCEEDED}
-"""What counts toward a gang's minimum without being placed."""
-
-
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class TaskClass:
-    """Tasks that no node can tell apart: the same request and the same constraints. Compared by identity."""
-
-    request: Resources
-    constraints: Constraints
-    _known: list[tuple[Axes, Vector]] = field(default_factory=list)
-
-    def vector(self, axes: Axes) -> Vector:
-        """What a task of this class takes of a node: its request, and one pod."""
-        # Axes hardly ever change, so the last answer is all that is kept; by identity, since this is asked all the time.
-        for known, vector in self._known:
-            if known is axes:
-                return vector
-        steps = list(axes.vector(self.request))
-        steps[axes.place[PODS]] = 1
-        self._known[:] = [(axes, tuple(steps))]
-        return tuple(steps)
-
-
-class Task(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a group. It refers to nothing that refers back, so the garbage collector passes over it.
-
-    ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
-    of the object that controls it; ``preemptable``: it may be evicted; ``patient``: nothing may be evicted for it.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    kind: TaskClass
-    status: Status
-    node: str = ""
-    priority: int = 0
-    created: float = 0.0
-    role: str = ""
-    controller: str = ""
-    preemptable: bool = True
-    patient: bool = False
-
-    def __str__(self) -> str:
-        """Write it as ``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """Pods that a Job has yet to make: ``count`` of one class.
-
-    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
-    """
-
-    kind: TaskClass
-    count: int
-    job: str
-    held: bool
-
-
 class Reservation(NamedTuple):
     """Names of the nodes that are kept for one group, and since when, in seconds of the epoch."""
 
@@ -145,55 +79,6 @@ class Reservation(NamedTuple):
     since: float
 
 
-class Sums(NamedTuple):
-    """What the tasks of a job have on nodes, and what those that have none ask for."""
-
-    allocated: Vector
-    wanted: Vector
-
-
-def _amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
-    amounts = axes.zero
-    for kind, count in kinds.items():
-        amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
-    return amounts
-
-
-class Tally(NamedTuple):
-    """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait."""
-
-    counts: Mapping[Status, int]
-    pending: tuple[Task, ...]
-    occupying: Mapping[TaskClass, int]
-    wanting: Mapping[TaskClass, int]
-
-
-def _tally(tasks: tuple[Task, ...]) -> Tally:
-    counts: dict[Status, int] = {}
-    kinds: dict[Status, dict[TaskClass, int]] = {}
-    for task in tasks:
-        status, kind = task.status, task.kind
-        counts[status] = counts.get(status, 0) + 1
-        of_status = kinds.get(status)
-        if of_status is None:
-            of_status = kinds[status] = {}
-        of_status[kind] = of_status.get(kind, 0) + 1
-    occupying: Counter[TaskClass] = Counter()
-    for status in _OCCUPYING:
-        for kind, count in kinds.get(status, {}).items():
-            occupying[kind] += count
-    pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
-    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}))
-
-
-def _age(task: Task) -> tuple[float, str, str, str]:
-    return (task.created, task.uid, task.namespace, task.name)
-
-
-_NONE = _tally(())
-
-
-# With slots: there are as many as groups, and a cached property would give each a dictionary.
 @dataclass(frozen=True, eq=False, slots=True)
 class Job:
     """A PodGroup with its pods.
@@ -235,7 +120,7 @@ class Job:
     def tally(self) -> Tally:
         """Its tasks, counted; once."""
         if not self._tally:
-            self._tally.append(_tally(self.tasks) if self.tasks else _NONE)
+            self._tally.append(tally(self.tasks) if self.tasks else NO_TASKS)
         return self._tally[0]
 
     @property
@@ -253,7 +138,7 @@ class Job:
         for known, sums in self._sums:
             if known is axes:
                 return sums
-        sums = Sums(_amount(self.tally.occupying, axes), _amount(self.tally.wanting, axes))
+        sums = Sums(amount(self.tally.occupying, axes), amount(self.tally.wanting, axes))
         self._sums[:] = [(axes, sums)]
         return sums
 
