@@ -18,6 +18,8 @@ _COMMANDS: Final = {
     "up": ("muster.cli.up:up", "Run everything on this machine, or beside an existing cluster."),
     "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
     "queue": ("muster.cli.queue:queue", "Create, look at, close, open and delete queues."),
+    "podgroup": ("muster.cli.podgroup:podgroup", "List PodGroups, look at one, and ask why it waits."),
+    "simulate": ("muster.cli.simulate:simulate", "See what the scheduler would decide on the objects of some files."),
     "quota": ("muster.cli.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
     "install": ("muster.cli.install:install_command", "Put the kinds into a cluster, and register the webhooks."),
     "uninstall": ("muster.cli.install:uninstall_command", "Take them out again; workloads stay."),

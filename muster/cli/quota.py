@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from muster.kube.client import Client
+    from muster.ledger.table import Table
+    from muster.ledger.view import View
     from muster.model.objects import PodGroup
 
 _FORMATS: Final = ("table", "json", "yaml")
@@ -64,18 +66,28 @@ async def read(client: Client, namespace: str) -> Report:
         NotFoundError: there is no such namespace, or Muster isn't installed.
         KubeError: something couldn't be read.
     """
-    from muster.ledger.observer import listed
-    from muster.ledger.table import Table
-
     found = await client.get(kinds.NAMESPACES, namespace)
-    ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
-    quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
-    pods = (await client.list(kinds.PODS, namespace)).items
-    shown = listed(await _groups(client, namespace), quotas, pods)
-    stored = Table.parse(ledger.data) if ledger is not None else Table()
+    stored, shown = await ledger_of(client, namespace)
     mode = found.metadata.label(names.QUOTA_MODE) or "off"
     policy = found.metadata.annotation(names.QUOTA_POLICY) or found.metadata.label(names.QUOTA_POLICY)
     return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown)
+
+
+async def ledger_of(client: Client, namespace: str) -> tuple[Table, View]:
+    """Read what a namespace has promised, and what exists there; without a ledger the table is empty.
+
+    Raises:
+        NotFoundError: Muster isn't installed.
+        KubeError: something couldn't be read.
+    """
+    from muster.ledger.observer import listed
+    from muster.ledger.table import Table
+
+    ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
+    quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
+    pods = (await client.list(kinds.PODS, namespace)).items
+    stored = Table.parse(ledger.data) if ledger is not None else Table()
+    return stored, listed(await _groups(client, namespace), quotas, pods)
 
 
 async def _groups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:

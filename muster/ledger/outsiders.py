@@ -9,7 +9,15 @@ from muster.ledger import wording
 from muster.ledger.observer import Observer
 from muster.ledger.rows import Key, MalformedLedgerError
 from muster.ledger.store import Store
+from muster.ledger.table import Table
+from muster.ledger.view import View
 from muster.model.objects import QuotaLedger
+
+
+def reasons(table: Table, view: View) -> dict[Key, str]:
+    """Give the groups of a namespace that hold nothing, and why."""
+    outside = table.outside(view)
+    return {(shown.group, shown.name): wording.unreserved(shortages) for shown, shortages in outside.items()}
 
 
 class Outsiders:
@@ -40,8 +48,7 @@ class Outsiders:
 
     def _reasons(self, namespace: str) -> dict[Key, str]:
         entry, view = self._store.known(namespace), self._observer.view(namespace)
-        outside = entry.table.outside(view) if entry is not None else {}
-        return {(shown.group, shown.name): wording.unreserved(shortages) for shown, shortages in outside.items()}
+        return reasons(entry.table, view) if entry is not None else {}
 
     def _touch(self, namespace: str) -> None:
         self._changed.add(namespace)

@@ -21,7 +21,7 @@ from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
 _GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-_READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *_GROUP_KINDS)
+READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *_GROUP_KINDS)
 
 
 class StateError(ValueError):
@@ -53,7 +53,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
 
 def _kind(raw: Mapping[str, Any]) -> Kind[Any] | None:
     return next(
-        (kind for kind in _READ if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
+        (kind for kind in READ if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
     )
 
 

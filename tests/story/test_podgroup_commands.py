@@ -1,0 +1,75 @@
+"""``muster podgroup`` against a running Muster, as its users type it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from running import Up, kubectl
+
+WAITING = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: train}
+spec: {minMember: 2, queue: default}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: train-0, annotations: {scheduling.k8s.io/group-name: train}}
+spec:
+  schedulerName: muster
+  containers: [{name: main, image: busybox, resources: {requests: {cpu: 1000}}}]
+"""
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def namespace(up: Up) -> Iterator[str]:
+    name = f"podgroups-{os.getpid()}-{next(_NUMBERS)}"
+    assert kubectl(up.kubeconfig, "create", "namespace", name).returncode == 0
+    yield name
+    kubectl(up.kubeconfig, "delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def muster(up: Up, namespace: str) -> Callable[..., str]:
+    """Runs a command in the namespace; gives what it says."""
+
+    def ran(*words: str, fails: bool = False) -> str:
+        command = [sys.executable, "-m", "muster.cli", "podgroup", *words, "-n", namespace]
+        done = subprocess.run(
+            [*command, "--kubeconfig", str(up.kubeconfig)], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+    return ran
+
+
+def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: str, muster: Callable[..., str]) -> None:
+    kubectl(up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=WAITING)
+    header, row = muster("list").splitlines()
+    assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "AGE"]
+    assert row.split()[:5] == ["train", "Pending", "2", "0", "default"]
+    assert muster("view", "train", "-o", "name") == "podgroup.scheduling.volcano.sh/train\n"
+    assert json.loads(muster("view", "train", "-o", "json"))["spec"]["minMember"] == 2
+    lines = muster("why", "train").splitlines()
+    assert lines[0].startswith(f"PodGroup {namespace}/train waits at stage ")
+    assert any("cpu" in line for line in lines)
+    assert any(line.startswith("ahead of it: ") for line in lines)
+    said = json.loads(muster("why", "train", "-o", "json"))
+    assert said["podGroup"] == f"{namespace}/train"
+    assert said["message"] in lines
+
+
+def test_what_is_not_there_is_said_in_one_line(muster: Callable[..., str]) -> None:
+    assert muster("list") == "no PodGroups found\n"
+    said = muster("why", "nowhere", fails=True)
+    assert said.startswith("Error: ")
+    assert "nowhere" in said
+    assert len(said.splitlines()) == 1
