@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -50,6 +51,16 @@ class PredicatesArguments(Arguments):
     devices: NotHere = Field(default=False, alias="predicate.DynamicResourceAllocationEnable")
 
 
+_Asks = Callable[[Constraints], object]
+"""Whether a rule has to do with a pod at all: what of its demands the rule is about."""
+_ports: Final[_Asks] = attrgetter("ports")
+_peers: Final[_Asks] = attrgetter("peers")
+_claims: Final[_Asks] = attrgetter("claims")
+_near: Final[_Asks] = attrgetter("company.near")
+_apart: Final[_Asks] = attrgetter("company.apart")
+_spreads: Final[_Asks] = attrgetter("company.spreads")
+
+
 class Predicates(Plugin):
     """Refuses nodes. What depends on the node table only is worked out once per signature and table."""
 
@@ -64,21 +75,21 @@ class Predicates(Plugin):
             (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
             (arguments.taints, "tainted", eligible.tainted),
         ]
-        others: list[tuple[bool, str, Callable[[Constraints, Nodes], Mask]]] = [
-            (arguments.ports, "using its host port already", self._ports_taken),
-            (arguments.pods, "near pods that its own anti-affinity excludes", self._near),
-            (arguments.pods, "kept free by the anti-affinity of other pods", self._unwanted),
-            (arguments.pods, "far from the pods that its affinity asks for", self._far),
-            (arguments.spread, "without a label that its topology spread goes by", self._unlabelled),
-            (arguments.spread, "where its topology spread has enough pods already", self._crowded),
-            (arguments.volumes or arguments.zones, "out of reach of its volumes", self._unreachable),
-            (arguments.volumes, "where its claims would get no volume", self._unbindable),
-            (arguments.volumes, "not to share its volume with another pod", self._in_use),
-            (arguments.limits, "at their limit of attached volumes", self._beyond_limits),
+        others: list[tuple[bool, str, _Asks, Callable[[Constraints, Nodes], Mask]]] = [
+            (arguments.ports, "using its host port already", _ports, self._ports_taken),
+            (arguments.pods, "near pods that its own anti-affinity excludes", _apart, self._near),
+            (arguments.pods, "kept free by the anti-affinity of other pods", _peers, self._unwanted),
+            (arguments.pods, "far from the pods that its affinity asks for", _near, self._far),
+            (arguments.spread, "without a label that its topology spread goes by", _spreads, self._unlabelled),
+            (arguments.spread, "where its topology spread has enough pods already", _spreads, self._crowded),
+            (arguments.volumes or arguments.zones, "out of reach of its volumes", _claims, self._unreachable),
+            (arguments.volumes, "where its claims would get no volume", _claims, self._unbindable),
+            (arguments.volumes, "not to share its volume with another pod", _claims, self._in_use),
+            (arguments.limits, "at their limit of attached volumes", _claims, self._beyond_limits),
         ]
         self._gathering = Gathering(session)
         self._fixed = [(words, rule) for on, words, rule in fixed if on]
-        self._others = [(words, rule) for on, words, rule in others if on]
+        self._others = [(words, asks, rule) for on, words, asks, rule in others if on]
 
     def reach(self, kind: TaskClass) -> Reach:
         """Tell how far it looks: at pods near where the class asks for it, at ports where it has some."""
@@ -98,9 +109,14 @@ class Predicates(Plugin):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
         if demands.ports or demands.sociable or demands.claims:
-            for _, excluded in self._others:
-                mask &= ~excluded(demands, nodes)
-            if self.arguments.pods and interpod.begins(demands, self.session.around, later=nodes.later):
+            for _, asks, excluded in self._others:
+                if asks(demands):
+                    mask &= ~excluded(demands, nodes)
+            if (
+                self.arguments.pods
+                and demands.company.near
+                and interpod.begins(demands, self.session.around, later=nodes.later)
+            ):
                 mask &= ~self._without_the_others(kind, nodes)
         return mask
 
@@ -118,12 +134,11 @@ class Predicates(Plugin):
         for words, excluded in self._fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
         if not self.session.volumes.trouble(kind.constraints):
-            for words, taken in self._others:
-                yield words, taken(kind.constraints, nodes)
+            for words, asks, taken in self._others:
+                if asks(kind.constraints):
+                    yield words, taken(kind.constraints, nodes)
 
     def _ports_taken(self, demands: Constraints, nodes: Nodes) -> Mask:
-        if not demands.ports:
-            return np.zeros(len(nodes), dtype=np.bool_)
         taken = self.session.ports
         return np.array(
             [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
