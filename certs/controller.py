@@ -95,6 +95,7 @@ class Driver:
                 again first.
         """
         first: Turn | None = None
+        crowded = Backoff(0.02, 2.0)
         while True:
             self._changes.forget()
             turn = await self._patiently(wish)
@@ -104,7 +105,9 @@ class Driver:
                 return turn
             granted = turn.step.action in {Action.ENTER, Action.ISSUE} and not turn.conflict
             wish = None if granted else rotation.pending(wish, first.state, turn.state)
-            if turn.step.action is Action.WAIT:
+            if turn.conflict:
+                await asyncio.sleep(crowded.pause())
+            elif turn.step.action is Action.WAIT:
                 await self._changes.within(self._pause(turn))
 
     async def _patiently(self, wish: Wish | None) -> Turn:

@@ -61,14 +61,12 @@ class Prober(Protocol):
 async def find(client: Client, services: Iterable[Service], named: Sequence[str]) -> tuple[str, ...] | None:
     """Give the addresses (HOST:PORT) of all ready replicas; None where nobody can know them.
 
-    ``named`` are those that somebody named; else the EndpointSlices of the Services tell.
+    They are those that somebody named, and those in the EndpointSlices of the Services.
     """
-    if named:
-        return tuple(named)
     called = sorted(set(services), key=lambda each: (each.namespace, each.name))
-    if not called:
+    if not called and not named:
         return None
-    found: set[str] = set()
+    found = set(named)
     for service in called:
         selector = f"kubernetes.io/service-name={service.name}"
         for piece in (await client.list(ENDPOINTSLICES, service.namespace, labels=selector)).items:

@@ -89,6 +89,12 @@ class Setting:
     async def init(self, waits: Waits = SHORT) -> None:
         await self.rotator().begin(Wanted(HOSTS, tuple(self.fleet.serving), waits))
 
+    async def begun(self) -> None:
+        """Have certificates, and webhooks that trust them."""
+        await self.configure()
+        await self.init()
+        await self.drive()
+
     async def keys(self) -> Keys:
         return stored.read_keys(await self.client.get(kinds.SECRETS, stored.CA, self.target.namespace))
 

@@ -49,9 +49,7 @@ async def trusting(setting: Any, kind: Any, holds: Callable[[list[bytes]], bool]
 
 @pytest.mark.parametrize("kind", [kinds.VALIDATING, kinds.MUTATING])
 async def test_a_bundle_that_is_taken_away_is_back_within_ten_seconds(setting, keep, kind):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     trusted = (await setting.keys()).current.certificate
     async with running(keep()):
         await trusting(setting, kind, lambda found: set(found) == {trusted})
@@ -125,9 +123,7 @@ async def test_left_alone_it_does_nothing_that_is_not_due(setting, keep):
 
 
 async def test_what_can_not_be_done_is_logged_once_and_tried_again(setting, keep, caplog):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     keys = await setting.keys()
     space = setting.target.namespace
     await setting.client.patch(kinds.SECRETS, stored.CA, {"data": {"ca.crt": None}}, space)

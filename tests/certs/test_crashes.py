@@ -65,9 +65,7 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
         sandbox = Sandbox(LoopClock(START))
         await sandbox.start()
         setting = make_setting(Client(sandbox.transport()), sandbox.server.clock, Target("default", "certificates"))
-        await setting.configure()
-        await setting.init()
-        await setting.drive()
+        await setting.begun()
         setting.fleet.take_up((await setting.served()).pair)
 
         async def still() -> None:

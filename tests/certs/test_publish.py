@@ -30,9 +30,7 @@ def subjects(pem: bytes) -> list[str]:
 
 
 async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(setting, check):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     served, keys = await setting.served(), await setting.keys()
     assert keys.phase is Phase.STEADY
     assert set(await setting.trusted()) == {served.trusted} == {keys.current.certificate}
@@ -45,9 +43,7 @@ async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(se
 
 
 async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old_ca(setting, check):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     before = await setting.keys()
     async with setting.taking_up(0.5):
         await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
@@ -66,9 +62,7 @@ async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old
 
 @pytest.mark.parametrize("phase", [Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK])
 async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, phase):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     before = await setting.keys()
     async with setting.taking_up():
         await setting.drive(phase, Wish.ROTATE, idle=False)
@@ -80,9 +74,7 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
 
 
 async def test_two_at_once_make_one_rotation(setting, check):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     async with setting.taking_up():
         await asyncio.gather(*(setting.drive(Phase.STEADY, Wish.ROTATE) for _ in range(3)))
     assert (await setting.keys()).generation == 2
@@ -90,9 +82,7 @@ async def test_two_at_once_make_one_rotation(setting, check):
 
 
 async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     async with setting.taking_up():
         await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
         setting.fleet.lagging.add("b:1")
@@ -106,9 +96,7 @@ async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
 
 
 async def test_who_decided_by_what_was_then_writes_nothing(setting):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     late = setting.rotator()
     seen = await late.look()
     state = seen.state()
@@ -172,9 +160,7 @@ async def test_what_trusted_another_ca_is_rotated_to_ours_without_a_gap(setting,
 
 
 async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     mark = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "muster-system/webhook"}}}
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await setting.client.patch(kind, setting.target.configuration, mark)
@@ -202,9 +188,7 @@ async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
     ],
 )
 async def test_a_damaged_secret_is_named_with_the_remedy_and_nothing_is_written(setting, change, said):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     await setting.client.patch(kinds.SECRETS, stored.CA, change, setting.target.namespace)
     with pytest.raises(StateError, match="restore it, or delete it and run `muster certs init`") as caught:
         await setting.rotator().turn()
@@ -213,9 +197,7 @@ async def test_a_damaged_secret_is_named_with_the_remedy_and_nothing_is_written(
 
 
 async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     other = authority.issue((await setting.keys()).current, ("127.0.0.1",), setting.clock.now())
     key = base64.b64encode(other.key).decode()
     await setting.client.patch(kinds.SECRETS, stored.TLS, {"data": {"tls.key": key}}, setting.target.namespace)
@@ -225,9 +207,7 @@ async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
 
 
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     async with setting.taking_up():
         await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
         setting.fleet.silent.add("c:1")
@@ -267,9 +247,7 @@ class Ahead:
 @pytest.mark.only("kubernetes", reason="the sandbox in this process has one clock with everybody")
 @pytest.mark.parametrize(("minutes", "told"), [(10, "10 minutes behind"), (-10, "10 minutes ahead of")])
 async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     before = await setting.served()
     rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
     for wish in (Wish.RENEW, Wish.ROTATE):
@@ -290,9 +268,7 @@ async def test_a_crd_that_converts_by_webhook_gets_the_bundle_and_keeps_the_rest
     spec = {"group": group, "scope": "Namespaced", "names": named, "versions": versions, "conversion": conversion}
     made = await plane.create(kinds.CRDS, {"metadata": {"name": f"things.{group}"}, "spec": spec})
     setting.target = replace(setting.target, definitions=(made.name, "missing.example.com"))
-    await setting.configure()
-    await setting.init()
-    await setting.drive()
+    await setting.begun()
     found = (await plane.client.get(kinds.CRDS, made.name)).spec["conversion"]
     trusted = found["webhook"]["clientConfig"].pop("caBundle")
     assert base64.b64decode(trusted) == (await setting.keys()).current.certificate
