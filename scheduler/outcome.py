@@ -23,9 +23,6 @@ from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status,
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
 
-_NO_TASKS: Final[Mapping[Status, int]] = {}
-
-
 class Outcome:
     """Reads a session whose actions are done."""
 
@@ -122,7 +119,9 @@ class Outcome:
         self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
     ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
-        counts = {job.job.key: Counter(job.job.counts) for job in self._session.jobs if job.job.tasks}
+        seen = {job.job.key: job.job.counts for job in self._session.jobs}
+        touched = {bind.group for bind in (*binds, *pipelined)} | {eviction.group for eviction in evictions}
+        counts = {key: Counter(seen[key]) for key in touched}
         for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
             for group, count in Counter(bind.group for bind in placements).items():
                 counts[group][Status.PENDING] -= count
@@ -130,8 +129,7 @@ class Outcome:
         for eviction in evictions:
             counts[eviction.group][eviction.task.status] -= 1
             counts[eviction.group][Status.RELEASING] += 1
-        seen = {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
-        return {job.job.key: seen.get(job.job.key, _NO_TASKS) for job in self._session.jobs}
+        return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
     def _share(self, name: str) -> QueueShare:
         session = self._session
@@ -144,6 +142,20 @@ class Outcome:
         )
 
     def _status(self, job: JobState) -> GroupStatus:
+        """Give a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
+        if not _is_quiet(job):
+            return self._new_status(job)
+        ready = self._session.ready(job)
+        known: GroupStatus
+        for known, policy, was_ready in job.job.quiet:
+            if policy is self._session.policy and was_ready is ready:
+                return known
+        status = self._new_status(job)
+        if not differs(job.job, status):
+            job.job.quiet[:] = [(status, self._session.policy, ready)]
+        return status
+
+    def _new_status(self, job: JobState) -> GroupStatus:
         old = job.job
         facts = self._facts(job)
         phase = lifecycle.settle(old.phase, facts)
@@ -263,6 +275,18 @@ class Outcome:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
         coming = sum(each.count for each in job.job.coming if not each.held)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
+
+
+def _is_quiet(job: JobState) -> bool:
+    """Whether nothing of a job waits and nothing was done to it in this cycle."""
+    return (
+        job.phase in _RUNS
+        and not job.waiting
+        and not job.passed
+        and job.obstacle is None
+        and job.allocated is job.job.sums(job.axes).allocated
+        and not job.pipelined
+    )
 
 
 def _stage(reason: Reason, job: JobState) -> Stage:

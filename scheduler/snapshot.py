@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,6 +115,8 @@ class Job:
     written: bool = True
     _sums: list[tuple[Axes, Sums]] = field(default_factory=list, init=False)
     _tally: list[Tally] = field(default_factory=list, init=False)
+    quiet: list[Any] = field(default_factory=list, init=False)
+    """What `scheduler.outcome` found out about it, while nothing happens to it."""
 
     @property
     def tally(self) -> Tally:

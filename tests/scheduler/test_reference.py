@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -166,6 +167,22 @@ def test_no_plan_overfills_a_node_breaks_a_gang_or_exceeds_a_queue(make_build, d
     for _ in range(3):
         build.cycle(policy)
     build.cluster.validate()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_plan_does_not_depend_on_what_was_decided_before(make_build, data):
+    """What a cycle remembers of a snapshot's objects changes nothing, not even where the policy is another."""
+    build = data.draw(clusters(make_build))
+    first, second = (config.parse(data.draw(st.sampled_from(POLICIES))) for _ in range(2))
+    build.cycle()
+    snapshot = build.cluster.snapshot()
+    decide(snapshot, first, NOW)
+    again = decide(snapshot, second, NOW)
+    jobs = tuple(replace(job) for job in snapshot.jobs)
+    fresh = decide(replace(snapshot, jobs=jobs), second, NOW)
+    for part in ("binds", "pipelined", "evictions", "groups", "tasks", "records", "queues", "statuses"):
+        assert getattr(again, part) == getattr(fresh, part)
 
 
 @settings(max_examples=60, deadline=None)
