@@ -21,6 +21,8 @@ from scheduler.work import Work
 
 log = logging.getLogger(__name__)
 
+_AT_ONCE: Final = 8
+
 _DENIED: Final = "denied the request: "
 """What the API server puts before a webhook's own words."""
 
@@ -44,7 +46,7 @@ class StatusWriter:
         self._asking: set[GroupKey] = set()
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
-        self._work = Work("status of PodGroup", self._write)
+        self._work = Work("status of PodGroup", self._write, at_once=_AT_ONCE)
 
     def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float | None]:
         """Take what is due for writing; give that, and in how many seconds the next of the others will be."""

@@ -26,6 +26,8 @@ OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
 _QUIET: Final = 1.0
 """Seconds between two writings of the counters of one queue."""
+_AT_ONCE: Final = 24
+"""Queues written at a time: three for each group's status, of which there may be ten thousand to write before them."""
 _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 
@@ -116,7 +118,7 @@ class QueueController:
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
         self._written: dict[_Key, float] = {}
-        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=16)
+        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=_AT_ONCE)
         for queues in views.queues.values():
             queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)
