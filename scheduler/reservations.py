@@ -7,7 +7,8 @@ has that, the first in the order of jobs; from cycle to cycle it is remembered i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -67,8 +68,10 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
     ]
     line = (job for job in sorted(waiting, key=session.job_key) if _lacks_room(session, job))
     names = session.snapshot.table.names
+    # All pods are looked through for it, so once at most.
+    drained = cache(partial(_drained, session))
     for job in islice(line, _TRIES):
-        nodes = _nodes(session, job)
+        nodes = _nodes(session, job, drained)
         if nodes:
             return Reservation(job.job.key, tuple(names[row] for row in nodes), now)
     return None
@@ -113,13 +116,12 @@ def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
             missing -= count
 
 
-def _nodes(session: Session, job: JobState) -> list[int]:
+def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> list[int]:
     """Choose nodes for the minimum of a job: those that have the most places now. None where all nodes don't suffice."""
     table = session.snapshot.table
     if not _fit(session, job, table.allocatable, range(len(table.nodes))):
         return []
-    rows = _fit(session, job, _drained(session), range(len(table.nodes)))
-    return sorted(rows)
+    return sorted(_fit(session, job, drained(), range(len(table.nodes))))
 
 
 def _drained(session: Session) -> Matrix:
