@@ -150,7 +150,8 @@ class CertificateController:
                 self._changes.forget()
                 try:
                     await self._driver.until(lambda _: False, self._tell)
-                except RefusedError:
+                except RefusedError as error:
+                    self._say(logging.INFO, str(error))
                     await self._changes.within(_AT_MOST)
                 except (StateError, CertificateError, KubeError) as error:
                     self._say(logging.WARNING, f"certificates can't be kept: {error}")

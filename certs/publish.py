@@ -248,7 +248,13 @@ class Rotator:
             await self._create(manifest)
 
     async def _create(self, manifest: dict[str, Any]) -> None:
-        await self._client.create(kinds.SECRETS, manifest, self.target.namespace)
+        try:
+            await self._client.create(kinds.SECRETS, manifest, self.target.namespace)
+        except errors.ForbiddenError as error:
+            # The leader's account may change ours and make none.
+            name = manifest["metadata"]["name"]
+            text = f"Secret {name} doesn't exist and may not be made here ({error}): run `muster certs renew`"
+            raise RefusedError(text) from error
 
     async def _write(self, keys: Keys) -> None:
         manifest = stored.keys_manifest(keys, self.target.namespace)

@@ -62,11 +62,13 @@ async def test_a_bundle_that_is_taken_away_is_back_within_ten_seconds(setting, k
             await trusting(setting, kind, lambda found: set(found) == {trusted})
 
 
-async def test_it_begins_as_soon_as_there_is_something_to_keep(setting, keep):
+async def test_it_begins_as_soon_as_there_is_something_to_keep(setting, keep, caplog):
+    caplog.set_level("INFO", "certs.controller")
     await setting.configure()
     async with running(keep()):
         await asyncio.sleep(1)
         assert set(await setting.trusted()) == {b""}
+        assert caplog.messages == ["there is no Secret muster-webhook-ca: run `muster certs init`"]
         await setting.init()
         trusted = (await setting.keys()).current.certificate
         for kind in (kinds.VALIDATING, kinds.MUTATING):

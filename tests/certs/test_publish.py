@@ -20,6 +20,7 @@ from certs.state import Phase
 from certs.stored import StateError
 from muster.cli import install
 from muster.kube import errors
+from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model import kinds
@@ -204,6 +205,26 @@ async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
     turn = await setting.rotator().turn()
     assert turn.step.action is Action.ISSUE
     assert "none that can be served" in turn.did
+
+
+class NoSecretsMade:
+    """A transport of an account that may not create Secrets."""
+
+    def __init__(self, via: Any) -> None:
+        self._via = via
+
+    async def request(self, request: Request, *, within: float) -> Any:
+        if (request.method, request.path.rpartition("/")[2]) == ("POST", "secrets"):
+            raise errors.ForbiddenError(403, "Forbidden", "no")
+        return await self._via.request(request, within=within)
+
+
+async def test_who_may_not_make_a_secret_that_is_gone_says_who_may(setting):
+    await setting.begun()
+    await setting.client.delete(kinds.SECRETS, stored.TLS, setting.target.namespace)
+    with pytest.raises(RefusedError, match=r"may not be made here \(no\): run `muster certs renew`"):
+        await setting.rotator(Client(NoSecretsMade(setting.client.transport))).turn()
+    assert "issued a certificate" in (await setting.rotator().turn()).did
 
 
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
