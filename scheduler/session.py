@@ -323,10 +323,9 @@ class Session:
             self.idle[rows[0]] -= amounts
             self.future[rows[0]] -= amounts
             return
-        which, times = np.unique(np.array(rows), return_counts=True)
-        change = times[:, None] * amounts
-        self.idle[which] -= change
-        self.future[which] -= change
+        which = np.array(rows)
+        np.subtract.at(self.idle, which, amounts)
+        np.subtract.at(self.future, which, amounts)
 
     def _hold(self, row: int, sign: int) -> None:
         """Keep idle what of it was promised, so that nobody else takes it; statements undo the last one first."""
