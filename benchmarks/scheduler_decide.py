@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -298,7 +299,7 @@ def chosen(wanted: list[str]) -> Iterator[tuple[str, int, Callable[[], Shape]]]:
             yield name, 0, make
     for name, (sizes, make_sized) in GROWTH.items():
         for size in sizes if not wanted or name in wanted else ():
-            yield name, size, lambda make_sized=make_sized, size=size: make_sized(size)
+            yield name, size, partial(make_sized, size)
 
 
 def main() -> None:

@@ -64,8 +64,8 @@ def generation(stream: Stream, number: int) -> None:
         stream.cluster.assume(bind.task.uid, bind.node)
     for phase in ("Pending", "Running", "Succeeded"):
         for bind in plan.binds:
-            group, _, pod = bind.task.name.rpartition("-")
-            stream.put(kinds.PODS, **pod_of(group, int(pod), bind.node, phase))
+            group, _, which = bind.task.name.rpartition("-")
+            stream.put(kinds.PODS, **pod_of(group, int(which), bind.node, phase))
         decide(stream.cluster.snapshot(), policy, NOW)
     for group in groups:
         for pod in range(SIZE):

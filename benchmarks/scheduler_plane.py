@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
-from controlplane import ControlPlane
+from controlplane import ControlPlane  # type: ignore[import-not-found]  # the path above is set at run time
 
 from muster.cli.install import SYSTEM_NAMESPACE, apply_kinds
 from muster.kube import auth
@@ -205,7 +205,7 @@ def measure(command: str, load: Load, scheduler: str, *, live: bool) -> str:
         asyncio.run(fill(plane, load, scheduler, pods=not live, rest=True))
         binds = Binds(plane, load.pods)
         binds.start()
-        begun = time.monotonic()
+        begun, before = time.monotonic(), 0.0
         words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
         process = subprocess.Popen(words, start_new_session=True)
         try:
