@@ -119,7 +119,9 @@ class Fleet:
         try:
             await asyncio.sleep(seconds)
         finally:
-            kill(program.pid, signal.SIGCONT)
+            # Somebody else's fault may have been the end of it.
+            with contextlib.suppress(ProcessLookupError):
+                kill(program.pid, signal.SIGCONT)
 
 
 @dataclass
