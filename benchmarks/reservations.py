@@ -213,7 +213,9 @@ async def pods(client: Client, total: int, clients: int) -> None:
         await client.create(kinds.NAMESPACES, {"metadata": {"name": namespace, "labels": labels}})
         quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"requests.cpu": "1M"}}}
         await client.create(kinds.RESOURCEQUOTAS, quota, namespace)
-        await wait.until(client, kinds.RESOURCEQUOTAS, "quota", namespace, holds=lambda found: bool(found.status.hard))
+        await wait.until(
+            client, kinds.RESOURCEQUOTAS, "quota", namespace, holds=lambda found: bool(found.status.hard), within=30
+        )
         for parallel in (1, clients):
             taken: list[float] = []
             left, began = iter(range(total // 4)), time.perf_counter()

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,57 +38,68 @@ _WRITES = ("group",) * 4 + ("update",) * 3 + ("drop",) * 2 + ("pod",) * 5 + ("dr
 class Load:
     """Clients that write what they like, over each other's work."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, history: History) -> None:
         self._client = client.limited(15)
-        self._namespace = namespace
+        self._namespace = history.namespace
+        self._history = history
         self._left = WRITES
         self._names = itertools.count(1)
-        self._groups: list[str] = []
-        self._pods: list[str] = []
         self.outcomes: Counter[str] = Counter()
 
     async def run(self) -> None:
         await asyncio.gather(*(self._write_on(random.Random(f"{SEED} {number}")) for number in range(CLIENTS)))
 
     async def _write_on(self, chance: random.Random) -> None:
+        full = False
         while self._left > 0:
             self._left -= 1
+            # Where there is no room somebody has to go, or all that happens is refusals.
+            what = chance.choice(("drop", "drop pod")) if full and chance.random() < 0.5 else chance.choice(_WRITES)
+            full = False
             try:
-                await self._write(chance)
-                self.outcomes["stored"] += 1
+                if await self._write(what, chance):
+                    self.outcomes["stored"] += 1
+                    continue
+                self.outcomes["nothing to do"] += 1
             except (errors.KubeError, TimeoutError) as error:
                 self.outcomes[type(error).__name__] += 1
+                full = isinstance(error, errors.ForbiddenError)
+            # What the faults kept from being stored holds the quota for a minute, in which nothing else should be all
+            # that is tried.
+            await asyncio.sleep(chance.uniform(0, 1))
 
-    async def _write(self, chance: random.Random) -> None:
+    async def _write(self, what: str, chance: random.Random) -> bool:
+        """Make a write of that sort; tell whether there was anything to write."""
         cpu = str(chance.randint(1, 5))
-        match chance.choice(_WRITES):
+        # What is there by what the API server says: of a write without an answer the client knows nothing.
+        groups = [each.name for each in self._history.groups.items()]
+        pods = [each.name for each in self._history.pods.items()]
+        match what:
             case "group":
-                # Now and then a name that was there before, or still is.
-                name = chance.choice(self._groups) if self._groups and chance.random() < 0.2 else self._name("g")
+                # Now and then a name that is there already.
+                name = chance.choice(groups) if groups and chance.random() < 0.2 else self._name("g")
                 spec = {"minMember": 1, "queue": "default", "minResources": {"cpu": cpu}}
                 await self._client.create(kinds.PODGROUPS, {"metadata": {"name": name}, "spec": spec}, self._namespace)
-                self._groups.append(name)
-            case "update" if self._groups:
+            case "update" if groups:
                 change = {"spec": {"minResources": {"cpu": cpu}}}
-                await self._client.patch(kinds.PODGROUPS, chance.choice(self._groups[-8:]), change, self._namespace)
-            case "drop" if self._groups:
-                name = self._groups.pop(chance.randrange(len(self._groups)))
-                await self._client.delete(kinds.PODGROUPS, name, self._namespace)
+                await self._client.patch(kinds.PODGROUPS, chance.choice(groups), change, self._namespace)
+            case "drop" if groups:
+                await self._client.delete(kinds.PODGROUPS, chance.choice(groups), self._namespace)
             case "pod":
-                name = self._name("p")
-                await self._client.create(kinds.PODS, self._pod(name, chance), self._namespace)
-                self._pods.append(name)
-            case "drop pod" if self._pods:
-                name = self._pods.pop(chance.randrange(len(self._pods)))
-                await self._client.delete(kinds.PODS, name, self._namespace)
+                await self._client.create(kinds.PODS, self._pod(self._name("p"), groups, chance), self._namespace)
+            case "drop pod" if pods:
+                await self._client.delete(kinds.PODS, chance.choice(pods), self._namespace)
+            case _:
+                return False
+        return True
 
     def _name(self, prefix: str) -> str:
         return f"{prefix}{next(self._names)}"
 
-    def _pod(self, name: str, chance: random.Random) -> dict[str, Any]:
+    def _pod(self, name: str, groups: Sequence[str], chance: random.Random) -> dict[str, Any]:
         annotations = {names.RUN_SECONDS: str(chance.randint(1, 5))}
-        if self._groups and chance.random() < 0.7:
-            annotations[names.GROUP_NAME] = chance.choice(self._groups[-8:])
+        if groups and chance.random() < 0.7:
+            annotations[names.GROUP_NAME] = chance.choice(groups)
         scheduler = names.SCHEDULER_NAME if names.GROUP_NAME in annotations else "nobody"
         main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": str(chance.randint(1, 2))}}}
         spec = {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [main]}
@@ -141,7 +153,8 @@ async def _prepare(client: Client, namespace: str) -> None:
 @pytest.mark.xdist_group("linearizable")
 async def test_whatever_is_killed_stopped_or_cut_the_sum_is_within_the_limit(fleet: Fleet, admin: Client) -> None:
     namespace = "history"
-    chance, history, load = random.Random(SEED), History(namespace), Load(admin, namespace)
+    chance, history = random.Random(SEED), History(namespace)
+    load = Load(admin, history)
     async with fleet.balancer.serving(fleet.deployed.port):
         await _prepare(admin, namespace)
         async with history.recorded(admin):
@@ -158,6 +171,6 @@ async def test_whatever_is_killed_stopped_or_cut_the_sum_is_within_the_limit(fle
     log.info("%d states, at most %d of %d cpu taken; %d faults", states, most // NANO, HARD, len(fleet.faults))
     log.info("faults: %s", ", ".join(fleet.faults))
     assert load.outcomes["ForbiddenError"], "no refusal: the limit was never reached"
-    assert load.outcomes["stored"] > WRITES // 10
+    assert load.outcomes["stored"] > 200
     assert len(fleet.faults) > 5
     assert 0 < most <= HARD * NANO
