@@ -11,6 +11,7 @@ import msgspec
 
 from muster.cli.connect import cluster_options, connected, namespace_option, runs
 from muster.cli.output import DOCUMENTS, age, document, output_option, table
+from muster.cli.quota import ledger_of, podgroups
 from muster.kube import errors
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
@@ -92,7 +93,6 @@ async def why(
     context: str | None,
 ) -> None:
     """Say why a PodGroup doesn't run: the stage, what limits it, who is ahead, the nearest fit."""
-    from muster.cli.quota import ledger_of
     from muster.cli.simulate import policy_of
     from muster.ledger import outsiders
     from scheduler.simulator import state
@@ -152,13 +152,7 @@ async def _raw(client: Client, kind: kinds.Kind[Any]) -> list[Mapping[str, Any]]
 
 
 async def _groups(client: Client, namespace: str) -> list[PodGroup]:
-    found = list((await client.list(kinds.PODGROUPS, namespace)).items)
-    for kind in kinds.LEGACY_PODGROUPS:
-        try:
-            found += (await client.list(kind, namespace)).items
-        except errors.NotFoundError:
-            continue  # they are served on request only
-    return found
+    return [group for each in (await podgroups(client, namespace)).values() for group in each]
 
 
 async def _group(client: Client, name: str, namespace: str) -> PodGroup:

@@ -87,10 +87,16 @@ async def ledger_of(client: Client, namespace: str) -> tuple[Table, View]:
     quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
     pods = (await client.list(kinds.PODS, namespace)).items
     stored = Table.parse(ledger.data) if ledger is not None else Table()
-    return stored, listed(await _groups(client, namespace), quotas, pods)
+    return stored, listed(await podgroups(client, namespace), quotas, pods)
 
 
-async def _groups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:
+async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:
+    """Read the PodGroups of a namespace (of all, where it is empty), by API group.
+
+    Raises:
+        NotFoundError: Muster isn't installed.
+        KubeError: something couldn't be read.
+    """
     found: dict[str, Iterable[PodGroup]] = {}
     for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
         try:

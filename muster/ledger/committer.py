@@ -309,10 +309,7 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
     promises = [ask for ask in asks if isinstance(ask, Promise)]
     if not table.seeded_at:
         table = table.seed(view, now)
-    for ask in asks:
-        if isinstance(ask, Lesson):
-            table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
-    table = table.fold(view, coming={promise.booked for promise in promises})
+    table = _noted(table, view, asks).fold(view, coming={promise.booked for promise in promises})
     over = table.overcommitted() if len(promises) < len(asks) else ()
     table, given = table.reserve(promises)
     answers = iter(given)
@@ -327,14 +324,20 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
 
 def defer(namespace: str, table: Table, view: View, asks: Sequence[Promise | Lesson]) -> Decision:
     """Take note of quotas, and put the promises off, until the leader has seeded the table."""
-    for ask in asks:
-        if isinstance(ask, Lesson):
-            table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
     wait = Busy(
         f"the quota of namespace {namespace} is guaranteed, so nothing is promised until all that was under way when it"
         " was made has come; that takes 45 seconds: try again"
     )
-    return Decision(table, tuple(wait if isinstance(ask, Promise) else Learned() for ask in asks))
+    answers = tuple(wait if isinstance(ask, Promise) else Learned() for ask in asks)
+    return Decision(_noted(table, view, asks), answers)
+
+
+def _noted(table: Table, view: View, asks: Iterable[Promise | Lesson]) -> Table:
+    """Take note of the quotas among ``asks``."""
+    for ask in asks:
+        if isinstance(ask, Lesson):
+            table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
+    return table
 
 
 def _with_holders(answer: Granted | Refused | Busy, table: Table, view: View) -> Answer:
