@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
-from running import Up, muster_up
+from running import Up, kubectl, muster_up
+
+_NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module", params=["sandbox", "kubernetes"])
@@ -17,3 +21,12 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
         options = ["--nodes", "0", "--kubeconfig-out", str(config)]
     with muster_up(*options, kubeconfig=config) as running:
         yield running
+
+
+@pytest.fixture
+def namespace(up: Up) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = f"story-{os.getpid()}-{next(_NUMBERS)}"
+    assert kubectl(up.kubeconfig, "create", "namespace", name).returncode == 0
+    yield name
+    kubectl(up.kubeconfig, "delete", "namespace", name, "--wait=false")

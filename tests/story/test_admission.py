@@ -47,14 +47,6 @@ _NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-def namespace(up: Up) -> Iterator[str]:
-    name = f"admission-{os.getpid()}-{next(_NUMBERS)}"
-    assert kubectl(up.kubeconfig, "create", "namespace", name).returncode == 0
-    yield name
-    kubectl(up.kubeconfig, "delete", "namespace", name, "--wait=false")
-
-
-@pytest.fixture
 def queue(up: Up) -> Iterator[str]:
     name = f"queue-{os.getpid()}-{next(_NUMBERS)}"
     assert kubectl(up.kubeconfig, "apply", "-f", "-", stdin=QUEUE.replace("QUEUE", name)).returncode == 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from running import Up, kubectl
@@ -25,15 +23,6 @@ spec:
   schedulerName: muster
   containers: [{name: main, image: busybox, resources: {requests: {cpu: 1000}}}]
 """
-_NUMBERS = itertools.count(1)
-
-
-@pytest.fixture
-def namespace(up: Up) -> Iterator[str]:
-    name = f"podgroups-{os.getpid()}-{next(_NUMBERS)}"
-    assert kubectl(up.kubeconfig, "create", "namespace", name).returncode == 0
-    yield name
-    kubectl(up.kubeconfig, "delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
