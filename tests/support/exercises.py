@@ -270,6 +270,27 @@ async def preempt(stage: Stage) -> None:
     assert sorted(pod.name.partition("-")[0] for pod in left) == ["cheap", "urgent"]
 
 
+async def show_an_autoscaler(stage: Stage) -> None:
+    """Mark the pod of a gang that lacks a node as what autoscalers make nodes for, and start it once the node is there."""
+    admin, space = stage.admin, "autoscaled"
+    await install.ensure_namespace(admin, space)
+    await admin.create(kinds.PODGROUPS, group("patient"), space)
+    meta = {"name": "patient", "annotations": {names.GROUP_NAME: "patient"}}
+    await admin.create(kinds.PODS, {"metadata": meta, "spec": pods(nodeSelector={NODE: "to-come"})}, space)
+    await wait.until(
+        admin,
+        kinds.PODS,
+        "patient",
+        space,
+        holds=lambda pod: (
+            pod is not None and any(each.reason == "Unschedulable" for each in pod.status.conditions or ())
+        ),
+        within=PATIENCE,
+    )
+    await add_node(admin, "to-come", "2")
+    await in_phase(admin, "patient", space, "Running")
+
+
 async def crash(stage: Stage) -> None:
     """Kill both programs while one gang has reserved and another waits, and start them again."""
     admin, muster, space = stage.admin, stage.muster, "crash"
@@ -345,6 +366,7 @@ EXERCISES: tuple[Exercise, ...] = (
     serve_chosen_namespaces,
     keep_ledger,
     preempt,
+    show_an_autoscaler,
     crash,
     serve_legacy_groups,
     delete_queue,
