@@ -14,7 +14,7 @@ def muster(*arguments: str, name: str = "muster") -> subprocess.CompletedProcess
         else ("from muster.cli.main import main; main()")
     )
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def one_line(text: str) -> str:

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from hooks import READY, Hooks
 from planes import Answer, Plane
 
-WITHIN = 30.0
+WITHIN = 60.0
 _AGAIN = 0.02
 _PATCHES = {
     "MERGE": "application/merge-patch+json",

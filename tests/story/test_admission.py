@@ -112,7 +112,7 @@ def test_the_ledger_is_seen_by_kubectl_and_by_the_command_for_it(run: Run, up: U
     assert header.split() == ["NAME", "RESERVED", "SEEDED", "AGE"]
     assert "quota cpu 3/4" in row
     command = [sys.executable, "-m", "muster.cli", "quota", "view", "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     assert "quota   cpu        4      3          0       1" in shown.splitlines()
 
 

@@ -82,7 +82,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with muster_up(*options, "--kubeconfig", str(config), kubeconfig=config):
         nodes = "---".join(NODE.format(number=number, amounts=AMOUNTS) for number in range(4))
         kubectl(config, "apply", "-f", "-", stdin=nodes)
-        kubectl(config, "wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
+        kubectl(config, "wait", "node", "--all", "--for=condition=Ready", "--timeout=100s")
         yield plane, config
         kubectl(config, "delete", "nodes", "--all")
         # Beside them, bare names would mean kube-batch's kinds to other tests.

@@ -32,7 +32,7 @@ def muster(up: Up, namespace: str) -> Callable[..., str]:
     def ran(*words: str, fails: bool = False) -> str:
         command = [sys.executable, "-m", "muster.cli", "podgroup", *words, "-n", namespace]
         done = subprocess.run(
-            [*command, "--kubeconfig", str(up.kubeconfig)], capture_output=True, text=True, check=False, timeout=60
+            [*command, "--kubeconfig", str(up.kubeconfig)], capture_output=True, text=True, check=False, timeout=120
         )
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         return done.stderr if fails else done.stdout

@@ -15,7 +15,7 @@ def run(up):
     def vcctl(*words: str, program: str = "vcctl") -> subprocess.CompletedProcess[str]:
         script = f"import sys; from muster.cli.main import {program} as run; run()"
         command = [sys.executable, "-c", script, *words, "--kubeconfig", str(up.kubeconfig)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     return vcctl
 

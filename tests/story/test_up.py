@@ -23,7 +23,7 @@ spec: {minMember: 1, queue: %s}
 
 def started(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "muster.cli", "up", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def address(kubeconfig: Path) -> tuple[str, int]:
@@ -68,7 +68,7 @@ def test_a_signal_while_it_starts_ends_it_at_once_without_a_traceback(tmp_path):
         while process.poll() is None and not listening_ports(process.pid):
             os.sched_yield()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert (process.returncode, out, err) == (0, "", "")
 
 

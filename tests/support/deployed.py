@@ -26,7 +26,7 @@ from muster.kube.transport import Request
 from muster.model import kinds
 from scheduler import config
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

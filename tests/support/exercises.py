@@ -29,7 +29,7 @@ from muster.kube.transport import JSON_PATCH
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 
-PATIENCE = 45.0
+PATIENCE = 90.0
 NODE = "kubernetes.io/hostname"
 
 
@@ -346,7 +346,7 @@ async def keep_certificates(stage: Stage) -> None:
 
 
 async def bundle_is(stage: Stage, served: stored.Served) -> None:
-    """Wait, for ten seconds at most, until every webhook has the bundle of the Secret."""
+    """Wait until every webhook has the bundle of the Secret."""
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await wait.until(
             stage.admin,
@@ -356,7 +356,7 @@ async def bundle_is(stage: Stage, served: stored.Served) -> None:
                 found is not None
                 and {entry.trusted for entry in of_configuration(kind, found).entries} == {served.trusted}
             ),
-            within=10.0,
+            within=PATIENCE,
         )
 
 

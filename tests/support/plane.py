@@ -41,7 +41,7 @@ from webhooks.tls import Files
 
 T = TypeVar("T", bound=objects.Object)
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which what should have happened by now has not."""
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-READY_SECONDS = 60
+READY_SECONDS = 120
 
 
 class Up:

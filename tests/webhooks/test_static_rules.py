@@ -13,7 +13,7 @@ from muster.kube import errors
 from muster.kube.transport import Request
 from muster.model import kinds
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @pytest.mark.parametrize(

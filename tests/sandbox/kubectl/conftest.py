@@ -29,7 +29,7 @@ from muster.sandbox import apiserver
 from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.users import ADMIN
 
-SECONDS = 60
+SECONDS = 120
 NODE = "kubectl-node"
 TOKEN = "of-the-tests"
 _NUMBERS = itertools.count()
@@ -272,7 +272,7 @@ spec:
 def carts(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that has a custom resource with printer columns, status and scale."""
     kubectl.run("create", "-f", "-", stdin=CART)
-    kubectl("wait", "--for=condition=Established", "crd/carts.shop.example.com", "--timeout=20s")
+    kubectl("wait", "--for=condition=Established", "crd/carts.shop.example.com", "--timeout=100s")
     return kubectl
 
 
@@ -281,6 +281,6 @@ def node(kubectl: Kubectl) -> str:
     """Name of a node on which pods run."""
     manifest = f"{{apiVersion: v1, kind: Node, metadata: {{name: {NODE}, annotations: {{kwok.x-k8s.io/node: fake}}}}}}"
     kubectl.run("create", "-f", "-", stdin=manifest)
-    kubectl("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=30s")
-    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=20s")
+    kubectl("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=100s")
+    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=100s")
     return NODE

@@ -31,7 +31,7 @@ def installed(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that has Muster's kinds, applied without a warning."""
     kubectl("apply", "--server-side", "-f", str(CRDS))
     for kind in KINDS:
-        kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=20s")
+        kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=100s")
     return kubectl
 
 

@@ -157,7 +157,7 @@ def test_describe_shows_a_custom_resource_and_its_events(filled: Kubectl) -> Non
 
 def test_describe_knows_the_kinds_that_people_look_at(kubectl: Kubectl) -> None:
     kubectl("create", "quota", "limits", "--hard=pods=7")
-    kubectl("wait", "--for=jsonpath={.status.hard.pods}=7", "quota/limits", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.status.hard.pods}=7", "quota/limits", "--timeout=100s")
     quota = kubectl("describe", "quota", "limits").words
     assert ["pods", "0", "7"] in quota
     namespace = kubectl("describe", "namespace", kubectl.namespace).out

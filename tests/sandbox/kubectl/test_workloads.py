@@ -44,7 +44,7 @@ def running(kubectl: Kubectl, node: str) -> str:
     """Name of a pod that runs."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template(node)["spec"]}
     kubectl("create", "-f", "-", stdin=json.dumps(pod))
-    kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=30s")
+    kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=100s")
     return "p"
 
 
@@ -60,7 +60,7 @@ def test_a_pod_is_listed_and_described(kubectl: Kubectl, node: str, running: str
 
 
 def test_a_pod_is_deleted_once_its_kubelet_lets_go(kubectl: Kubectl, running: str) -> None:
-    kubectl("delete", "pod", running, "--grace-period=1", "--timeout=40s")
+    kubectl("delete", "pod", running, "--grace-period=1", "--timeout=100s")
     assert "not found" in kubectl.fails("get", "pod", running)
 
 
@@ -75,7 +75,7 @@ def test_a_node_is_listed_described_and_cordoned(kubectl: Kubectl, node: str, ru
 
 def test_a_job_runs_to_its_end(kubectl: Kubectl, node: str) -> None:
     kubectl("create", "-f", "-", stdin=job(node, completions=2, parallelism=2))
-    kubectl("wait", "--for=condition=Complete", "job/j", "--timeout=50s")
+    kubectl("wait", "--for=condition=Complete", "job/j", "--timeout=100s")
     header, row = kubectl("get", "job", "j").words
     assert header == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
     assert row[:3] == ["j", "Complete", "2/2"]
@@ -88,39 +88,39 @@ def test_a_job_runs_to_its_end(kubectl: Kubectl, node: str) -> None:
 
 def test_a_suspended_job_waits_until_it_is_resumed(kubectl: Kubectl, node: str) -> None:
     kubectl("create", "-f", "-", stdin=job(node, suspend=True))
-    kubectl("wait", "--for=condition=Suspended", "job/j", "--timeout=30s")
+    kubectl("wait", "--for=condition=Suspended", "job/j", "--timeout=100s")
     assert kubectl("get", "job", "j").words[1][:3] == ["j", "Suspended", "0/1"]
     kubectl("patch", "job", "j", "-p", '{"spec":{"suspend":false}}')
-    kubectl("wait", "--for=condition=Complete", "job/j", "--timeout=50s")
+    kubectl("wait", "--for=condition=Complete", "job/j", "--timeout=100s")
 
 
 def test_a_job_takes_its_pods_along(kubectl: Kubectl, node: str) -> None:
     kubectl("create", "-f", "-", stdin=job(node))
-    kubectl("wait", "--for=jsonpath={.status.active}=1", "job/j", "--timeout=30s")
-    kubectl("delete", "job", "j", "--cascade=foreground", "--timeout=50s")
+    kubectl("wait", "--for=jsonpath={.status.active}=1", "job/j", "--timeout=100s")
+    kubectl("delete", "job", "j", "--cascade=foreground", "--timeout=100s")
     assert kubectl.run("get", "pods").err.startswith("No resources found")
 
 
 def test_a_deployment_rolls_out_scales_and_rolls_again(kubectl: Kubectl, node: str) -> None:
     kubectl("apply", "-f", "-", stdin=deployment(node, 2))
-    done = kubectl("rollout", "status", "deployment/d", "--timeout=50s")
+    done = kubectl("rollout", "status", "deployment/d", "--timeout=100s")
     assert done.lines[-1] == 'deployment "d" successfully rolled out'
     assert kubectl("get", "deployment", "d").words[1][:4] == ["d", "2/2", "2", "2"]
     assert kubectl("scale", "deployment/d", "--replicas=3").out == "deployment.apps/d scaled\n"
-    kubectl("wait", "--for=jsonpath={.status.readyReplicas}=3", "deployment/d", "--timeout=50s")
+    kubectl("wait", "--for=jsonpath={.status.readyReplicas}=3", "deployment/d", "--timeout=100s")
     kubectl("apply", "-f", "-", stdin=deployment(node, 3, image="other"))
-    kubectl("rollout", "status", "deployment/d", "--timeout=50s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=100s")
     images = kubectl("get", "pods", "--field-selector", "status.phase=Running", "-o", "jsonpath={..image}").out
     assert "other" in images
     assert kubectl("get", "replicasets", "--no-headers").words
     assert "NewReplicaSet:" in kubectl("describe", "deployment", "d").out
     kubectl("rollout", "restart", "deployment/d")
-    kubectl("rollout", "status", "deployment/d", "--timeout=50s")
+    kubectl("rollout", "status", "deployment/d", "--timeout=100s")
 
 
 def test_a_quota_is_charged_and_kept(kubectl: Kubectl, running: str) -> None:
     kubectl("create", "quota", "q", "--hard=pods=1")
-    kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/q", "--timeout=30s")
+    kubectl("wait", "--for=jsonpath={.status.used.pods}=1", "quota/q", "--timeout=100s")
     header, *row = kubectl("get", "quota", "q").lines
     assert header.split() == ["NAME", "REQUEST", "LIMIT", "AGE"]
     assert "pods: 1/1" in row[0]

@@ -212,7 +212,7 @@ def test_status_is_patched_on_its_own(carts: Kubectl) -> None:
     patch = json.dumps({"spec": {"wheels": 1}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     carts("patch", "cart", "a", "--subresource=status", "--type=merge", "-p", patch)
     assert carts("get", "cart", "a", "--no-headers").words[0][:4] == ["a", "4", "red", "True"]
-    carts("wait", "--for=condition=Ready", "cart/a", "--timeout=10s")
+    carts("wait", "--for=condition=Ready", "cart/a", "--timeout=100s")
 
 
 def test_edit_saves_what_the_editor_leaves(carts: Kubectl) -> None:
@@ -311,7 +311,7 @@ def test_a_namespace_goes_with_all_that_is_in_it(carts: Kubectl) -> None:
     name = f"{carts.namespace}-gone"
     carts("create", "namespace", name)
     carts("create", "-n", name, "-f", "-", stdin=json.dumps(CART))
-    carts("delete", "namespace", name, "--timeout=40s")
+    carts("delete", "namespace", name, "--timeout=100s")
     assert "not found" in carts.fails("get", "namespace", name)
     assert "not found" in carts.fails("get", "cart", "a", "-n", name)
 
@@ -324,8 +324,8 @@ def test_what_an_object_owns_goes_as_the_cascade_says(carts: Kubectl, cascade: s
     child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "child", "ownerReferences": [owner]}}
     carts("create", "-f", "-", stdin=json.dumps(child))
     # The real collector learns of a new kind only with its next look at discovery, up to 30 s later.
-    carts("delete", "cart", "a", f"--cascade={cascade}", "--timeout=50s")
+    carts("delete", "cart", "a", f"--cascade={cascade}", "--timeout=100s")
     if not left:
-        carts.run("wait", "--for=delete", "configmap/child", "--timeout=50s")
+        carts.run("wait", "--for=delete", "configmap/child", "--timeout=100s")
     names = carts("get", "configmap", "-o", "name").lines
     assert [each for each in names if each == "configmap/child"] == left
