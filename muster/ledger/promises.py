@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Final
 
 from muster.model import names, scopes
@@ -145,8 +143,10 @@ def limited(resource: str) -> str:
 
 def held(amounts: Resources) -> Resources:
     """Write minResources by the names of `limited`; where a group lists both spellings, the larger counts."""
-    spelled: Iterable[Resources] = (Resources({limited(name): amount}) for name, amount in amounts.nano.items())
-    return reduce(Resources.maximum, spelled, NOTHING)
+    nano: dict[str, int] = {}
+    for name, amount in amounts.nano.items():
+        nano[limited(name)] = max(amount, nano.get(limited(name), 0))
+    return Resources(nano)
 
 
 def reserves_late(meta: Meta) -> bool:

@@ -11,7 +11,7 @@ Source: the grammar and the canonical form of ``k8s.io/apimachinery/pkg/api/reso
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -184,11 +184,18 @@ class Resources:
 
     def __add__(self, other: Resources) -> Resources:
         """Add by name."""
-        return self._join(other, lambda mine, theirs: mine + theirs)
+        # Every pod and every review adds some ten of these, so it is written out, and copies as C does.
+        nano = dict(self.nano)
+        for name, amount in other.nano.items():
+            nano[name] = nano.get(name, 0) + amount
+        return Resources(nano)
 
     def __sub__(self, other: Resources) -> Resources:
         """Subtract by name. The result may be negative: a debt is information."""
-        return self._join(other, lambda mine, theirs: mine - theirs)
+        nano = dict(self.nano)
+        for name, amount in other.nano.items():
+            nano[name] = nano.get(name, 0) - amount
+        return Resources(nano)
 
     def __mul__(self, count: int) -> Resources:
         """Scale each amount, as for ``count`` equal pods."""
@@ -196,7 +203,7 @@ class Resources:
 
     def maximum(self, other: Resources) -> Resources:
         """Take the larger amount of each name."""
-        return self._join(other, max)
+        return Resources({name: max(self[name], other[name]) for name in _union(self.nano, other.nano)})
 
     @staticmethod
     def total(parts: Iterable[Resources]) -> Resources:
@@ -248,9 +255,6 @@ class Resources:
         """Write it for people: ``6 cpu, 4Gi memory``; ``nothing`` when empty."""
         parts = [f"{amount_text(name, amount)} {name}" for name, amount in sorted(self.nano.items()) if amount]
         return ", ".join(parts) or "nothing"
-
-    def _join(self, other: Resources, how: Callable[[int, int], int]) -> Resources:
-        return Resources({name: how(self[name], other[name]) for name in _union(self.nano, other.nano)})
 
 
 def _union(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:
