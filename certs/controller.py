@@ -144,6 +144,12 @@ class CertificateController:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        try:
+            await self._keep()
+        finally:
+            self._metrics.forget()
+
+    async def _keep(self) -> None:
         backoff = Backoff(1.0, 60.0)
         async with self._changes.watched():
             while True:

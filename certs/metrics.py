@@ -12,11 +12,11 @@ _PREFIX: Final = "muster_certificates_"
 
 
 class Metrics:
-    """Gauges of one process; 0 where nothing is known, as on a process that doesn't lead."""
+    """Gauges of one process; on one that doesn't lead there is nothing to show, or 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._ends = Gauge(
-            f"{_PREFIX}not_after_seconds",
+            f"{_PREFIX}not_after_timestamp_seconds",
             "When the CA and the servers' certificate in the Secret end, in seconds since 1970.",
             ["certificate"],
             registry=registry,
@@ -31,11 +31,19 @@ class Metrics:
     def seen(self, state: State) -> None:
         """Note what was seen."""
         self._ends.labels("ca").set(state.current.not_after.timestamp())
-        self._ends.labels("leaf").set(state.leaf.certificate.not_after.timestamp() if state.leaf is not None else 0)
+        if state.leaf is not None:
+            self._ends.labels("leaf").set(state.leaf.certificate.not_after.timestamp())
         for phase in Phase:
             self._phase.labels(phase.value).set(phase is state.phase)
         self._bundle.set(len(state.wanted))
         self._astray.set(len(state.astray))
+
+    def forget(self) -> None:
+        """Show nothing that another process may change from now on."""
+        self._ends.clear()
+        self._phase.clear()
+        self._bundle.set(0)
+        self._astray.set(0)
 
     def failed(self) -> None:
         """Count a step that could not be taken."""

@@ -44,6 +44,7 @@ _SWITCH: Final = 0.0005
 @click.option(
     "--probe-port", default=_PROBES, show_default=True, help="Port of /healthz, /readyz and /metrics (plain)."
 )
+@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
 )
@@ -111,7 +112,13 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
                     parts.create_task(certificates.run(), name="certificates")
 
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
-        probes = Probes(worker.not_ready, worker.metrics.registry, port=options["probe_port"])
+        probes = Probes(
+            worker.not_ready,
+            worker.metrics.registry,
+            alive=worker.not_alive,
+            state=worker.state if options["debug_state"] else None,
+            port=options["probe_port"],
+        )
         await probes.start()
         settling = asyncio.create_task(_settle(worker.synced), name="settling")
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None

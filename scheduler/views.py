@@ -49,6 +49,10 @@ class Views:
         """Give the cache of a kind."""
         return self._caches[kind]
 
+    def state(self) -> dict[str, Any]:
+        """Say how each cache stands, for a person who looks for a fault."""
+        return {str(kind): cache.state() for kind, cache in self._caches.items()}
+
     def queue(self, name: str) -> Queue | None:
         """Give the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
         found = (cache.get(name) for cache in self.queues.values())

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -33,10 +32,10 @@ from scheduler.evictor import Evictor
 from scheduler.metrics import Metrics
 from scheduler.patience import Patience
 from scheduler.plan import GroupStatus, Plan
-from scheduler.plugin import Stage
 from scheduler.policy import Policy
-from scheduler.snapshot import GroupKey, Snapshot, Status
+from scheduler.snapshot import GroupKey, Snapshot
 from scheduler.statuses import StatusWriter
+from scheduler.telling import Teller
 from scheduler.unplaced import UnplacedPods
 from scheduler.views import Views
 from scheduler.volumebinder import VolumeBinder
@@ -53,6 +52,8 @@ REST: Final = 9.0
 """How many times as long as deciding takes it rests after it, where nothing changes."""
 LONG: Final = 0.05
 """Seconds that the loop may be held up; a cycle that takes longer makes the next one run in a thread."""
+HANG: Final = 300.0
+"""Seconds after which a cycle that is still being decided won't end: hundreds of times as long as the largest takes."""
 MANY: Final = 1000
 """So do so many pods that wait."""
 
@@ -95,6 +96,17 @@ class Worker:
         """Say what a process that leads still waits for; one that stands by is ready to take over."""
         return ["the first lists of what is scheduled"] if self._leads and not self.synced.is_set() else []
 
+    def not_alive(self) -> list[str]:
+        """Say what only a new start can mend: a plugin that never returns, say; another process leads then."""
+        if self._term is None or not self._term.hangs():
+            return []
+        return [f"a cycle is being decided for more than {HANG:.0f} seconds"]
+
+    def state(self) -> dict[str, Any]:
+        """Give what this process knows as JSON values, for a person who looks for a fault."""
+        standing = {"program": "scheduler", "leading": self._leads, "notReady": self.not_ready()}
+        return standing | (self._term.state() if self._term is not None else {})
+
     async def run(self, fence: Fence) -> None:
         """Work until cancelled.
 
@@ -112,10 +124,12 @@ class Worker:
             namespace=self._namespace,
         )
         self._leads, self._term = True, term
+        self.metrics.leading.set(1)
         try:
             await term.run(self.synced)
         finally:
             self._leads, self._term = False, None
+            self.metrics.leading.set(0)
             self.synced.clear()
             await term.close()
 
@@ -142,6 +156,8 @@ class Term:
         self._took = 0.0
         self._views = Views(legacy_apis=legacy_apis)
         self._cluster = Cluster(scheduler_names)
+        self._teller = Teller(metrics)
+        self._deciding: float | None = None
         self._views.feed(self._cluster, self._changed.set)
         self._recorder = Recorder(client, clock, scheduler_names[0])
         views = self._views
@@ -193,6 +209,21 @@ class Term:
         """End what is under way."""
         await self._binder.close()
         await self._evictor.close()
+        self._teller.close()
+
+    def hangs(self) -> bool:
+        """Whether a cycle is being decided for so long that it won't end."""
+        return self._deciding is not None and asyncio.get_running_loop().time() - self._deciding > HANG
+
+    def state(self) -> dict[str, Any]:
+        """Give what it knows, for a person who looks for a fault; bounded, and without secrets."""
+        return {
+            "actions": [action.name for action in self._policy.actions],
+            "plugins": [[each.plugin.name for each in tier] for tier in self._policy.tiers],
+            "lastCycleSeconds": round(self._took, 4),
+            "caches": self._views.state(),
+            **self._teller.state(),
+        }
 
     async def _schedule(self) -> None:
         """Run a cycle when something changed, and each second while something waits."""
@@ -209,6 +240,7 @@ class Term:
                 snapshot = dataclasses.replace(self._cluster.snapshot(), waits=self._patience.waits)
                 plan = await self._decide(snapshot, now)
                 self._patience.learn(plan, now.timestamp())
+            self._teller.tell(plan, now.timestamp(), self._took)
             patience = self._perform(plan)
             # As long as it took, at least: the other half of the time is for those who carry it out.
             await asyncio.sleep(max(PACE, loop.time() - began))
@@ -217,12 +249,12 @@ class Term:
     async def _decide(self, snapshot: Snapshot, now: datetime) -> Plan:
         """Decide; where that may take long, in a thread, so that the lease is renewed and events come in meanwhile."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self._deciding = loop.time()
         if self._took < LONG and sum(len(job.pending) for job in snapshot.jobs) < MANY:
             plan = decide(snapshot, self._policy, now)
         else:
             plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now))
-        self._took = loop.time() - began
+        self._deciding, self._took = None, loop.time() - began
         return plan
 
     def _up_to_date(self, plan: Plan) -> Plan:
@@ -249,13 +281,6 @@ class Term:
         self._cluster.remember(plan.reserved, plan.torn)
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)
-        self._metrics.binds.inc(len(plan.binds))
-        self._metrics.evictions.inc(len(plan.evictions))
-        self._metrics.faults.tell(plan.faults)
-        self._metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
-        stages = Counter(record.stage for record in plan.records.values())
-        for stage in Stage:
-            self._metrics.groups.labels(stage.value).set(stages[stage])
         taken, postponed = self._statuses.offer(plan.statuses)
         for status in taken:
             # What the ledger has yet to agree to, nothing is built on.
@@ -284,6 +309,8 @@ class Term:
 
     def _refuse(self, key: GroupKey, reason: str) -> None:
         """Keep a group Pending that the ledger refused, and let it ask again after a while."""
+        if (group := self._cluster.find_group(key)) is not None:
+            self._teller.refused(key, group.metadata.uid, reason)
         self._cluster.refused(key, reason)
         self._changed.set()
         asyncio.get_running_loop().call_later(AGAIN, self._forgive, key)
@@ -293,6 +320,7 @@ class Term:
         self._changed.set()
 
     def _give_up(self, uid: str) -> None:
+        self._metrics.unbound.inc()
         self._cluster.forget(uid)
         self._changed.set()
 

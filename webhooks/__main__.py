@@ -43,6 +43,7 @@ _PROBES: Final = 8080
 @click.option(
     "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where the ConfigMap with owner rules is."
 )
+@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
@@ -108,6 +109,7 @@ def _options(options: dict[str, Any]) -> Any:
         certificate=Files(options["certificates"], options["client_ca"]),
         listen=Listen(options["host"], options["port"], options["drain"]),
         probes=options["probe_port"],
+        debug=options["debug_state"],
         settings=settings,
         legacy_apis=options["legacy_apis"],
         namespace=options["namespace"],

@@ -30,6 +30,7 @@ from webhooks.verdict import (
     BUSY,
     Allowed,
     Denied,
+    Ground,
     Patched,
     Problem,
     QuotaChange,
@@ -48,6 +49,9 @@ Answer = tuple[int, Mapping[str, str], bytes]
 
 MARGIN: Final = 0.5
 """Seconds before the caller's time-out at which it gets an answer, whatever it is."""
+
+_GRACE: Final = 0.1
+"""Seconds of the margin in which the ledger, which is given the same deadline, says what it was waiting for."""
 
 _DEFAULT_TIMEOUT: Final = 10.0
 _GO_DURATION: Final = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,9})?)(?P<unit>ms|s)")
@@ -121,6 +125,8 @@ class Admission:
             self.metrics.in_flight -= 1
         seconds = loop.time() - began
         self.metrics.answered(path, request.operation, _kind(verdict), seconds)
+        if isinstance(verdict, Denied):
+            self.metrics.refused(path, verdict.ground.value)
         _tell(request, verdict, seconds)
         return 200, _JSON, answer
 
@@ -129,7 +135,7 @@ class Admission:
             verdict = _evaluate(hook, request, self.view, self.settings)
             if isinstance(verdict, Patched) or not _open(verdict):
                 return verdict
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(deadline + _GRACE):
                 if isinstance(verdict, Denied):
                     verdict = await self._confirm(hook, request, verdict)
                 return await self._promise(verdict, request, deadline) if isinstance(verdict, Allowed) else verdict
@@ -202,7 +208,7 @@ def _reserved(allowed: Allowed, promise: Promise, answer: Granted | Refused | Bu
             audit = {"reserved": str(promise.amounts)} if promised else {}
             return replace(allowed, audit={**allowed.audit, **audit})
         case Refused():
-            return replace(forbidden(wording.refusal(promise, answer)), warnings=allowed.warnings)
+            return replace(forbidden(wording.refusal(promise, answer), Ground.QUOTA), warnings=allowed.warnings)
         case Busy(reason):
             return busy(reason)
 
@@ -234,10 +240,12 @@ def _tell(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:
     level = logging.INFO if refused else logging.DEBUG
     if not log.isEnabledFor(level):
         return
-    outcome = verdict.message if isinstance(verdict, Denied) else _kind(verdict)
-    about = _about(request) | {"verdict": _kind(verdict), "ms": round(seconds * 1000, 2)}
-    log.log(level, "%s %s: %s", request.operation, review.subject(request), outcome, extra=about)
+    outcome: dict[str, Any] = {"verdict": _kind(verdict), "ms": round(seconds * 1000, 2)}
+    if isinstance(verdict, Denied):
+        outcome = {"reason": verdict.ground.value, **outcome}
+    text = verdict.message if isinstance(verdict, Denied) else "ok"
+    log.log(level, "%s: %s", request.operation, text, extra=_about(request) | outcome)
 
 
 def _about(request: AdmissionRequest) -> dict[str, Any]:
-    return {"uid": request.uid, "user": request.user_info.username}
+    return {"uid": request.uid, "user": request.user_info.username, "object": review.subject(request)}

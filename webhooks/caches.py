@@ -81,6 +81,10 @@ class CachedView:
         """Say which caches haven't shown a whole list yet."""
         return [f"the first list of {kind}" for kind in self._kinds if not self.cache(kind).synced]
 
+    def state(self) -> dict[str, Any]:
+        """Say how each cache stands, for a person who looks for a fault."""
+        return {str(kind): self.cache(kind).state() for kind in self._kinds}
+
     async def run(self, client: Client) -> None:
         """Keep all caches up to date, until cancelled."""
         reflectors = {kind: Reflector(client, kind, self.cache(kind)) for kind in self._kinds}

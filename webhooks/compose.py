@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from muster.kube.client import Client
 from muster.kube.clock import Clock
@@ -14,6 +15,7 @@ from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names
 from muster.model.grouping import Rule
+from muster.telemetry.bounded import first
 from muster.telemetry.probes import Probes
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
@@ -23,18 +25,22 @@ from webhooks.server import Listen, WebhookServer
 from webhooks.settings import Settings
 from webhooks.tls import Files, LiveCertificate
 
+_RULES: Final = 100
+"""Owner rules that the state shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What an operator says of one webhook server.
 
-    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener. ``namespace`` is Muster's own,
-    where the ConfigMap with the owner rules is.
+    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener. ``debug``: it shows /debug/state,
+    too. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
     """
 
     certificate: Files
     listen: Listen = field(default_factory=Listen)
     probes: int | None = None
+    debug: bool = False
     settings: Settings = field(default_factory=Settings)
     legacy_apis: bool = False
     namespace: str = names.SYSTEM_NAMESPACE
@@ -55,9 +61,19 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     committer = _committer(client, clock, view, metrics)
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.missing)
-    probes = Probes(server.not_ready, metrics.registry, port=options.probes) if options.probes is not None else None
     rules = OwnerRules(client, options.namespace, _adopting(admission))
     watching = asyncio.gather(view.run(client), rules.run())
+
+    def not_alive() -> list[str]:
+        return ["the cluster isn't watched any more"] if watching.done() else []
+
+    def state() -> dict[str, Any]:
+        return _state(admission, server, certificate, view)
+
+    probes: Probes | None = None
+    if options.probes is not None:
+        shown = state if options.debug else None
+        probes = Probes(server.not_ready, metrics.registry, alive=not_alive, state=shown, port=options.probes)
     try:
         if probes is not None:
             await probes.start()
@@ -72,6 +88,24 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         await asyncio.gather(watching, return_exceptions=True)
         if probes is not None:
             await probes.stop()
+
+
+def _state(
+    admission: Admission, server: WebhookServer, certificate: LiveCertificate, view: CachedView
+) -> dict[str, Any]:
+    settings = admission.settings
+    return {
+        "program": "webhook",
+        "notReady": server.not_ready(),
+        "inFlight": admission.metrics.in_flight,
+        "certificate": certificate.state(),
+        "settings": {
+            "schedulerNames": settings.scheduler_names,
+            "delay": settings.delay,
+            "ownerRules": first((f"{rule.api_version} {rule.kind} {rule.level:+d}" for rule in settings.rules), _RULES),
+        },
+        "caches": view.state(),
+    }
 
 
 def _adopting(admission: Admission) -> Callable[[tuple[Rule, ...]], None]:

@@ -9,9 +9,10 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from muster.telemetry.registry import registry
 
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -29,11 +30,12 @@ class Metrics(Collector):
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry("webhook")
         self.in_flight = 0
         self._reviews: Counter[tuple[str, str, str]] = Counter()
         self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._refusals: Counter[tuple[str, str]] = Counter()
         self._confirmations: Counter[str] = Counter()
         self._certificate_ends = 0.0
         self._certificate_stale = False
@@ -44,6 +46,10 @@ class Metrics(Collector):
         self._reviews[webhook, operation if operation in OPERATIONS else "other", verdict] += 1
         self._buckets[webhook][bisect_left(BUCKETS, seconds)] += 1
         self._seconds[webhook] += seconds
+
+    def refused(self, webhook: str, reason: str) -> None:
+        """Count one refusal, by what it rests on (`webhooks.verdict.Ground`)."""
+        self._refusals[webhook, reason] += 1
 
     def confirmed(self, *, refused: bool) -> None:
         """Count one live read of what a refusal rested on, and what it made of the refusal."""
@@ -64,6 +70,11 @@ class Metrics(Collector):
         )
         for labels, count in self._reviews.items():
             reviews.add_metric(labels, count)
+        refusals = CounterMetricFamily(
+            "muster_webhook_refusals", "Reviews refused, by what the refusal rests on.", labels=("webhook", "reason")
+        )
+        for refusal, count in self._refusals.items():
+            refusals.add_metric(refusal, count)
         seconds = HistogramMetricFamily(
             "muster_webhook_review_seconds", "From the whole body to the answer.", labels=("webhook",)
         )
@@ -76,10 +87,10 @@ class Metrics(Collector):
         )
         for outcome, count in self._confirmations.items():
             confirmations.add_metric((outcome,), count)
-        yield from (reviews, seconds, confirmations)
+        yield from (reviews, refusals, seconds, confirmations)
         yield GaugeMetricFamily("muster_webhook_in_flight", "Reviews being answered.", value=self.in_flight)
         yield GaugeMetricFamily(
-            "muster_webhook_certificate_not_after_seconds",
+            "muster_webhook_certificate_not_after_timestamp_seconds",
             "When the served certificate ends, in seconds since 1970.",
             value=self._certificate_ends,
         )

@@ -98,10 +98,19 @@ class LiveCertificate:
         self.listening.sni_callback = self._hand_over
 
     def problems(self) -> list[str]:
-        """Say why this certificate isn't good to serve with, or not for long; nothing when it is."""
-        ended = self._served.not_after <= self._clock.now()
-        expired = [f"the certificate ended on {self._served.not_after:%Y-%m-%d %H:%M} UTC"] if ended else []
-        return expired + ([self.trouble] if self.trouble else [])
+        """Say why this certificate isn't good to serve with; nothing when it is.
+
+        That the files hold something else, which can't be served, is `trouble` and no reason to turn callers away: it
+        is so on all replicas at once.
+        """
+        if self._served.not_after > self._clock.now():
+            return []
+        expired = f"the certificate ended on {self._served.not_after:%Y-%m-%d %H:%M} UTC"
+        return [expired, *([self.trouble] if self.trouble else [])]
+
+    def state(self) -> dict[str, str]:
+        """Say what is served, for a person who looks for a fault."""
+        return {"notAfter": self._served.not_after.isoformat(), "trouble": self.trouble}
 
     def refresh(self) -> None:
         """Serve what the files hold now, unless they hold no matching pair: then go on as before."""

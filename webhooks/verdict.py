@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final
 
 from muster.ledger.promises import Promise
@@ -15,6 +16,25 @@ FORBIDDEN: Final = 403
 INVALID: Final = 422
 BUSY: Final = 429
 FAILED: Final = 500
+
+
+class Ground(Enum):
+    """What a refusal rests on, for who counts refusals: the sentence is for who was refused."""
+
+    FIELD = "field"
+    """A field of the object itself."""
+    QUEUE_MISSING = "queue-missing"
+    QUEUE_CLOSED = "queue-closed"
+    """Closing, Closed, or being deleted."""
+    QUEUE_OTHER = "queue-other"
+    """It exists and is open, and takes no such thing: it has children, or serves other namespaces."""
+    QUOTA = "quota"
+    RULE = "rule"
+    """Any other rule."""
+    BUSY = "busy"
+    """None: the answer would have come too late."""
+    FAILED = "failed"
+    """None: Muster is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +57,7 @@ class Problem:
     text: str
     path: str = ""
     based_on: tuple[Ref, ...] = ()
+    ground: Ground = Ground.RULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,7 @@ class Denied:
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     retry_after: int | None = None
+    ground: Ground = Ground.RULE
 
 
 Verdict = Allowed | Patched | Denied
@@ -100,20 +122,21 @@ def judge(problems: Sequence[Problem], warnings: Iterable[str] = (), otherwise: 
     causes = tuple((problem.path, problem.text) for problem in problems if problem.path)
     message = "; ".join(f"{problem.path}: {problem.text}" if problem.path else problem.text for problem in problems)
     if len(causes) == len(problems):
-        return Denied(INVALID, "Invalid", message, causes, based_on, notes)
-    return Denied(FORBIDDEN, "Forbidden", message, (), based_on, notes)
+        return Denied(INVALID, "Invalid", message, causes, based_on, notes, ground=Ground.FIELD)
+    ground = next(problem.ground for problem in problems if not problem.path)
+    return Denied(FORBIDDEN, "Forbidden", message, (), based_on, notes, ground=ground)
 
 
-def forbidden(message: str) -> Denied:
+def forbidden(message: str, ground: Ground = Ground.RULE) -> Denied:
     """Deny by a rule that needs no confirmation."""
-    return Denied(FORBIDDEN, "Forbidden", message)
+    return Denied(FORBIDDEN, "Forbidden", message, ground=ground)
 
 
 def busy(message: str) -> Denied:
     """Deny for now: the API server passes the wait on, and kubectl repeats the request by itself."""
-    return Denied(BUSY, "TooManyRequests", message, retry_after=1)
+    return Denied(BUSY, "TooManyRequests", message, retry_after=1, ground=Ground.BUSY)
 
 
 def failed(message: str) -> Denied:
     """Deny because Muster itself is at fault."""
-    return Denied(FAILED, "InternalError", message)
+    return Denied(FAILED, "InternalError", message, ground=Ground.FAILED)

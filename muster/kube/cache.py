@@ -56,6 +56,11 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
 
+    def state(self) -> dict[str, int | str | bool]:
+        """Say how it stands, for a person who looks for a fault."""
+        unreadable = len(self.unreadable)
+        return {"objects": len(self), "revision": self.revision, "synced": self.synced, "unreadable": unreadable}
+
     def get(self, name: str, namespace: str = "") -> T | None:
         """Give the object of that name, or None."""
         return self._objects.get(namespace, {}).get(name)

@@ -283,7 +283,7 @@ class Committer:
         self._metrics.seconds.observe(seconds)
         if isinstance(answer, Refused):
             short = scopes.parted(answer.shortages[0].resource)[0] if answer.shortages else "name"
-            self._metrics.refusals.labels(short).inc()
+            self._metrics.refused(short)
 
 
 @dataclass(frozen=True, slots=True)

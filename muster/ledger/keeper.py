@@ -85,13 +85,17 @@ class Keeper:
         self._unseeded.clear()
         for namespace in self._store.namespaces().union(self._observer.namespaces()):
             self._due[namespace] = 0.0
-        while True:
-            await self._wait()
-            now = asyncio.get_running_loop().time()
-            for namespace in [namespace for namespace, when in self._due.items() if when <= now]:
-                del self._due[namespace]
-                self._latest.pop(namespace, None)
-                await self._tend(namespace)
+        try:
+            while True:
+                await self._wait()
+                now = asyncio.get_running_loop().time()
+                for namespace in [namespace for namespace, when in self._due.items() if when <= now]:
+                    del self._due[namespace]
+                    self._latest.pop(namespace, None)
+                    await self._tend(namespace)
+        finally:
+            self._metrics.overcommitted.set(0)
+            self._metrics.quotas.clear()
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
         """Give what is promised, as far as is known, with the groups of these names apart; None without a ledger."""
@@ -204,7 +208,10 @@ class Keeper:
         now = asyncio.get_running_loop().time()
         known = self._first_seen.get(namespace, {})
         self._first_seen[namespace] = {row: known.get(row, now) for row in table.rows if row.pending}
-        (self._overcommitted.add if table.overcommitted() else self._overcommitted.discard)(namespace)
+        standings = table.standings()
+        over = any(each.short > 0 for each in standings)
+        (self._overcommitted.add if over else self._overcommitted.discard)(namespace)
+        self._metrics.quotas.stand(namespace, standings)
         self._metrics.overcommitted.set(len(self._overcommitted))
 
     def _look_again(self, namespace: str) -> None:
@@ -218,6 +225,7 @@ class Keeper:
         self._unseeded.pop(namespace, None)
         self._first_seen.pop(namespace, None)
         self._overcommitted.discard(namespace)
+        self._metrics.quotas.forget(namespace)
         self._metrics.overcommitted.set(len(self._overcommitted))
 
     def _report(self, namespace: str, text: str) -> None:

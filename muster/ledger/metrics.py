@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from typing import Final
+
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from muster.ledger.promises import Shortage
+from muster.model import scopes
+from muster.model.amounts import NANO
+from muster.telemetry.bounded import Labels
+
+RESOURCES: Final = 32
+"""Resources that are labels of their own: whoever makes quotas also invents names of resources."""
+NAMESPACES: Final = 500
+"""Namespaces whose quotas are told of, the fullest first: docs/decisions/0130."""
 
 
 class Metrics:
-    """The ledger's counters. Labels are bounded: no namespaces, which could be thousands."""
+    """The ledger's counters, with bounded labels."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.answers = Counter(
             "muster_ledger_answers", "Answers to promises, by what was said.", ["answer"], registry=registry
         )
-        self.refusals = Counter(
+        self._resources = Labels(RESOURCES, "cpu", "memory", "pods", "name")
+        self._refusals = Counter(
             "muster_ledger_refusals", "Refusals, by what was short.", ["resource"], registry=registry
         )
         self.seconds = Histogram(
@@ -37,3 +54,66 @@ class Metrics:
             "Namespaces that promised more than their quota.",
             registry=registry,
         )
+        self.quotas = Quotas(self._resources)
+        registry.register(self.quotas)
+
+    def refused(self, resource: str) -> None:
+        """Count a refusal by the resource that was short; ``name`` is one whose name was taken."""
+        self._refusals.labels(self._resources.value(resource)).inc()
+
+
+class Quotas(Collector):
+    """How the quotas of namespaces stand: of each namespace and resource, the quota that has least left.
+
+    Known to the leader alone; elsewhere there is nothing to show. Worked out when it changes, written when asked for.
+    """
+
+    def __init__(self, resources: Labels) -> None:
+        self._resources = resources
+        self._known: dict[str, tuple[float, dict[str, Shortage]]] = {}
+
+    def stand(self, namespace: str, standings: Iterable[Shortage]) -> None:
+        """Note how a namespace's quotas stand, as `muster.ledger.tally.Tally.standings` says it."""
+        tightest: dict[str, Shortage] = {}
+        for each in standings:
+            resource = self._resources.value(scopes.parted(each.resource)[0])
+            if resource not in tightest or _fullness(each) > _fullness(tightest[resource]):
+                tightest[resource] = each
+        if tightest:
+            self._known[namespace] = max(map(_fullness, tightest.values())), tightest
+        else:
+            self.forget(namespace)
+
+    def forget(self, namespace: str) -> None:
+        """Leave out a namespace that has no ledger any more."""
+        self._known.pop(namespace, None)
+
+    def clear(self) -> None:
+        """Leave out everything: another process leads."""
+        self._known.clear()
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the fullest namespaces as metrics."""
+        labels = ("namespace", "resource")
+        hard = GaugeMetricFamily("muster_ledger_quota_hard", "The limit, in units (cores, bytes).", labels=labels)
+        reserved = GaugeMetricFamily("muster_ledger_quota_reserved", "What PodGroups reserved of it.", labels=labels)
+        other = GaugeMetricFamily(
+            "muster_ledger_quota_other", "What pods take of it beyond what their groups reserved.", labels=labels
+        )
+        for namespace, (_, tightest) in nlargest(NAMESPACES, self._known.items(), key=lambda item: item[1][0]):
+            for resource, each in tightest.items():
+                for family, nano in ((hard, each.hard), (reserved, each.reserved), (other, each.used)):
+                    family.add_metric((namespace, resource), nano / NANO)
+        yield from (hard, reserved, other)
+        left_out = max(0, len(self._known) - NAMESPACES)
+        yield GaugeMetricFamily(
+            "muster_ledger_quota_namespaces_left_out",
+            "Namespaces with more left than those that are shown.",
+            value=left_out,
+        )
+
+
+def _fullness(standing: Shortage) -> float:
+    """How much of a limit is taken; a limit of zero is full once anything is."""
+    taken = standing.hard + standing.short
+    return taken / standing.hard if standing.hard else float(taken > 0)

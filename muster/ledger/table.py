@@ -95,6 +95,10 @@ class Table:
         """Give every resource of which more is promised than there is, as after a quota was lowered."""
         return Tally(self.quotas, self.rows).over()
 
+    def standings(self) -> tuple[Shortage, ...]:
+        """Tell of every resource of every quota how it stands."""
+        return Tally(self.quotas, self.rows).standings()
+
     @property
     def unreserved(self) -> frozenset[str]:
         """The uids of groups that hold nothing though they exist."""

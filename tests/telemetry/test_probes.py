@@ -17,10 +17,15 @@ def missing() -> list[str]:
 
 
 @pytest.fixture
-async def base(missing: list[str]) -> AsyncIterator[str]:
+def ills() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def base(missing: list[str], ills: list[str]) -> AsyncIterator[str]:
     registry = CollectorRegistry()
     Counter("muster_things", "Things.", registry=registry).inc(3)
-    probes = Probes(lambda: missing, registry, host="127.0.0.1")
+    probes = Probes(lambda: missing, registry, alive=lambda: ills, host="127.0.0.1")
     await probes.start()
     yield f"http://127.0.0.1:{probes.port}"
     await probes.stop()
@@ -34,6 +39,23 @@ async def fetched(url: str, method: str = "GET") -> tuple[int, str]:
 async def test_a_program_is_alive_while_its_loop_turns(base: str, missing: list[str]) -> None:
     missing.append("the first list of queues")
     assert await fetched(base + "/healthz") == (200, "ok\n")
+
+
+async def test_a_program_that_only_a_new_start_can_mend_says_why(base: str, ills: list[str]) -> None:
+    ills.append("the cluster isn't watched any more")
+    assert await fetched(base + "/healthz") == (503, "the cluster isn't watched any more\n")
+
+
+async def test_the_state_is_shown_only_where_somebody_asked_for_it(base: str) -> None:
+    assert await fetched(base + "/debug/state") == (404, "it is off: start the program with --debug-state\n")
+    probes = Probes(tuple, CollectorRegistry(), state=lambda: {"leading": True}, host="127.0.0.1")
+    await probes.start()
+    try:
+        url = f"http://127.0.0.1:{probes.port}/debug/state"
+        assert await fetched(url) == (200, '{"leading":true}')
+        assert (await fetched(url, "POST"))[0] == 405
+    finally:
+        await probes.stop()
 
 
 async def test_a_program_is_ready_or_says_what_it_waits_for(base: str, missing: list[str]) -> None:

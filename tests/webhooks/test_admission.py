@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -125,6 +126,21 @@ def test_a_ledger_that_never_answers_is_not_waited_for(
     assert (status["code"], status["message"]) == (429, "Muster could not decide in time: try again")
 
 
+def test_a_ledger_that_says_at_the_deadline_what_it_waited_for_is_heard(
+    answered: Any, review_of: Any, podgroup: Any, ledger: Any, monkeypatch: Any
+) -> None:
+    async def reserve(promise: Any, *, deadline: float, dry_run: bool) -> Busy:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await asyncio.Future[Busy]()
+        except TimeoutError:
+            return Busy("the API server forbids it")
+
+    monkeypatch.setattr(ledger, "reserve", reserve)
+    status = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "3"})))["status"]
+    assert (status["code"], status["message"]) == (429, "the API server forbids it")
+
+
 def test_a_changed_quota_is_learned_and_warned_about_where_promises_exceed_it(
     answered: Any, review_of: Any, ledger: Any
 ) -> None:
@@ -193,17 +209,34 @@ def test_the_answer_comes_before_the_caller_gives_up(timeout: str, seconds: floa
     assert patience(timeout) == seconds
 
 
-def test_a_refusal_is_logged_with_who_asked_and_an_approval_is_not(
+def test_a_refusal_is_a_line_at_info_and_an_approval_one_at_debug(
     answered: Any, review_of: Any, podgroup: Any, caplog: Any
 ) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG, "muster.webhooks"):
         answered("/validate/podgroups", review_of(podgroup(queue="nope")))
         answered("/validate/podgroups", review_of(podgroup()))
-    (record,) = caplog.records
-    assert record.getMessage().startswith(
-        'CREATE podgroups.scheduling.volcano.sh dev/gang: queue "nope" (spec.queue) does not exist'
-    )
-    assert (record.uid, record.user, record.verdict) == ("6f0c5b4e", "alice", "denied")
+    refused, allowed = caplog.records
+    assert (refused.levelname, allowed.levelname) == ("INFO", "DEBUG")
+    assert refused.getMessage().startswith('CREATE: queue "nope" (spec.queue) does not exist')
+    assert (refused.verdict, refused.reason, allowed.verdict) == ("denied", "queue-missing", "allowed")
+    for record in (refused, allowed):
+        assert (record.uid, record.user) == ("6f0c5b4e", "alice")
+        assert record.object == "podgroups.scheduling.volcano.sh dev/gang"
+        assert record.ms >= 0
+
+
+def test_what_an_object_holds_is_not_logged(
+    answered: Any, review_of: Any, pod: Any, podgroup: Any, caplog: Any
+) -> None:
+    secret = "tr0ub4dor"  # as somebody writes it into an environment variable
+    worker = pod(annotations={"password": secret})
+    worker["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": secret}]
+    with caplog.at_level(logging.DEBUG, "muster.webhooks"):
+        answered("/validate/pods", review_of(worker))
+        answered("/mutate/pods", review_of(worker))
+        answered("/validate/podgroups", review_of(podgroup(queue="nope", metadata={"annotations": {"token": secret}})))
+    assert len(caplog.records) == 3
+    assert not [record for record in caplog.records if secret in str(vars(record))]
 
 
 def test_answers_are_counted_by_bounded_labels(
@@ -228,3 +261,21 @@ def test_a_name_held_in_another_api_group_is_confirmed(
 ) -> None:
     cluster.put(kinds.LEGACY_PODGROUPS[0], "gang", "dev")
     assert answered("/validate/podgroups", review_of(podgroup()))["allowed"]
+
+
+def test_whatever_callers_send_the_series_are_bounded(
+    answered: Any, review_of: Any, podgroup: Any, queue: Any, admission: Admission
+) -> None:
+    def series() -> set[tuple[str, ...]]:
+        families = admission.metrics.registry.collect()
+        return {(each.name, *each.labels.values()) for family in families for each in family.samples}
+
+    def ask(word: str) -> None:
+        answered("/validate/podgroups", review_of(podgroup(word, queue=word), word, userInfo={"username": word}))
+        answered("/validate/queues", review_of(queue(word, parent=word)))
+
+    ask('a"} 1\nforged_total{x="')
+    before = series()
+    for number in range(50):
+        ask(f"name-{number}")
+    assert series() == before

@@ -259,17 +259,24 @@ def missing(folder: Path, _: Any) -> None:
 
 
 @pytest.mark.parametrize("spoil", [mismatched, half_written, empty, missing])
-async def test_a_pair_that_can_not_be_served_changes_nothing_and_readiness_says_so(
-    served: WebhookServer, tmp_path: Path, write: Any, authorities: Any, spoil: Any
+async def test_a_pair_that_can_not_be_served_changes_nothing_while_the_one_that_is_served_is_good(
+    served: WebhookServer, tmp_path: Path, write: Any, authorities: Any, clock: Any, spoil: Any
 ) -> None:
     before = await serial(served.port, trusting(authorities, 0))
     spoil(tmp_path, write)
     served._certificate.refresh()
     served._certificate.refresh()
     assert await serial(served.port, trusting(authorities, 0)) == before
-    (trouble,) = served.not_ready()
+    # It is so on all replicas at once: nobody would be left to answer.
+    assert served.not_ready() == []
+    trouble = served._certificate.state()["trouble"]
     assert trouble.startswith(str(tmp_path))
     assert "\n" not in trouble
+    clock.now_ += timedelta(days=1000)
+    expired, reason = served.not_ready()
+    assert expired.startswith("the certificate ended on")
+    assert reason == trouble
+    clock.now_ = NOW
     write(0)
     served._certificate.refresh()
     assert served.not_ready() == []

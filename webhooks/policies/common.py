@@ -11,7 +11,7 @@ from muster.model import kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
 from webhooks import view as views
-from webhooks.verdict import Problem, Ref
+from webhooks.verdict import Ground, Problem, Ref
 from webhooks.view import View
 
 SHOWN: Final = 8
@@ -60,12 +60,16 @@ def queue_problems(view: View, wish: Wish) -> list[Problem]:
     queue = views.find_queue(view, wish.queue)
     if wish.queue == names.ROOT_QUEUE:
         text = f"{wish.subject} holds the other queues and takes no {wish.noun} itself: {_remedy(view, wish)}"
-        return [Problem(text)]
+        return [Problem(text, ground=Ground.QUEUE_OTHER)]
     if queue is None:
         remedy = _remedy(view, wish, f'create it with "muster queue create --name {wish.queue}"')
-        return [Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs)]
-    found = (_state(view, queue, wish), _children(view, wish), _selector(view, queue, wish))
-    return [Problem(text, based_on=refs) for text, refs in found if text]
+        return [Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs, ground=Ground.QUEUE_MISSING)]
+    found = (
+        (_state(view, queue, wish), Ground.QUEUE_CLOSED),
+        (_children(view, wish), Ground.QUEUE_OTHER),
+        (_selector(view, queue, wish), Ground.QUEUE_OTHER),
+    )
+    return [Problem(text, based_on=refs, ground=ground) for (text, refs), ground in found if text]
 
 
 _Finding = tuple[str, tuple[Ref, ...]]

@@ -1,0 +1,20 @@
+"""The registry of one program: its own metrics beside those of its process."""
+
+from __future__ import annotations
+
+import platform
+
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+
+import muster
+
+
+def registry(program: str) -> CollectorRegistry:
+    """Make a registry that says which program and version this is, and what its process takes of the machine."""
+    made = CollectorRegistry()
+    ProcessCollector(registry=made)
+    build = Gauge(
+        "muster_build_info", "1; what runs is in the labels.", ["program", "version", "python"], registry=made
+    )
+    build.labels(program, muster.__version__, platform.python_version()).set(1)
+    return made

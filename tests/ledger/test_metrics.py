@@ -1,0 +1,79 @@
+"""What the ledger tells Prometheus."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from muster.ledger.metrics import NAMESPACES, RESOURCES, Metrics
+from muster.ledger.promises import Shortage
+
+CORE = 10**9
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry: CollectorRegistry) -> Metrics:
+    return Metrics(registry)
+
+
+def standing(resource: str = "cpu", hard: int = 10, reserved: int = 6, other: int = 1, quota: str = "q") -> Shortage:
+    taken = reserved + other
+    return Shortage(resource, hard * CORE, reserved * CORE, other * CORE, 0, (taken - hard) * CORE, quota)
+
+
+def namespaces(registry: CollectorRegistry) -> set[str]:
+    families = [family for family in registry.collect() if family.name == "muster_ledger_quota_hard"]
+    return {sample.labels["namespace"] for family in families for sample in family.samples}
+
+
+def test_a_namespace_shows_of_each_resource_the_quota_with_least_left(
+    metrics: Metrics, registry: CollectorRegistry
+) -> None:
+    tight = standing("requests.cpu@Terminating", hard=2, reserved=2, other=0)
+    metrics.quotas.stand("team", [standing("requests.cpu"), tight, standing("memory")])
+    value = registry.get_sample_value
+    of_cpu = {"namespace": "team", "resource": "requests.cpu"}
+    assert value("muster_ledger_quota_hard", of_cpu) == 2
+    assert value("muster_ledger_quota_reserved", of_cpu) == 2
+    assert value("muster_ledger_quota_other", {"namespace": "team", "resource": "memory"}) == 1
+    metrics.quotas.stand("team", [])
+    assert value("muster_ledger_quota_hard", of_cpu) is None
+
+
+def test_of_many_namespaces_the_fullest_are_shown(metrics: Metrics, registry: CollectorRegistry) -> None:
+    for number in range(NAMESPACES + 7):
+        metrics.quotas.stand(f"idle-{number}", [standing(reserved=0, other=0)])
+    metrics.quotas.stand("full", [standing(reserved=10, other=0)])
+    metrics.quotas.stand("over", [standing(hard=0, reserved=1, other=0)])
+    shown = namespaces(registry)
+    assert len(shown) == NAMESPACES
+    assert {"full", "over"} <= shown
+    assert registry.get_sample_value("muster_ledger_quota_namespaces_left_out") == 9
+    metrics.quotas.clear()
+    assert namespaces(registry) == set()
+
+
+def test_names_of_resources_that_users_make_up_are_bounded(metrics: Metrics, registry: CollectorRegistry) -> None:
+    for number in range(10 * RESOURCES):
+        name = f'count/x{number}.example.com"}}\n'
+        metrics.refused(name)
+        metrics.quotas.stand("team", [standing(name)])
+    metrics.quotas.stand("team", [standing(f"r{number}") for number in range(10 * RESOURCES)])
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    assert len({sample.labels["resource"] for sample in samples if "resource" in sample.labels}) <= RESOURCES + 1
+    of_others = registry.get_sample_value("muster_ledger_refusals_total", {"resource": "other"})
+    assert of_others is not None
+    assert of_others > 8 * RESOURCES
+
+
+def test_a_resource_whose_name_came_too_late_stands_among_others(metrics: Metrics, registry: CollectorRegistry) -> None:
+    for number in range(RESOURCES):
+        metrics.refused(f"early-{number}")
+    metrics.quotas.stand("team", [standing("late"), standing("later", reserved=9)])
+    labels = {"namespace": "team", "resource": "other"}
+    assert registry.get_sample_value("muster_ledger_quota_reserved", labels) == 9

@@ -1,0 +1,129 @@
+"""What the scheduler tells of its decisions: log lines and metrics."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.model.amounts import Resources
+from scheduler import metrics as counted
+from scheduler.metrics import Metrics
+from scheduler.plan import QueueShare
+from scheduler.snapshot import GroupKey
+from scheduler.telling import Teller
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def teller(metrics: Metrics) -> Teller:
+    return Teller(metrics)
+
+
+@pytest.fixture
+def tell(build: Any, teller: Teller) -> Any:
+    """Runs cycles on the cluster, each told of ``later`` seconds after the start."""
+
+    def told(later: float = 0) -> None:
+        teller.tell(build.cycle(later=later), build.now.timestamp() + later, 0.002)
+
+    return told
+
+
+@pytest.fixture
+def lines(caplog: Any) -> Any:
+    caplog.set_level(logging.DEBUG, "muster.scheduler")
+
+    def at(level: int) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.name == "muster.scheduler" and record.levelno == level]
+
+    return at
+
+
+def test_a_group_that_must_wait_is_one_line_however_many_cycles_say_so(build: Any, tell: Any, lines: Any) -> None:
+    build.node("a", "2").gang("g", 3, 3, phase="Pending")
+    for second in range(5):
+        tell(second)
+    (refused,) = lines(logging.INFO)
+    assert refused.getMessage() == "not now: 3 pods need 3 cpu; 2 cpu are free in the cluster: short by 1 cpu"
+    assert (refused.object, refused.verdict) == ("podgroups.scheduling.volcano.sh ns/g", "waiting")
+    assert (refused.uid, refused.stage) == ("group-000001", "enqueue")
+
+
+def test_each_decision_is_a_line_at_debug(build: Any, tell: Any, lines: Any) -> None:
+    build.node("a", "2").gang("g", 1, 1, phase="Pending")
+    tell()
+    entered, bound = sorted(lines(logging.DEBUG), key=lambda record: record.verdict)
+    assert (entered.object, entered.verdict) == ("podgroups.scheduling.volcano.sh ns/g", "Inqueue")
+    assert (bound.object, bound.verdict, bound.uid, bound.ms) == ("pods ns/g-0", "bind", "uid-g-0", 2.0)
+    assert bound.getMessage() == "goes to node a"
+    assert lines(logging.INFO) == []
+
+
+def test_the_ledgers_no_is_told_once(build: Any, teller: Teller, tell: Any, lines: Any) -> None:
+    build.node("a", "4").gang("g", 1, 1, phase="Inqueue", queue="nowhere")
+    tell()
+    tell(1)
+    before = len(lines(logging.INFO))
+    key = GroupKey("scheduling.volcano.sh", "ns", "g")
+    for _ in range(3):
+        teller.refused(key, "group-000001", "quota team is short by 1 cpu")
+    assert [record.getMessage() for record in lines(logging.INFO)[before:]] == ["not now: quota team is short by 1 cpu"]
+
+
+def test_waiting_is_measured_by_stage(build: Any, metrics: Metrics, tell: Any) -> None:
+    value = metrics.registry.get_sample_value
+    stage = {"stage": "enqueue"}
+    build.node("a", "2").gang("g", 3, 3, phase="Pending").gang("gone", 3, 3, phase="Pending")
+    tell()
+    tell(30)
+    assert value("muster_scheduler_waiting_podgroups", stage) == 2
+    assert value("muster_scheduler_longest_wait_seconds", stage) == 30
+    assert value("muster_scheduler_podgroup_wait_seconds_count", stage) == 0
+    # One is deleted, the other gets its node: only that one has waited to the end.
+    build.without("gone").node("b", "2")
+    tell(40)
+    assert value("muster_scheduler_podgroup_wait_seconds_count", stage) == 1
+    assert value("muster_scheduler_podgroup_wait_seconds_sum", stage) == 40
+    assert value("muster_scheduler_longest_wait_seconds", stage) == 0
+
+
+def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, teller: Teller, tell: Any) -> None:
+    build.node("a", "4", memory="8Gi").gang("g", 2, 2)
+    tell()
+    tell(1)
+    value = metrics.registry.get_sample_value
+    assert value("muster_scheduler_queue_allocated", {"queue": "default", "resource": "cpu"}) == 2
+    assert value("muster_scheduler_queue_share", {"queue": "default"}) == 1
+    teller.close()
+    assert value("muster_scheduler_queue_allocated", {"queue": "default", "resource": "cpu"}) is None
+
+
+def test_of_many_queues_and_resources_only_so_many_are_shown(build: Any, metrics: Metrics, teller: Teller) -> None:
+    hostile = Resources({f'example.com/"{number}\n': 10**9 for number in range(100)})
+    shares = {f"queue-{number}": QueueShare(Resources({"cpu": 10**9}), None, 0.1) for number in range(counted.QUEUES)}
+    shares |= {f"big-{number}": QueueShare(hostile, None, 1.5) for number in range(3)}
+    teller.tell(replace(build.decide(), queues=shares), 0, 0)
+    value = metrics.registry.get_sample_value
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    shown = {sample.labels["queue"] for sample in samples if "queue" in sample.labels}
+    assert (len(shown), {"big-0", "big-1", "big-2"} <= shown) == (counted.QUEUES, True)
+    assert value("muster_scheduler_queues_left_out") == 3
+    assert len({sample.labels["resource"] for sample in samples if "resource" in sample.labels}) <= counted.RESOURCES
+
+
+def test_the_state_says_who_waits_and_is_bounded(build: Any, teller: Teller, tell: Any) -> None:
+    build.node("a", "1")
+    for number in range(250):
+        build.gang(f"g{number}", 2, 1, phase="Pending")
+    assert teller.state() == {}
+    tell()
+    waiting = teller.state()["waiting"]
+    assert (len(waiting["items"]), waiting["leftOut"]) == (200, 50)
+    assert waiting["items"][0]["podGroup"] == "ns/g0"
