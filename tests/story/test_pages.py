@@ -147,6 +147,13 @@ def test_whoever_comes_from_another_scheduler_finds_what_the_page_says(
     follow(section, cluster[1], tmp_path)
 
 
-def test_both_pages_have_commands() -> None:
+@pytest.mark.parametrize("section", sections("operations.md"), ids=str)
+@clusters()
+def test_who_runs_it_finds_what_the_page_says(cluster: tuple[str, Path], section: Section, tmp_path: Path) -> None:
+    follow(section, cluster[1], tmp_path)
+
+
+def test_the_pages_have_commands() -> None:
     assert len(sections("workloads.md")) >= 9
     assert len(sections("migrating.md")) == 2
+    assert len(sections("operations.md")) == 2
