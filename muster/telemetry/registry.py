@@ -12,7 +12,7 @@ import muster
 def registry(program: str) -> CollectorRegistry:
     """Make a registry that says which program and version this is, and what its process takes of the machine."""
     # A series per series, for what nobody asks.
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation there
     made = CollectorRegistry()
     ProcessCollector(registry=made)
     build = Gauge(
