@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format controlplane clean
+.PHONY: help demo test soak lint format controlplane manifests clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -41,6 +41,9 @@ format: .venv/.installed  ## Format the code
 
 controlplane:  ## Get the real control plane's binaries: find them, or build them with Go
 	@$(PYTHON) tests/controlplane/binaries.py || [ $$? -eq 3 ]
+
+manifests: .venv/.installed controlplane  ## Make the chart's copies of what is decided elsewhere, and the plain manifest
+	@$(BIN)/python tests/support/chart.py
 
 clean:  ## Remove what the other targets made here
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

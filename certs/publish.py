@@ -90,8 +90,9 @@ class Rotator:
         found = tuple([holder async for holder in self._holders()])
         served = stored.read_served(await self._client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
         secret, clock = await self._authority()
-        keys = stored.read_keys(secret) if secret is not None else None
-        sight = Sight(self._clock.now(), found, served, keys, clock=clock)
+        vacancy = secret.metadata.resource_version if secret is not None and not secret.data else ""
+        keys = stored.read_keys(secret) if secret is not None and not vacancy else None
+        sight = Sight(self._clock.now(), found, served, keys, clock=clock, vacancy=vacancy)
         if probing is None:
             probing = keys is not None and keys.phase in PROVING
         return replace(sight, shown=await self._shown(sight, named)) if probing else sight
@@ -106,6 +107,9 @@ class Rotator:
             KubeError: the API server can't be read or doesn't allow it.
         """
         sight = await self.look()
+        if sight.keys is None and sight.vacancy:
+            await self.begin(Wanted())
+            sight = await self.look()
         state = sight.state()
         step = rotation.plan(state, sight.now, wish)
         try:
@@ -132,11 +136,13 @@ class Rotator:
         try:
             if sight.keys is not None:
                 return await self._amend(sight.keys, wanted)
-            keys = wanted.of(self._first(sight))
+            keys = replace(wanted.of(self._first(sight)), version=sight.vacancy)
             if not sight.served.version:
                 # Empty, and before the CA: the leader, who may already look, fills it but may not make it.
                 await self._create(stored.served_manifest(sight.served, self.target.namespace))
-            await self._create(stored.keys_manifest(keys, self.target.namespace))
+            await (
+                self._write(keys) if sight.vacancy else self._create(stored.keys_manifest(keys, self.target.namespace))
+            )
         except errors.ConflictError:
             return await self.begin(wanted)
         return f"made CA {_subject(keys.following or keys.current)} in Secret {self.target.namespace}/{stored.CA}"

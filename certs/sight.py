@@ -29,6 +29,7 @@ class Sight:
 
     Attributes:
         keys: None before `muster certs init`.
+        vacancy: resourceVersion of a Secret of the CA that is there and empty: made by who installed, for the leader to fill.
         shown: by address; None where nobody knows the replicas, or they weren't asked for.
         clock: the API server's time, and when it was read; None where it doesn't say it.
     """
@@ -39,6 +40,7 @@ class Sight:
     keys: Keys | None
     shown: dict[str, Shown] | None = None
     clock: datetime | None = None
+    vacancy: str = ""
 
     @property
     def skew(self) -> timedelta:

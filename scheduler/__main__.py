@@ -39,6 +39,13 @@ _SWITCH: Final = 0.0005
     show_default=True,
     help="Keep the webhooks' certificates while leading; nothing is done before `muster certs init`.",
 )
+@click.option(
+    "--quota-mode",
+    default=names.GUARDED,
+    show_default=True,
+    type=click.Choice([names.GUARDED, names.GUARANTEED, "none"]),
+    help="Label namespaces so whose groups reserve of a quota, unless they have the label muster.sh/quota.",
+)
 @click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
 @click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
 @click.option(
@@ -99,6 +106,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             options["schedulers"] or (names.SCHEDULER_NAME,),
             legacy_apis=options["legacy_apis"],
             namespace=options["lease_namespace"],
+            quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
         target, metrics = Target(options["lease_namespace"]), Metrics(worker.metrics.registry)

@@ -62,7 +62,8 @@ class Worker:
     """Scheduler and controllers, for as long as this process leads.
 
     ``run`` is called with each new fence and starts from nothing: what a former leader left half done is found in the
-    objects and finished. ``namespace`` is Muster's own, where its ConfigMaps are.
+    objects and finished. ``namespace`` is Muster's own, where its ConfigMaps are. ``quota_mode`` is what namespaces are
+    labelled with whose groups reserve of a quota; empty for leaving that to their owners.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Worker:
         *,
         legacy_apis: bool = False,
         namespace: str = names.SYSTEM_NAMESPACE,
+        quota_mode: str = names.GUARDED,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -81,6 +83,7 @@ class Worker:
         self._names = tuple(scheduler_names)
         self._legacy = legacy_apis
         self._namespace = namespace
+        self._quota_mode = quota_mode
         self.synced = asyncio.Event()
         self.metrics = Metrics()
         self._leads = False
@@ -122,6 +125,7 @@ class Worker:
             self.metrics,
             legacy_apis=self._legacy,
             namespace=self._namespace,
+            quota_mode=self._quota_mode,
         )
         self._leads, self._term = True, term
         self.metrics.leading.set(1)
@@ -147,6 +151,7 @@ class Term:
         *,
         legacy_apis: bool,
         namespace: str,
+        quota_mode: str,
     ) -> None:
         self._client = client
         self._metrics = metrics
@@ -172,7 +177,7 @@ class Term:
             cache.subscribe(self._forgetting(kind.group))
         self._unplaced = UnplacedPods(client, self._views.pods, scheduler_names)
         self._queues = QueueController(client, self._views, self._recorder, scheduler_names)
-        self._fences = FenceController(client, self._views)
+        self._fences = FenceController(client, self._views, quota_mode)
         self._rules = OwnerRules(client, self._recorder, namespace)
         self._podgroups = PodGroupController(
             client, self._views, self._recorder, scheduler_names, delays=policy.enqueues, rules=self._rules

@@ -77,9 +77,12 @@ async def _run(options: dict[str, Any]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
 
+    made = _options(options)
+
     async def serve() -> None:
+        await made.certificate.arrived()
         endpoint = await auth.load(options["kubeconfig"], options["context"])
-        async with HttpTransport(endpoint) as transport, serving(Client(transport), SystemClock(), _options(options)):
+        async with HttpTransport(endpoint) as transport, serving(Client(transport), SystemClock(), made):
             # The caches stay: no collection walks through them again.
             gc.collect()
             gc.freeze()

@@ -21,8 +21,6 @@ from muster.model.objects import Json
 CONFIGURATION: Final = "muster"
 """Name of both objects."""
 
-GUARDED: Final = "guarded"
-
 _TIMEOUT: Final = 5
 _CREATE: Final = ("CREATE",)
 _WRITE: Final = ("CREATE", "UPDATE")
@@ -143,7 +141,10 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
             names.GUARANTEED,
         ),
         _where(
-            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"), names.QUOTA_MODE, "In", GUARDED
+            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"),
+            names.QUOTA_MODE,
+            "In",
+            names.GUARDED,
         ),
         _where(
             _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),

@@ -46,6 +46,23 @@ class Files:
         folder = data.resolve() if data.exists() else self.folder
         return folder / "tls.crt", folder / "tls.key"
 
+    async def arrived(self) -> None:
+        """Wait until there is something in the files: a Secret that is mounted may have yet to be filled.
+
+        Raises:
+            CertificateError: there is no such folder, which nothing will appear in.
+        """
+        if not self.folder.is_dir():
+            raise CertificateError(f"{self.folder} is not a folder; run `muster certs export --folder {self.folder}`")
+        if self._empty():
+            text = "%s holds no certificate yet: the leading scheduler issues it, or `muster certs init`"
+            log.warning(text, self.folder)
+        while self._empty():  # noqa: ASYNC110 - files tell nobody that they are written
+            await asyncio.sleep(POLL)
+
+    def _empty(self) -> bool:
+        return not all(path.is_file() and path.stat().st_size for path in self.current())
+
     def fingerprint(self) -> str:
         """Hash what the files hold now.
 

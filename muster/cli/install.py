@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 import yaml
 
-from muster.cli import rights
+from muster.cli import preflight, rights
 from muster.cli.connect import cluster_options, connected, runs
+from muster.cli.preflight import PART_OF
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.model import kinds, names
@@ -20,7 +21,6 @@ from muster.model.objects import CustomResourceDefinition, Queue, WebhookConfigu
 
 SYSTEM_NAMESPACE: Final = "muster-system"
 WEBHOOKS_NAME: Final = "muster"
-_PART_OF: Final = "app.kubernetes.io/part-of"
 _ESTABLISHED_SECONDS: Final = 30.0
 _UNAPPROVED: Final = "unapproved, served by Muster for workloads written for kube-batch"
 
@@ -59,16 +59,12 @@ async def apply_kinds(client: Client, *, legacy_apis: bool, adopt: bool) -> None
     """Apply the CRDs and wait until the API server serves them.
 
     Raises:
-        ClickException: a CRD of another product stands in the way.
+        ClickException: the cluster is too old, or a CRD stands in the way; nothing was changed.
         TimeoutError: one was not established in time.
     """
     wanted = definitions(legacy_apis=legacy_apis)
-    for crd in wanted:
-        found = await client.find(kinds.CRDS, crd["metadata"]["name"])
-        if found is not None and not adopt and found.metadata.label(_PART_OF) != "muster":
-            raise click.ClickException(
-                f"{crd['metadata']['name']} exists and isn't Muster's; --adopt-crds replaces its schema, objects stay"
-            )
+    await preflight.version(client)
+    await preflight.definitions(client, wanted, adopt=adopt)
     for crd in wanted:
         await client.apply(kinds.CRDS, crd, manager=names.FIELD_MANAGER)
     for crd in wanted:
@@ -83,7 +79,7 @@ def _established(crd: CustomResourceDefinition | None) -> bool:
 
 def namespace(name: str) -> dict[str, Any]:
     """Give the manifest of a namespace of ours."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {_PART_OF: "muster"}}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {PART_OF: "muster"}}}
 
 
 async def ensure_namespace(client: Client, name: str) -> None:
@@ -188,6 +184,7 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
         click.echo(yaml.safe_dump_all(everything, sort_keys=False).rstrip())
         return
     async with connected(options["kubeconfig"], options["context"]) as client:
+        await preflight.others(client, WEBHOOKS_NAME)
         await apply_kinds(client, legacy_apis=legacy_apis, adopt=options["adopt_crds"])
         await ensure_namespace(client, SYSTEM_NAMESPACE)
         await rights.apply(client, given)
@@ -212,20 +209,34 @@ def _registered(
     )
 
 
+async def remove_kinds(client: Client) -> None:
+    """Delete our CRDs, and with them every object of theirs; another product's stay."""
+    for crd in definitions(legacy_apis=True):
+        found = await client.find(kinds.CRDS, crd["metadata"]["name"])
+        if found is not None and found.metadata.label(PART_OF) == "muster":
+            await client.delete(kinds.CRDS, found.name)
+
+
 @click.command("uninstall", epilog="Example: muster uninstall")
+@click.option("-n", "--namespace", default=SYSTEM_NAMESPACE, show_default=True, help="Where Muster is installed.")
+@click.option("--crds", is_flag=True, help="Also the kinds, and with them all PodGroups, Queues and QuotaLedgers.")
 @cluster_options
 @runs
-async def uninstall_command(kubeconfig: str | None, context: str | None) -> None:
+async def uninstall_command(namespace: str, *, crds: bool, kubeconfig: str | None, context: str | None) -> None:
     """Take webhooks, roles and policies out of a cluster and let go of what Muster held.
 
-    Jobs that Muster suspended are resumed and its finalizers removed; workloads, kinds and their objects stay.
+    Jobs that Muster suspended are resumed and its finalizers removed; workloads stay, and so do kinds and their objects,
+    unless --crds is given. Of a Helm release, `helm uninstall` does this first.
     """
     async with connected(kubeconfig, context) as client:
         await remove_webhooks(client)
         click.echo("webhook configurations removed")
         # Before anything is let go of: a worker that still runs must not take hold of it again.
-        await rights.remove(client, [*rights.roles(legacy_apis=True), *rights.policies()])
+        await rights.remove(client, [*rights.roles(legacy_apis=True), *rights.policies()], namespace)
         click.echo("accounts, roles and policies removed")
         for job in await resume_jobs(client):
             click.echo(f"job {job} resumed")
         await release_queues(client)
+        if crds:
+            await remove_kinds(client)
+            click.echo("kinds removed, and all objects of theirs")

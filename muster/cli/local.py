@@ -20,7 +20,7 @@ from typing import Final
 
 from certs import authority
 from certs.bundle import KeyPair
-from muster.cli import install, rights
+from muster.cli import install, preflight, rights
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -109,7 +109,7 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
 
     Raises:
         KubeError: the cluster can't be reached, or doesn't let us.
-        ClickException: another product's kinds stand in the way.
+        ClickException: another product's kinds stand in the way, or Muster runs in it.
     """
     clock = SystemClock()
     async with contextlib.AsyncExitStack() as stack:
@@ -120,6 +120,7 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
         reviewing = await stack.enter_async_context(HttpTransport(endpoint))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
         ca = authority.new_ca(clock.now())
+        await preflight.others(Client(transport), install.WEBHOOKS_NAME)
         yield await stack.enter_async_context(_muster(transport, reviewing, ca, folder, clock, wishes))
 
 

@@ -14,6 +14,9 @@ import click
 
 from muster import __version__
 
+REVISION: Final = "revision.txt"
+"""In the package ``muster`` of an image; the Dockerfile writes it."""
+
 _COMMANDS: Final = {
     "up": ("muster.cli.up:up", "Run everything on this machine, or beside an existing cluster."),
     "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
@@ -50,12 +53,25 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's signature
+    """Say which version this is and, in an image, from which revision of the sources it was built."""
+    if asked and not context.resilient_parsing:
+        from importlib import resources
+
+        file = resources.files("muster") / REVISION
+        revision = f" ({file.read_text().strip()})" if file.is_file() else ""
+        click.echo(f"muster {__version__}{revision}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl.",
 )
-@click.version_option(__version__, "--version", prog_name="muster", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which this is."
+)
 def muster() -> None:
     """Gang scheduling, queues and guaranteed quotas for batch workloads on Kubernetes."""
 

@@ -73,11 +73,11 @@ async def apply(client: Client, manifests: Iterable[Manifest]) -> None:
             raise click.ClickException(text) from error
 
 
-async def remove(client: Client, manifests: Iterable[Manifest]) -> None:
-    """Take manifests of this module away, the last first; fine where one isn't there."""
+async def remove(client: Client, manifests: Iterable[Manifest], namespace: str = names.SYSTEM_NAMESPACE) -> None:
+    """Take manifests of this module away, the last first, where they are in ``namespace``; fine where one isn't there."""
     for manifest in reversed(list(manifests)):
         meta = manifest["metadata"]
         try:
-            await client.delete(_KINDS[manifest["kind"]], meta["name"], meta.get("namespace", ""))
+            await client.delete(_KINDS[manifest["kind"]], meta["name"], namespace if "namespace" in meta else "")
         except errors.NotFoundError:
             continue

@@ -14,19 +14,19 @@ from muster.model.objects import Meta, Namespace, PodGroup, ResourceQuota
 from scheduler.views import Views
 from scheduler.work import Work
 
-GUARDED = "guarded"
 _POLICIES = (names.POLICY_QUEUE, names.POLICY_REJECT)
 
 
 class FenceController:
-    """Makes a namespace ``guarded`` that has a ResourceQuota and a PodGroup with minResources.
+    """Labels a namespace that has a ResourceQuota and a PodGroup with minResources with ``mode``; with none, leaves it.
 
     Whatever its label says already stays: ``guaranteed``, ``off``, or what we don't know. The annotation of the quota
     policy is made a label of the same name.
     """
 
-    def __init__(self, client: Client, views: Views) -> None:
+    def __init__(self, client: Client, views: Views, mode: str) -> None:
         self._client = client
+        self._mode = mode
         self._views = views
         self._work: Work[str] = Work("fence of namespace", self._reconcile)
         views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
@@ -53,8 +53,8 @@ class FenceController:
         if namespace is None or namespace.metadata.deletion_timestamp is not None:
             return
         labels: dict[str, str] = {}
-        if not namespace.metadata.label(names.QUOTA_MODE) and self._reserves(name):
-            labels[names.QUOTA_MODE] = GUARDED
+        if self._mode and not namespace.metadata.label(names.QUOTA_MODE) and self._reserves(name):
+            labels[names.QUOTA_MODE] = self._mode
         if _policy_differs(namespace.metadata):
             labels[names.QUOTA_POLICY] = namespace.metadata.annotation(names.QUOTA_POLICY)
         if not labels:

@@ -43,6 +43,18 @@ async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(se
     assert ((await setting.keys()).version, (await setting.served()).version) == (keys.version, served.version)
 
 
+async def test_secrets_that_were_made_empty_are_filled_by_who_leads(setting):
+    await setting.configure()
+    empty = {"metadata": {"name": stored.CA}}, {"metadata": {"name": stored.TLS}, "type": "kubernetes.io/tls"}
+    for manifest in (empty[0], empty[1] | {"data": {"tls.crt": "", "tls.key": ""}}):
+        await setting.client.create(kinds.SECRETS, manifest, setting.target.namespace)
+    await setting.drive()
+    served, keys = await setting.served(), await setting.keys()
+    assert set(await setting.trusted()) == {served.trusted} == {keys.current.certificate}
+    assert bundle.describe(served.pair.parsed()).names == {"127.0.0.1"}
+    assert (await setting.drive()).step.why == "nothing to do"
+
+
 async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old_ca(setting, check):
     await setting.begun()
     before = await setting.keys()

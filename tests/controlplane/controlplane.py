@@ -51,13 +51,17 @@ def free_ports(count: int) -> list[int]:
 
 
 class ControlPlane:
-    """A running control plane. Use as a context manager, or `start` and `stop`."""
+    """A running control plane. Use as a context manager, or `start` and `stop`.
 
-    def __init__(self, *, nodes_simulated: bool = True) -> None:
+    ``services`` is where Services get their addresses; of loopback, what stands in for a kube-proxy can listen there.
+    """
+
+    def __init__(self, *, nodes_simulated: bool = True, services: str = "10.0.0.0/24") -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="muster-controlplane-"))
         self.token = secrets.token_hex(16)
         self.users: dict[str, str] = {"admin": self.token}
         self._nodes_simulated = nodes_simulated
+        self._services = services
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports: dict[str, int] = dict(zip(("etcd", "peer", "apiserver"), free_ports(3), strict=True))
 
@@ -134,7 +138,7 @@ class ControlPlane:
             f"--service-account-key-file={d / 'sa.key'}",
             f"--service-account-signing-key-file={d / 'sa.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            f"--service-cluster-ip-range={self._services}",
             "--authorization-mode=RBAC",
             f"--token-auth-file={d / 'tokens.csv'}",
             "--endpoint-reconciler-type=none",

@@ -94,6 +94,7 @@ class World:
         *,
         schedulers: tuple[str, ...] = (names.SCHEDULER_NAME,),
         legacy_apis: bool = False,
+        quota_mode: str = names.GUARDED,
     ) -> None:
         """Start a worker, with a fence that lasts unless told otherwise; its ConfigMaps are in the test's namespace."""
         self.line.transport = (await self.plane.connect()).transport
@@ -105,6 +106,7 @@ class World:
             schedulers,
             legacy_apis=legacy_apis,
             namespace=self.namespace,
+            quota_mode=quota_mode,
         )
         self._working = asyncio.create_task(self.worker.run(fence or Fence("test", until=float("inf"))))
         async with asyncio.timeout(60):

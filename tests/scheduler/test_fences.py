@@ -55,6 +55,19 @@ async def test_what_the_label_says_stays(world, said):
     assert await later(world) == said
 
 
+async def test_where_the_operator_wants_it_such_a_namespace_is_guaranteed(world):
+    await world.work(quota_mode=names.GUARANTEED)
+    await world.create(QUOTA, GROUP)
+    await world.becomes(kinds.NAMESPACES, world.namespace, lambda found: mode_of(found) == names.GUARANTEED)
+
+
+@nothing_happens
+async def test_where_the_operator_wants_no_labels_there_are_none(world):
+    await world.work(quota_mode="")
+    await world.create(QUOTA, GROUP)
+    assert not await later(world)
+
+
 @nothing_happens
 @pytest.mark.parametrize("there", [(QUOTA, GROUP | {"spec": {"minMember": 1, "queue": "default"}}), (GROUP,)])
 async def test_a_namespace_without_reservations_is_left_alone(world, there):

@@ -26,10 +26,11 @@ from certs import authority
 from certs.bundle import KeyPair
 from muster.kube.clock import SystemClock
 from muster.ledger.promises import Granted
+from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import CertificateError, Files, LiveCertificate
+from webhooks.tls import POLL, CertificateError, Files, LiveCertificate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "POST /validate/podgroups?timeout=5s HTTP/1.1\r\nHost: muster\r\nContent-Length: {length}\r\n\r\n"
@@ -320,6 +321,26 @@ async def test_an_expired_certificate_is_no_longer_ready(served: WebhookServer, 
 async def test_without_a_certificate_there_is_nothing_to_start(tmp_path: Path, clock: Any) -> None:
     with pytest.raises(CertificateError, match=r"tls.crt: No such file or directory; run `muster certs init`"):
         LiveCertificate(Files(tmp_path), clock)
+
+
+def test_a_folder_that_is_empty_yet_is_waited_for(tmp_path: Path, write: Any, caplog: Any) -> None:
+    async def told() -> None:
+        (tmp_path / "tls.crt").write_bytes(b"")
+        waiting = asyncio.create_task(Files(tmp_path).arrived())
+        await asyncio.sleep(10 * POLL)
+        assert not waiting.done()
+        write(0)
+        await asyncio.sleep(2 * POLL)
+        assert waiting.done()
+
+    virtual_time.run(told())
+    (said,) = caplog.messages
+    assert said.endswith("holds no certificate yet: the leading scheduler issues it, or `muster certs init`")
+
+
+async def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(CertificateError, match="nowhere is not a folder; run `muster certs export --folder "):
+        await Files(tmp_path / "nowhere").arrived()
 
 
 def client_certificate(now: datetime) -> KeyPair:

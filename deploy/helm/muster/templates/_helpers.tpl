@@ -1,0 +1,109 @@
+{{- define "muster.labels" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/part-of: muster
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "muster.selector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "muster.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Arguments that both programs take. */}}
+{{- define "muster.arguments" -}}
+{{- range .Values.schedulerNames }}
+- --scheduler-name={{ . }}
+{{- end }}
+{{- if .Values.legacyApis }}
+- --legacy-apis
+{{- end }}
+- --log-level={{ .Values.logs.level }}
+- --log-format={{ .Values.logs.format }}
+{{- end }}
+
+{{/* What all pods of ours have in common; given the values, and whose pod it is. */}}
+{{- define "muster.pod" -}}
+{{- $values := .root.Values -}}
+{{- with $values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 0 }}
+{{- end }}
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "muster.container" -}}
+image: {{ include "muster.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Alive: the loop turns. Ready: as the program says of itself. A start may take a minute, and two more until there is a certificate. */}}
+{{- define "muster.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: probes}
+  periodSeconds: 2
+  failureThreshold: 90
+livenessProbe:
+  httpGet: {path: /healthz, port: probes}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: probes}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 2
+{{- end }}
+
+{{/* Replicas apart from each other: never two on a node while another is free, and spread over zones. */}}
+{{- define "muster.spread" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "muster.selector" . | nindent 12 }}
+topologySpreadConstraints:
+- topologyKey: topology.kubernetes.io/zone
+  maxSkew: 1
+  whenUnsatisfiable: ScheduleAnyway
+  matchLabelKeys: [pod-template-hash]
+  labelSelector:
+    matchLabels: {{- include "muster.selector" . | nindent 6 }}
+{{- end }}
+
+{{- define "muster.secret" -}}
+{{- if eq .Values.certificates.mode "files" }}{{ .Values.certificates.secretName }}
+{{- else if eq .Values.certificates.mode "cert-manager" }}muster-webhook-certificate
+{{- else }}muster-webhook-tls
+{{- end -}}
+{{- end }}

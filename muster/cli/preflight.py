@@ -1,0 +1,83 @@
+"""What may stand in the way of an installation, looked for before anything is changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.kube.transport import Request
+from muster.model import kinds
+from muster.model.objects import CustomResourceDefinition
+
+PART_OF: Final = "app.kubernetes.io/part-of"
+RELEASE: Final = "meta.helm.sh/release-name"
+RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
+OLDEST: Final = (1, 30)
+
+
+async def version(client: Client) -> None:
+    """Refuse a cluster that is too old.
+
+    Raises:
+        ClickException: it is.
+    """
+    try:
+        answer = json.loads((await client.send(Request("GET", "/version"))).body)
+    except errors.NotFoundError:
+        return  # what it lacks is told when it is asked for it
+    said = str(answer.get("gitVersion", ""))
+    found = re.match(r"v(\d+)\.(\d+)", said)
+    if found is not None and (int(found[1]), int(found[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise click.ClickException(f"this cluster is Kubernetes {said}; Muster needs {oldest} or newer")
+
+
+async def others(client: Client, configuration: str) -> None:
+    """Refuse a cluster in which Muster runs already, installed in another way.
+
+    Raises:
+        ClickException: it does.
+    """
+    registered = await client.find(kinds.VALIDATING, configuration)
+    for found in (registered, await client.find(kinds.CLUSTERROLES, "muster-webhook")):
+        if found is not None and (release := found.metadata.annotation(RELEASE)):
+            space = found.metadata.annotation(RELEASE_NAMESPACE)
+            text = f"Muster is in this cluster already, as Helm release {space}/{release}"
+            raise click.ClickException(f"{text}: use `helm upgrade {release} -n {space}`, or uninstall it first")
+    for webhook in (registered.webhooks or ()) if registered is not None else ():
+        if service := webhook["clientConfig"].get("service"):
+            place = f"{service['namespace']}/{service['name']}"
+            text = f"Muster is in this cluster already: its webhooks call Service {place}; run `muster uninstall` first"
+            raise click.ClickException(text)
+
+
+async def definitions(client: Client, wanted: Iterable[dict[str, Any]], *, adopt: bool) -> None:
+    """Refuse CRDs that stand in the way of those that are wanted.
+
+    Raises:
+        ClickException: one belongs to another product and isn't to be adopted, or holds objects that we don't serve.
+    """
+    for crd in wanted:
+        found = await client.find(kinds.CRDS, crd["metadata"]["name"])
+        if found is not None and (why := _in_the_way(found, crd, adopt=adopt)):
+            raise click.ClickException(why)
+
+
+def _in_the_way(found: CustomResourceDefinition, crd: dict[str, Any], *, adopt: bool) -> str:
+    if not adopt and found.metadata.label(PART_OF) != "muster":
+        return f"{found.name} exists and isn't Muster's; --adopt-crds replaces its schema, objects stay"
+    served = [each["name"] for each in crd["spec"]["versions"]]
+    lost = [each for each in (found.status or {}).get("storedVersions") or () if each not in served]
+    if lost:
+        ours, theirs = ", ".join(served), ", ".join(lost)
+        return (
+            f"{found.name} has objects stored as version {theirs}, which Muster doesn't serve: migrate them to {ours}, "
+            f"and take {theirs} out of its status.storedVersions"
+        )
+    return ""

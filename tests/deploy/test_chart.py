@@ -1,0 +1,360 @@
+"""The Helm chart: what it makes of values, which values it refuses, and that its copies are copies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import chart
+import pytest
+import yaml
+
+from muster import __version__
+from muster.cli import install, rights
+from scheduler import config
+from scheduler.__main__ import scheduler as scheduler_command
+from webhooks.__main__ import webhook as webhook_command
+from webhooks.registration import ServiceRef, configurations
+
+pytestmark = pytest.mark.xdist_group("helm")
+
+VALUES: dict[str, Any] = {
+    "as it is": {},
+    "everything": {
+        "image": {"repository": "registry.example/batch/muster", "digest": "sha256:" + "0" * 64, "pullSecrets": ["pull"]},
+        "schedulerNames": ["muster", "volcano"],
+        "legacyApis": True,
+        "logs": {"level": "debug", "format": "text"},
+        "priorityClassName": "",
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
+        "webhook": {
+            "replicas": 5,
+            "resources": {"requests": {"cpu": 2, "memory": "1Gi"}},
+            "failurePolicy": {"podgroupminresources.muster.sh": "Ignore", "jobs.mutate.muster.sh": "Fail"},
+            "excludedNamespaces": ["istio-system"],
+            "preStopSeconds": 30,
+            "drainSeconds": 15,
+        },
+        "scheduler": {
+            "replicas": 1,
+            "actions": ["allocate", "preempt"],
+            "tiers": [{"plugins": [{"name": "gang", "enablePreemptable": False}, {"name": "faster-nodes"}]}],
+            "configurations": [{"name": "allocate", "arguments": {"reserveAfter": "5m"}}],
+            "ownPlugins": ["faster-nodes"],
+        },
+        "quota": {"mode": "guaranteed"},
+        "networkPolicy": {"apiServerPorts": [6443]},
+        "flowControl": {"shares": 100},
+        "monitoring": {"podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}}},
+        "crds": {"keep": False},
+    },
+    "cert-manager": {"certificates": {"mode": "cert-manager"}},
+    "cert-manager's issuer": {"certificates": {"mode": "cert-manager", "issuer": {"name": "company", "kind": "ClusterIssuer"}}},
+    "files": {
+        "certificates": {
+            "mode": "files",
+            "secretName": "company-tls",
+            "caBundle": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
+        }
+    },
+    "little": {
+        "crds": {"install": False},
+        "networkPolicy": {"enabled": False},
+        "flowControl": {"enabled": False},
+        "quota": {"mode": "none"},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Give the manifests that the chart makes of values; each set once."""
+    made: dict[str, list[Any]] = {}
+
+    def rendered(values: dict[str, Any]) -> list[Any]:
+        key = json.dumps(values)
+        if key not in made:
+            done = chart.template(values)
+            assert done.returncode == 0, done.stderr
+            made[key] = [each for each in yaml.safe_load_all(done.stdout) if each]
+        return made[key]
+
+    return rendered
+
+
+def one(manifests: list[Any], kind: str, name: str) -> Any:
+    (found,) = [each for each in manifests if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def arguments(manifests: list[Any], component: str) -> list[str]:
+    return one(manifests, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+# ── copies ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("file", chart.generated(), ids=lambda file: file.name)
+def test_what_is_decided_elsewhere_is_in_the_chart_as_it_is_there(file: Path):
+    assert file.read_text() == chart.generated()[file], "not current: run `make manifests`"
+
+
+def test_the_plain_manifest_is_current():
+    chart.needed()
+    assert chart.PLAIN.read_text() == chart.plain(), "not current: run `make manifests`"
+
+
+def test_the_chart_is_of_this_version():
+    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
+    assert (about["version"], about["appVersion"]) == (__version__, __version__)
+
+
+def test_the_oldest_kubernetes_is_the_same_for_the_chart_and_for_the_command():
+    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
+    assert about["kubeVersion"] == f">={'.'.join(map(str, install.preflight.OLDEST))}.0-0"
+
+
+def test_the_configuration_that_the_values_have_is_the_scheduler_s_own():
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text())["scheduler"]
+    default = yaml.safe_load(config.DEFAULT)
+    assert (", ".join(values["actions"]), values["tiers"]) == (default["actions"], default["tiers"])
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_installed_by_helm_it_is_what_muster_install_makes(render, legacy):
+    made = render({"legacyApis": legacy})
+    wanted = [
+        *install.definitions(legacy_apis=legacy),
+        *rights.roles(legacy_apis=legacy),
+        *rights.policies(),
+        *configurations(
+            ServiceRef("muster-system", "muster-webhook", chart.PORT),
+            b"",
+            scheduler_names=["muster"],
+            legacy_apis=legacy,
+            own_namespace="muster-system",
+        ),
+    ]
+    for each in wanted:
+        found = one(made, each["kind"], each["metadata"]["name"])
+        found["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
+        if not found["metadata"].get("annotations", True):
+            del found["metadata"]["annotations"]
+        for hook in each.get("webhooks", ()):
+            assert hook["clientConfig"].pop("caBundle") == ""  # the leader's to write
+        assert found == each
+    kinds = {each["kind"] for each in wanted}
+    ours = [
+        each for each in made if each["kind"] in kinds and "helm.sh/hook" not in each["metadata"].get("annotations", {})
+    ]
+    assert len(ours) == len(wanted)
+
+
+def test_in_another_namespace_nothing_names_the_usual_one():
+    chart.needed()
+    done = chart.helm("template", "muster", str(chart.CHART), "--namespace", "batch")
+    assert "muster-system" not in done.stdout
+    assert "system:serviceaccount:batch:muster-scheduler" in done.stdout
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
+def test_the_programs_take_what_the_deployments_give_them(render, values, tmp_path):
+    made = render(values)
+    policy = one(made, "ConfigMap", "muster-scheduler")["data"]["scheduler.yaml"]
+    (tmp_path / "scheduler.yaml").write_text(policy)
+    for component, command in (("webhook", webhook_command), ("scheduler", scheduler_command)):
+        first, *given = arguments(made, component)
+        assert first == component
+        given = [each.replace("/configuration/", f"{tmp_path}/") for each in given]
+        assert command.make_context(component, given).params
+    if "ownPlugins" not in values.get("scheduler", {}):
+        assert config.parse(policy).actions
+
+
+def test_lint_finds_nothing(tmp_path):
+    chart.needed()
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(VALUES["everything"]))
+    done = chart.helm("lint", "--strict", str(chart.CHART), "--values", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_value_is_where_it_belongs(render):
+    made = render(VALUES["everything"])
+    webhook = one(made, "Deployment", "muster-webhook")["spec"]
+    pod = webhook["template"]["spec"]
+    (container,) = pod["containers"]
+    assert webhook["replicas"] == 5
+    assert container["image"] == f"registry.example/batch/muster@sha256:{'0' * 64}"
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert "priorityClassName" not in pod
+    assert pod["nodeSelector"] == {"node-role.kubernetes.io/control-plane": ""}
+    assert pod["tolerations"][0]["key"] == "dedicated"
+    assert container["resources"]["requests"] == {"cpu": 2, "memory": "1Gi"}
+    assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 30}}}
+    assert pod["terminationGracePeriodSeconds"] > 30 + 15
+    assert {"--scheduler-name=volcano", "--legacy-apis", "--drain=15", "--no-delay"} <= set(arguments(made, "webhook"))
+    assert {"--quota-mode=guaranteed", "--legacy-apis", "--certificates"} <= set(arguments(made, "scheduler"))
+    validating = one(made, "ValidatingWebhookConfiguration", "muster")["webhooks"]
+    policies = {each["name"]: each["failurePolicy"] for each in validating}
+    assert policies["podgroupminresources.muster.sh"] == "Ignore"
+    assert policies["jobs.validate.muster.sh"] == "Fail"
+    left_out = [
+        each["namespaceSelector"]["matchExpressions"][0]["values"] for each in validating if "namespaceSelector" in each
+    ]
+    assert {tuple(each) for each in left_out} == {("kube-system", "kube-node-lease", "muster-system", "istio-system")}
+    assert '["muster","volcano"]' in json.dumps(validating).replace("\\", "")
+    crds = [each for each in made if each["kind"] == "CustomResourceDefinition"]
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in crds} == {"delete"}
+    monitor = one(made, "PodMonitor", "muster")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_with_cert_manager_it_issues_and_injects_and_muster_does_not(render):
+    made = render(VALUES["cert-manager"])
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        found = one(made, kind, "muster")
+        assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "muster-system/muster-webhook"}
+    certificate = one(made, "Certificate", "muster-webhook")["spec"]
+    assert certificate["issuerRef"]["name"] == one(made, "Issuer", "muster-ca")["metadata"]["name"]
+    (volume,) = one(made, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    assert "--no-certificates" in arguments(made, "scheduler")
+    assert not [each for each in made if each["kind"] == "Secret"]
+    theirs = render(VALUES["cert-manager's issuer"])
+    assert one(theirs, "Certificate", "muster-webhook")["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
+    assert not [each for each in theirs if each["kind"] == "Issuer"]
+
+
+def test_with_files_the_bundle_is_in_every_webhook(render):
+    made = render(VALUES["files"])
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert all(each["clientConfig"]["caBundle"] for each in one(made, kind, "muster")["webhooks"])
+    (volume,) = one(made, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
+    assert volume["secret"]["secretName"] == "company-tls"
+    assert not [each for each in made if each["kind"] == "Secret"]
+
+
+# ── safe by default ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("component", ["webhook", "scheduler"])
+def test_nothing_runs_with_more_than_it_needs(render, component):
+    made = render({})
+    pod = one(made, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+    assert pod["serviceAccountName"] == f"muster-{component}"
+
+
+@pytest.mark.parametrize(("component", "replicas"), [("webhook", 3), ("scheduler", 2)])
+def test_replicas_stand_apart_and_go_one_by_one(render, component, replicas):
+    made = render({})
+    deployment = one(made, "Deployment", f"muster-{component}")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    pod = deployment["template"]["spec"]
+    assert deployment["replicas"] == replicas
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    (spread,) = pod["topologySpreadConstraints"]
+    budget = one(made, "PodDisruptionBudget", f"muster-{component}")["spec"]
+    fence = one(made, "NetworkPolicy", f"muster-{component}")["spec"]
+    selectors = (
+        apart["podAffinityTerm"]["labelSelector"],
+        spread["labelSelector"],
+        budget["selector"],
+        fence["podSelector"],
+    )
+    for selector in (*selectors, deployment["selector"]):
+        assert selector["matchLabels"].items() <= labels.items()
+    assert budget["maxUnavailable"] == 1
+
+
+def test_a_replica_serves_on_for_longer_than_it_takes_to_notice_that_it_goes(render):
+    pod = one(render({}), "Deployment", "muster-webhook")["spec"]["template"]["spec"]
+    sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    (drain,) = [int(each.partition("=")[2]) for each in arguments(render({}), "webhook") if each.startswith("--drain=")]
+    probe = pod["containers"][0]["readinessProbe"]
+    assert sleep >= 10
+    assert sleep > probe["periodSeconds"] * probe["failureThreshold"]
+    # What is in flight has 15 seconds after that, says webhooks/server.py.
+    assert pod["terminationGracePeriodSeconds"] >= sleep + drain + 15
+
+
+def test_the_probes_are_at_a_port_that_the_program_listens_on(render):
+    for component in ("webhook", "scheduler"):
+        (container,) = one(render({}), "Deployment", f"muster-{component}")["spec"]["template"]["spec"]["containers"]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        assert f"--probe-port={ports['probes']}" in container["args"]
+        paths = {each: container[f"{each}Probe"]["httpGet"] for each in ("startup", "liveness", "readiness")}
+        assert {each["port"] for each in paths.values()} == {"probes"}
+        assert paths["readiness"]["path"] == "/readyz"
+        assert paths["liveness"]["path"] == "/healthz"
+
+
+def test_what_uninstalls_may_touch_no_more_than_what_is_muster_s_or_held_by_it(render):
+    rules = one(render({}), "ClusterRole", "muster-uninstall")["rules"]
+    assert not [rule for rule in rules if "*" in json.dumps(rule)]
+    unnamed = {(*rule["resources"], *rule["verbs"]) for rule in rules if "resourceNames" not in rule}
+    assert unnamed == {("jobs", "list", "patch"), ("queues", "list", "patch")}
+
+
+# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REFUSED = [
+    ({"replicas": 3}, "replicas"),
+    ({"webhook": {"replica": 3}}, "replica"),
+    ({"webhook": {"replicas": 0}}, "webhook/replicas"),
+    ({"webhook": {"failurePolicy": {"pods.muster.sh": "Fail"}}}, "pods.muster.sh"),
+    ({"webhook": {"failurePolicy": {"pods.guarded.muster.sh": "fail"}}}, "pods.guarded.muster.sh"),
+    ({"webhook": {"excludedNamespaces": ["Team A"]}}, "excludedNamespaces"),
+    ({"webhook": {"preStopSeconds": 0}}, "preStopSeconds"),
+    ({"webhook": {"resources": {"requests": {"memory": "lots"}}}}, "memory"),
+    ({"webhook": {"resources": {"request": {}}}}, "request"),
+    ({"scheduler": {"actions": ["enqueue", "allocat"]}}, "actions"),
+    ({"scheduler": {"actions": ["enqueue"]}}, "actions"),
+    ({"scheduler": {"tiers": [{"plugins": [{"name": "gang", "argument": {}}]}]}}, "argument"),
+    (
+        {"scheduler": {"tiers": [{"plugins": [{"name": "gangs"}]}]}},
+        'names the plugin "gangs", which Muster doesn\'t have',
+    ),
+    ({"schedulerNames": []}, "schedulerNames"),
+    ({"schedulerNames": ["default-scheduler"]}, "schedulerNames"),
+    ({"quota": {"mode": "off"}}, "quota/mode"),
+    ({"certificates": {"mode": "files"}}, "certificates"),
+    ({"certificates": {"mode": "files", "secretName": "tls", "caBundle": "ca.crt"}}, "caBundle"),
+    ({"certificates": {"secretName": "tls"}}, "secretName"),
+    ({"certificates": {"issuer": {"name": "company"}}}, "certificates"),
+    ({"image": {"tag": "a b"}}, "image/tag"),
+    ({"image": {"digest": "abc"}}, "image/digest"),
+    ({"tolerations": [{"key": "a", "operator": "Exist"}]}, "operator"),
+    ({"monitoring": {"podMonitor": {"interval": "often"}}}, "interval"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), REFUSED, ids=lambda each: json.dumps(each) if isinstance(each, dict) else ""
+)
+def test_a_value_that_makes_no_sense_is_refused_by_its_name(values, named):
+    chart.needed()
+    done = chart.template(values)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_a_cluster_that_is_too_old_is_refused():
+    chart.needed()
+    done = chart.template({}, "--kube-version", "1.29.9")
+    assert "requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.9" in done.stderr
+    assert chart.template({}, "--kube-version", "v1.30.4-gke.1348000").returncode == 0

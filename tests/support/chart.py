@@ -1,0 +1,253 @@
+"""The parts of the Helm chart that are copies of something, made from where they are decided; and Helm itself.
+
+Run as a program (`make manifests`) it writes them, and then the plain manifest that `helm template` makes of the chart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import binaries
+import pytest
+import yaml
+
+from muster.cli import install, rights
+from muster.model import names
+from scheduler import config
+from webhooks.registration import CONFIGURATION, ServiceRef, configurations
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "muster"
+PLAIN = ROOT / "deploy" / "manifests" / "muster.yaml"
+PORT = 9443
+
+_OWN = "__OWN__"
+_SCHEDULERS = "__SCHEDULERS__"
+_HEADER = "{{{{- /* Made by `make manifests` from {}: don't edit. */}}}}\n"
+_SPACE = "{{ .Release.Namespace }}"
+_EXEMPT = """\
+      - {{ .Release.Namespace }}
+      {{- range .Values.webhook.excludedNamespaces }}
+      - {{ . }}
+      {{- end }}
+"""
+_BUNDLE = """\
+    {{- with .Values.certificates.caBundle }}
+    caBundle: {{ b64enc . }}
+    {{- end }}
+"""
+_INJECTED = """\
+  {{- if eq .Values.certificates.mode "cert-manager" }}
+  annotations: {cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/muster-webhook}
+  {{- end }}
+"""
+_PLAIN = """\
+# Muster without Helm: `kubectl apply --server-side -f deploy/manifests/muster.yaml`
+# Made by `make manifests`: what `helm template muster deploy/helm/muster --namespace muster-system` gives, after its
+# namespace. Don't edit; other values make another file in the same way.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: muster-system
+  labels: {app.kubernetes.io/part-of: muster}
+"""
+
+
+def helm(
+    *words: str, kubeconfig: Path | None = None, stdin: str = "", binary: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run helm with nothing of the user's; its two outputs apart."""
+    found = binary or binaries.find("helm")
+    assert found is not None, "helm is not there: run `make controlplane`"
+    with tempfile.TemporaryDirectory(prefix="muster-helm-") as home:
+        places = {f"HELM_{each}_HOME": home for each in ("CACHE", "CONFIG", "DATA")}
+        environment = {"PATH": os.environ["PATH"], "HOME": home, "KUBECONFIG": str(kubeconfig or "/dev/null"), **places}
+        return subprocess.run(
+            [str(found), *words],
+            env=environment,
+            input=stdin,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+
+
+def needed() -> None:
+    """Skip a test where Helm isn't there."""
+    if binaries.find("helm") is None:
+        pytest.skip("helm is missing (make controlplane)")
+
+
+def template(values: Mapping[str, Any], *words: str) -> subprocess.CompletedProcess[str]:
+    """Have Helm make manifests of values."""
+    place = ("--namespace", names.SYSTEM_NAMESPACE)
+    return helm("template", "muster", str(CHART), *place, "--values", "-", *words, stdin=json.dumps(values))
+
+
+def generated() -> dict[Path, str]:
+    """Give what the copies have to be, by file."""
+    templates, files = CHART / "templates" / "generated", CHART / "files"
+    return {
+        templates / "crds.yaml": _crds(),
+        templates / "rbac.yaml": _roles(),
+        templates / "policies.yaml": _HEADER.format("deploy/policies/") + _texts("policies"),
+        templates / "webhooks.yaml": _webhooks(),
+        files / "uninstall.yaml": _dumped(_uninstalling()),
+        files / "plugins.json": _json(sorted(config.PLUGINS)),
+        files / "kinds.json": _json(_kinds()),
+        CHART / "values.schema.json": _schema(),
+    }
+
+
+def plain() -> str:
+    """Give what the plain manifest has to be."""
+    done = helm("template", "muster", str(CHART), "--namespace", names.SYSTEM_NAMESPACE, "--no-hooks")
+    assert done.returncode == 0, done.stderr
+    return _PLAIN + done.stdout
+
+
+def webhook_names() -> list[str]:
+    """Name all webhooks."""
+    return [each["name"] for whole in _configurations() for each in whole["webhooks"]]
+
+
+def _dumped(content: Any) -> str:
+    return yaml.safe_dump(content, sort_keys=False, width=float("inf"))
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _documents(manifests: Iterable[Mapping[str, Any]]) -> str:
+    return "---\n".join(map(_dumped, manifests))
+
+
+def _texts(folder: str, *chosen: str) -> str:
+    """Give the files of a folder of deploy/ as they are, in the namespace of the release."""
+    found = sorted((resources.files("deploy") / folder).iterdir(), key=lambda file: file.name)
+    texts = [each.read_text() for each in found if not chosen or each.name in chosen]
+    return "---\n".join(text.removeprefix("---\n") for text in texts).replace(names.SYSTEM_NAMESPACE, _SPACE)
+
+
+def _roles() -> str:
+    entries = sorted(each.name for each in (resources.files("deploy") / "rbac").iterdir())
+    usual = _texts("rbac", *(each for each in entries if each != "legacy.yaml"))
+    return f"{_HEADER.format('deploy/rbac/')}{usual}{{{{- if .Values.legacyApis }}}}\n---\n{_texts('rbac', 'legacy.yaml')}{{{{- end }}}}\n"
+
+
+def _crds() -> str:
+    usual = install.definitions(legacy_apis=False)
+    legacy = install.definitions(legacy_apis=True)[len(usual) :]
+    for crd in (*usual, *legacy):
+        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "__KEEP__"
+    text = f"{{{{- if .Values.crds.install }}}}\n{_documents(usual)}{{{{- if .Values.legacyApis }}}}\n---\n{_documents(legacy)}{{{{- end }}}}\n{{{{- end }}}}\n"
+    return _HEADER.format("deploy/crds/") + text.replace("__KEEP__", '{{ ternary "keep" "delete" .Values.crds.keep }}')
+
+
+def _configurations() -> tuple[dict[str, Any], dict[str, Any]]:
+    return configurations(
+        ServiceRef(_OWN, "muster-webhook", PORT),
+        b"",
+        scheduler_names=[_SCHEDULERS],
+        legacy_apis=True,
+        own_namespace=_OWN,
+    )
+
+
+def _webhooks() -> str:
+    whole = _configurations()
+    for each in (each for one in whole for each in one["webhooks"]):
+        each["failurePolicy"] = f"__{each['failurePolicy']}__{each['name']}"
+    text = _documents(whole)
+    for pattern, replacement in (
+        (
+            r"failurePolicy: __(\w+)__(\S+)",
+            r'failurePolicy: {{ get .Values.webhook.failurePolicy "\2" | default "\1" }}',
+        ),
+        (rf" *- {_OWN}\n", _EXEMPT),
+        (r" *caBundle: ''\n", _BUNDLE),
+        (rf"(  name: {CONFIGURATION}\n  labels:\n.*\n)", r"\1" + _INJECTED),
+        (rf'\["{_SCHEDULERS}"\]', "{{ toJson .Values.schedulerNames }}"),
+        (_OWN, _SPACE),
+        (_legacy_groups(), r"\n{{- if $.Values.legacyApis }}\g<0>\n{{- end }}"),
+    ):
+        text, count = re.subn(pattern, replacement, text)
+        assert count, pattern
+    return _HEADER.format("webhooks/registration.py") + text
+
+
+def _legacy_groups() -> str:
+    return "".join(rf"\n *- {re.escape(group)}" for group in names.LEGACY_GROUPS)
+
+
+def _uninstalling() -> list[dict[str, Any]]:
+    """Give what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
+    owned: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for each in (*_configurations(), *rights.roles(legacy_apis=True), *rights.policies()):
+        group = each["apiVersion"].rpartition("/")[0]
+        owned[group, f"{each['kind'].lower()}s".replace("policys", "policies")].add(each["metadata"]["name"])
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "resourceNames": sorted(found), "verbs": ["delete"]}
+        for (group, resource), found in sorted(owned.items())
+    ]
+    held = [("batch", "jobs"), *((group, "queues") for group in names.PODGROUP_GROUPS)]
+    return rules + [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["list", "patch"]} for group, resource in held
+    ]
+
+
+def _kinds() -> dict[str, Any]:
+    """Give what a CRD that is there already has to have."""
+    usual = {each["metadata"]["name"] for each in install.definitions(legacy_apis=False)}
+    found = {}
+    for each in install.definitions(legacy_apis=True):
+        (version,) = each["spec"]["versions"]
+        parts = version["schema"]["openAPIV3Schema"]["properties"]
+        fields = [f"{part}.{field}" for part, schema in parts.items() for field in schema.get("properties", ())]
+        name = each["metadata"]["name"]
+        found[name] = {"version": version["name"], "legacy": name not in usual, "fields": sorted(fields)}
+    return found
+
+
+def _schema() -> str:
+    """Give the schema of the values with the names that are decided elsewhere; each has its definition on a line."""
+    text = (CHART / "values.schema.json").read_text()
+    policies = {name: {"enum": ["Fail", "Ignore"]} for name in webhook_names()}
+    definitions = {
+        "action": {"enum": list(config.ACTIONS)},
+        "failurePolicies": {"type": "object", "additionalProperties": False, "properties": policies},
+    }
+    for name, definition in definitions.items():
+        text, count = re.subn(rf'(?m)^(    "{name}": ).*?(,?)$', rf"\1{json.dumps(definition)}\2", text)
+        assert count == 1, name
+    return text
+
+
+def main() -> int:
+    """Write all of them."""
+    for file, text in generated().items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    if binaries.find("helm") is None:
+        sys.stderr.write("the plain manifest is not made: helm is not there, run `make controlplane`\n")
+        return 1
+    PLAIN.parent.mkdir(parents=True, exist_ok=True)
+    PLAIN.write_text(plain())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
