@@ -75,7 +75,7 @@ class Balancer:
 
 
 # Of workers seldom: what was promised and never stored is let go by a leader that has known it for 45 seconds.
-_FAULTS = ("kill webhook",) * 8 + ("stop webhook",) * 8 + ("cut",) * 8 + ("kill worker", "stop worker")
+_FAULTS = ("kill webhook",) * 12 + ("stop webhook",) * 12 + ("cut",) * 12 + ("kill worker", "stop worker")
 
 
 class Fleet:
@@ -116,8 +116,11 @@ class Fleet:
                 self.balancer.cut()
 
     async def _pause(self, what: str, program: Program, seconds: float) -> None:
+        try:
+            kill(program.pid, signal.SIGSTOP)
+        except ProcessLookupError:
+            return  # Somebody else's fault was the end of it, and nobody has started it again yet.
         self.faults.append(f"SIGSTOP of a {what} for {seconds:.1f} s")
-        kill(program.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
