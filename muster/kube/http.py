@@ -1,38 +1,26 @@
-"""The transport over HTTP: aiohttp, and the one place where its errors are known."""
+"""The transport over HTTP: when a request is sent, on which connection, how often, and what it means that none answered."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
-
-import aiohttp
+from typing import Final, Self
+from urllib.parse import quote, urlencode
 
 from muster.kube import errors
 from muster.kube.auth import Endpoint
+from muster.kube.connection import Connection
+from muster.kube.dialing import Dialer
 from muster.kube.transport import Request, Response
 
 _KEEP_ALIVE: Final = 30.0  # seconds; less than the 90 after which an API server closes an idle connection
 _WATCH_OPENS: Final = 30.0  # seconds for a watch to begin
-
-# A peer that vanished (no FIN, no RST) is found out in some 20 s, not in the system's two hours.
-_SOCKET_OPTIONS: Final = (
-    ("SO_KEEPALIVE", socket.SOL_SOCKET, 1),
-    ("TCP_KEEPIDLE", socket.IPPROTO_TCP, 10),
-    ("TCP_KEEPINTVL", socket.IPPROTO_TCP, 3),
-    ("TCP_KEEPCNT", socket.IPPROTO_TCP, 3),
-    ("TCP_USER_TIMEOUT", socket.IPPROTO_TCP, 20_000),
-)
-
-_NEVER_SENT: Final = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ClientHttpProxyError,
-    aiohttp.InvalidURL,
-)
+_BUFFER: Final = 2**18
+_AS_IT_IS: Final = "/:@!$&'()*+,;=~"
+"""What a path may hold besides letters, digits and ``_.-`` (RFC 3986)."""
 
 
 class HttpTransport:
@@ -45,8 +33,13 @@ class HttpTransport:
 
     def __init__(self, endpoint: Endpoint, *, connections: int = 64) -> None:
         self._endpoint = endpoint
+        self._dialer = Dialer(endpoint)
         self._slots = asyncio.Semaphore(connections)
-        self._session: aiohttp.ClientSession | None = None
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._all: set[Connection] = set()
+        self._idle: deque[tuple[float, Connection]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._shown: tuple[Mapping[str, str], bytes] = ({}, b"")
 
     async def __aenter__(self) -> Self:
         return self
@@ -58,9 +51,14 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections; those in use break."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._idle.clear()
+        for connection in (closing := tuple(self._all)):
+            connection.abort()
+        for connection in closing:
+            await connection.lost.wait()
 
     async def request(self, request: Request, *, within: float) -> Response:
         """Send, as `Transport.request`; waiting for a free slot and for credentials counts.
@@ -86,148 +84,160 @@ class HttpTransport:
     @contextlib.asynccontextmanager
     async def watch(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Watch, as `Transport.watch`."""
-        answer = await self._open(request, idle)
+        connection = await self._open(request, idle)
         try:
-            yield self._lines(request, answer, idle)
+            yield self._lines(request, connection, idle)
         finally:
             # Not released to the pool: a watch's connection has an answer under way that nobody will read.
-            answer.close()
+            connection.abort()
 
     async def _exchange(self, request: Request, headers: Mapping[str, str], within: float) -> Response:
+        connection = self._rested() or await self._dial(within)
+        again = connection.served > 0 and not request.writes
         try:
-            # A connection that takes half the time leaves too little for an answer; and what fails before it is made
-            # was certainly not sent.
-            timeout = aiohttp.ClientTimeout(total=None, connect=within / 2)
-            async with self._send(request, headers, timeout) as answer:
-                body = await answer.read()
-                if answer.status == 401:
-                    # It may be this connection's client certificate that is too old.
-                    answer.close()
-                return Response(answer.status, body, _lower(answer.headers))
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error, self._endpoint.server, writes=request.writes) from error
+            response = await self._answer(connection, request, headers)
+        except OSError as error:
+            if not (again and connection.silent):
+                raise self._broke(error, writes=request.writes) from error
+        else:
+            return response
+        # The server had closed it while it rested.
+        try:
+            return await self._answer(await self._dial(within), request, headers)
+        except OSError as error:
+            raise self._broke(error, writes=request.writes) from error
 
-    async def _open(self, request: Request, idle: float) -> aiohttp.ClientResponse:
-        headers = await self._endpoint.headers()
-        answer = await self._begin(request, headers, idle)
-        if answer.status == 401:
-            answer.close()
-            if await self._endpoint.renew(headers):
-                answer = await self._begin(request, await self._endpoint.headers(), idle)
-        if answer.status == 200:
-            return answer
+    async def _answer(self, connection: Connection, request: Request, headers: Mapping[str, str]) -> Response:
+        kept = False
         try:
-            body = await answer.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error, self._endpoint.server, writes=False) from error
+            connection.send(self._written(request, headers))
+            body = await connection.whole()
+            # It may be this connection's client certificate that is too old.
+            kept = connection.open and connection.status != 401
         finally:
-            answer.close()
-        raise errors.from_answer(answer.status, body, _lower(answer.headers))
+            if kept:
+                self._rest(connection)
+            else:
+                connection.abort()
+        return Response(connection.status, body, connection.headers)
 
-    async def _begin(self, request: Request, headers: Mapping[str, str], idle: float) -> aiohttp.ClientResponse:
+    async def _open(self, request: Request, idle: float) -> Connection:
+        headers = await self._endpoint.headers()
+        connection = await self._begin(request, headers, idle)
+        if connection.status == 401:
+            connection.abort()
+            if await self._endpoint.renew(headers):
+                connection = await self._begin(request, await self._endpoint.headers(), idle)
+        if connection.status == 200:
+            return connection
+        try:
+            body = await connection.whole()
+        except OSError as error:
+            raise self._broke(error, writes=False) from error
+        finally:
+            connection.abort()
+        raise errors.from_answer(connection.status, body, connection.headers)
+
+    async def _begin(self, request: Request, headers: Mapping[str, str], idle: float) -> Connection:
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(min(_WATCH_OPENS, idle)):
-                timeout = aiohttp.ClientTimeout(total=None, sock_read=idle)
-                answer: aiohttp.ClientResponse = await self._send(request, headers, timeout)
-                return answer
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error, self._endpoint.server, writes=False) from error
+                connection = self._rested() or await self._dial(_WATCH_OPENS)
+                connection.send(self._written(request, headers), streams=True)
+                await connection.headed()
+        except OSError as error:
+            if connection is not None:
+                connection.abort()
+            raise self._broke(error, writes=False) from error
+        except BaseException:
+            if connection is not None:
+                connection.abort()
+            raise
+        return connection
 
-    async def _lines(self, request: Request, answer: aiohttp.ClientResponse, idle: float) -> AsyncIterator[bytes]:
-        # Not the reader's own lines: it refuses one that is longer than its buffer, and objects may be of megabytes.
+    async def _lines(self, request: Request, connection: Connection, idle: float) -> AsyncIterator[bytes]:
         partial: list[bytes] = []
-        try:
-            async for chunk in answer.content.iter_any():
-                first, *others = chunk.split(b"\n")
-                partial.append(first)
-                for following in others:
-                    if line := b"".join(partial):
-                        yield line
-                    partial = [following]
-        except aiohttp.SocketTimeoutError as error:
-            text = f"{self._endpoint.server} sent nothing for {idle:g} s on the watch of {request.path}"
-            raise errors.UnreachableError(text, maybe_applied=False) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error, self._endpoint.server, writes=False) from error
+        while piece := await self._piece(request, connection, idle):
+            first, *others = piece.split(b"\n")
+            partial.append(first)
+            for following in others:
+                if line := b"".join(partial):
+                    yield line
+                partial = [following]
         if line := b"".join(partial):
             yield line
 
-    def _send(self, request: Request, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout) -> Any:
-        own = {"Accept": request.accept} | ({"Content-Type": request.content_type} if request.body else {})
-        return self._connected().request(
-            request.method,
-            self._endpoint.server + request.path,
-            params=request.query,
-            data=request.body or None,
-            headers={**own, **headers},
-            timeout=timeout,
-            proxy=self._endpoint.proxy or None,
-            server_hostname=self._endpoint.server_name or None,
-            allow_redirects=False,
-            middlewares=(self._once,) if request.writes else (),
-        )
-
-    async def _once(self, sent: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        """Keep aiohttp from sending a PUT or DELETE again on its own when the answer is lost.
-
-        It does so for what HTTP calls idempotent; a compare-and-swap that is sent twice loses against itself.
-        """
+    async def _piece(self, request: Request, connection: Connection, idle: float) -> bytes:
         try:
-            return await handler(sent)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable(error, self._endpoint.server, writes=True) from error
+            async with asyncio.timeout(idle):
+                return await connection.piece()
+        except TimeoutError as error:
+            text = f"{self._endpoint.server} sent nothing for {idle:g} s on the watch of {request.path}"
+            raise errors.UnreachableError(text, maybe_applied=False) from error
+        except OSError as error:
+            raise self._broke(error, writes=False) from error
 
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0, keepalive_timeout=_KEEP_ALIVE, ssl=self._endpoint.tls or True, socket_factory=_socket
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # Uncompressed: see docs/decisions/0031-http-transport.md for what gzip costs and saves.
-                headers={"User-Agent": "muster", "Accept-Encoding": "identity"},
-                read_bufsize=2**18,
-            )
-        return self._session
+    # ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _written(self, request: Request, headers: Mapping[str, str]) -> bytes:
+        """Write a request, head and body."""
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        path = f"{self._dialer.target}{quote(request.path, safe=_AS_IT_IS)}{query}"
+        length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.writes else ""
+        kind = f"Content-Type: {request.content_type}\r\n" if request.body else ""
+        first = f"{request.method} {path} HTTP/1.1\r\nAccept: {request.accept}\r\n{kind}{length}"
+        return b"".join((first.encode("ascii"), self._common(headers), request.body))
 
-def _socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    for name, level, value in _SOCKET_OPTIONS:
-        # Each system knows some of them.
-        if hasattr(socket, name):
-            made.setsockopt(level, getattr(socket, name), value)
-    return made
+    def _common(self, headers: Mapping[str, str]) -> bytes:
+        """Write the headers that are the same for all; the endpoint gives the same mapping until they change."""
+        if headers is not self._shown[0] or not self._shown[1]:
+            # Uncompressed: see docs/decisions/0031-http-transport.md for what gzip costs and saves.
+            own = {"Host": self._dialer.host, "User-Agent": "muster", "Accept-Encoding": "identity"}
+            if not all(value.isprintable() for value in headers.values()):
+                raise errors.ConfigError("the credentials hold characters that no header has; write them again")
+            lines = "".join(f"{name}: {value}\r\n" for name, value in {**own, **headers}.items())
+            self._shown = (headers, lines.encode("latin-1") + self._dialer.headers + b"\r\n")
+        return self._shown[1]
 
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    lower: dict[str, str] = {}
-    for name, value in headers.items():
-        key = name.lower()
-        lower[key] = f"{lower[key]}, {value}" if key in lower else value
-    return lower
+    async def _dial(self, within: float) -> Connection:
+        # A connection that takes half the time leaves too little for an answer; and what fails before it is made was
+        # certainly not sent.
+        try:
+            async with asyncio.timeout(within / 2):
+                connection = await self._dialer.dial(lambda: Connection(self._buffer, self._all.discard))
+        except TimeoutError as error:
+            text = f"no connection to {self._endpoint.server} in time"
+            raise errors.UnreachableError(text, maybe_applied=False) from error
+        self._all.add(connection)
+        return connection
 
+    def _rested(self) -> Connection | None:
+        """Give a connection that rests, the one that did so last: the others can be let go in time."""
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.open:
+                return connection
+        return None
 
-def _unreachable(error: Exception, server: str, *, writes: bool) -> errors.UnreachableError:
-    """Translate what went wrong with a connection."""
-    sent = not isinstance(error, _NEVER_SENT)
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            text = (
-                f"the certificate of {server} is not trusted ({error.certificate_error}); see certificate-authority and "
-                "tls-server-name in the kubeconfig"
-            )
-        case aiohttp.ClientConnectorDNSError():
-            text = f"the name in {server} can't be resolved: {error.os_error}"
-        case aiohttp.ClientConnectorError():
-            text = f"no connection to {server}: {error.os_error.strerror or error.os_error}"
-        case aiohttp.ClientHttpProxyError():
-            text = f"the proxy refused to connect to {server}: {error.status} {error.message}"
-        case aiohttp.ConnectionTimeoutError():
-            text = f"no connection to {server} in time"
-        case TimeoutError():
-            text = f"{server} did not answer in time"
-        case _:
-            text = f"the connection to {server} broke: {str(error) or type(error).__name__}"
-    return errors.UnreachableError(text, maybe_applied=sent and writes)
+    def _rest(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        self._idle.append((loop.time(), connection))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(_KEEP_ALIVE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what has rested for long."""
+        loop, self._sweeping = asyncio.get_running_loop(), None
+        while self._idle and self._idle[0][0] + _KEEP_ALIVE <= loop.time():
+            self._idle.popleft()[1].abort()
+        if self._idle:
+            self._sweeping = loop.call_at(self._idle[0][0] + _KEEP_ALIVE, self._sweep)
+
+    def _broke(self, error: OSError, *, writes: bool) -> errors.UnreachableError:
+        server = self._endpoint.server
+        if isinstance(error, TimeoutError):
+            return errors.UnreachableError(f"{server} did not answer in time", maybe_applied=writes)
+        text = f"the connection to {server} broke: {str(error) or type(error).__name__}"
+        return errors.UnreachableError(text, maybe_applied=writes)

@@ -1,6 +1,6 @@
 """Requests to an API server as values, and what sends them.
 
-Two methods are all there is. `muster.kube.http` implements them over aiohttp, the sandbox in process, which is what lets
+Two methods are all there is. `muster.kube.http` implements them over sockets, the sandbox in process, which is what lets
 tests and the simulator run the real programs in virtual time.
 """
 

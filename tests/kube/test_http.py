@@ -415,6 +415,153 @@ async def test_a_proxy_is_asked_for_what_it_shall_fetch():
     assert asked == ["GET http://cluster.example/x HTTP/1.1"]
 
 
+async def relay(source, sink):
+    try:
+        while data := await source.read(65536):
+            sink.write(data)
+    finally:
+        sink.close()
+
+
+async def test_a_proxy_connects_us_to_a_server_that_speaks_tls(ca, tls):
+    asked = []
+
+    async def conversation(reader, writer, number):
+        asked.append(await head(reader))
+        there = await asyncio.open_connection("127.0.0.1", int(asked[-1].split()[1].rpartition(":")[2]))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(relay(reader, there[1]), relay(there[0], writer))
+
+    async with serving(fine, tls("127.0.0.1")) as url, speaking(conversation) as proxy:
+        context = ssl.create_default_context(cadata=ca.certificate.decode())
+        endpoint = Endpoint(url, context, proxy=proxy.replace("//", "//me:p%40ss@"))
+        async with HttpTransport(endpoint) as transport:
+            for _ in range(2):
+                assert (await transport.request(PUT, within=5)).status == 200
+    (one,) = asked
+    assert one.startswith(f"CONNECT {url.partition('//')[2]} HTTP/1.1\r\n")
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in one
+
+
+async def test_a_proxy_that_refuses_is_named_and_nothing_was_sent():
+    async def conversation(reader, writer, number):
+        await head(reader)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    async with (
+        speaking(conversation) as proxy,
+        HttpTransport(Endpoint("https://cluster.example", proxy=proxy)) as transport,
+    ):
+        with pytest.raises(errors.UnreachableError, match=r"the proxy refused .*cluster\.example: .* 403") as caught:
+            await transport.request(PUT, within=5)
+    assert not caught.value.maybe_applied
+
+
+async def test_a_server_below_a_path_is_asked_there():
+    asked = []
+
+    async def conversation(reader, writer, number):
+        asked.append((await head(reader)).splitlines()[0])
+        writer.write(OK)
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(f"{url}/k8s/clusters/c")) as transport:
+        await transport.request(Request("GET", "/api/v1/a b\r\nc"), within=5)
+    assert asked == ["GET /k8s/clusters/c/api/v1/a%20b%0D%0Ac HTTP/1.1"]
+
+
+def test_a_server_that_is_no_url_is_said_so():
+    with pytest.raises(errors.ConfigError, match=r"https://host:port isn't the URL of a server"):
+        HttpTransport(Endpoint("https://host:port"))
+
+
+async def test_credentials_that_would_be_a_header_of_their_own_are_refused():
+    async def token():
+        return {"Authorization": "Bearer t\r\nImpersonate-User: root"}
+
+    async with serving(fine) as url, HttpTransport(Endpoint(url, headers=token)) as transport:
+        with pytest.raises(errors.ConfigError, match="write them again"):
+            await transport.request(GET, within=5)
+
+
+@pytest.mark.parametrize(
+    ("said", "body"),
+    [
+        (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + OK, b"{}"),
+        (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", b"until the end"),
+        (b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{"\r\n1\r\n}\r\n0\r\n\r\n', b'{"}'),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    ],
+)
+async def test_an_answer_is_whole_however_its_end_is_told(said, body):
+    async def conversation(reader, writer, number):
+        await head(reader)
+        writer.write(said)
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
+        answer = await transport.request(PUT, within=5)
+    assert answer.body == body
+    assert "link" not in answer.headers
+
+
+async def test_what_a_server_says_unasked_is_nobodys_answer():
+    connections = []
+
+    async def conversation(reader, writer, number):
+        connections.append(number)
+        await head(reader)
+        writer.write(OK + (b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n" if number == 1 else b""))
+        await reader.read()
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
+        assert [(await transport.request(PUT, within=5)).status for _ in range(2)] == [200, 200]
+    assert connections == [1, 2]
+
+
+async def test_headers_without_end_are_cut_off():
+    async def conversation(reader, writer, number):
+        await head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        for line in range(10_000):
+            writer.write(b"X-%d: %s\r\n" % (line, b"y" * 100))
+            await writer.drain()
+        await reader.read()
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
+        with pytest.raises(errors.UnreachableError, match="headers of more than 65536 bytes"):
+            await transport.request(GET, within=5)
+
+
+async def test_a_watch_that_nobody_reads_makes_the_server_wait():
+    sent = 0
+
+    async def conversation(reader, writer, number):
+        nonlocal sent
+        await head(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 200000000\r\n\r\n")
+        while True:
+            writer.write(b"x" * 99_999 + b"\n")
+            await writer.drain()
+            sent += 100_000
+
+    async with (
+        speaking(conversation) as url,
+        HttpTransport(Endpoint(url)) as transport,
+        transport.watch(GET, idle=5) as lines,
+    ):
+        waited_at = -1
+        while waited_at != sent:
+            waited_at = sent
+            for _ in range(1000):
+                await asyncio.sleep(0)
+        assert sent < 100_000_000
+        read = 0
+        async for line in lines:
+            read += len(line) + 1
+            if read > waited_at + 1_000_000:
+                break
+        assert sent > waited_at
+
+
 async def test_a_name_that_does_not_resolve_is_said_so():
     async with HttpTransport(Endpoint("http://no-such-host.invalid")) as transport:
         with pytest.raises(errors.UnreachableError, match=r"no-such-host\.invalid") as caught:
