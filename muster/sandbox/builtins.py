@@ -86,6 +86,7 @@ BUILTIN: Final[tuple[Resource, ...]] = (
         categories=_ALL,
         selectable=("spec.clusterIP", "spec.type"),
     ),
+    _grouped(_APPS, "controllerrevisions", "ControllerRevision"),
     _grouped(_APPS, "daemonsets", "DaemonSet", "ds", subresources=STATUS, categories=_ALL),
     _grouped(_APPS, "deployments", "Deployment", "deploy", subresources=SCALED, categories=_ALL),
     _grouped(

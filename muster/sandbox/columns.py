@@ -94,6 +94,7 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
     ("batch", "cronjobs"): _printer(
         f"Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age {_SELECTED}", cells.cronjob
     ),
+    ("apps", "controllerrevisions"): _printer("Controller Revision:integer Age", cells.controller_revision),
     ("apps", "deployments"): _printer(f"Ready Up-to-date Available Age {_SELECTED}", cells.deployment),
     ("apps", "replicasets"): _printer(f"{_REPLICAS} Age {_SELECTED}", cells.replicaset),
     ("apps", "statefulsets"): _printer(f"Ready Age {_CONTENT}", cells.statefulset),

@@ -14,6 +14,8 @@ from muster.kube.clock import Clock
 from muster.sandbox.admission import AdmissionChain, WebhookCaller
 from muster.sandbox.controllers import nodes
 from muster.sandbox.controllers.accounts import SYSTEM_NAMESPACES, AccountController, namespace
+from muster.sandbox.controllers.cronjobs import CronJobController
+from muster.sandbox.controllers.daemonsets import DaemonSetController
 from muster.sandbox.controllers.default_scheduler import DefaultScheduler
 from muster.sandbox.controllers.deployments import DeploymentController
 from muster.sandbox.controllers.disruption import DisruptionController
@@ -26,6 +28,7 @@ from muster.sandbox.controllers.nodekeeper import NodeKeeper
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
+from muster.sandbox.controllers.statefulsets import StatefulSetController
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.inprocess import InProcessTransport
@@ -110,6 +113,9 @@ class Sandbox:
             JobController(server),
             ReplicaSetController(server),
             DeploymentController(server),
+            StatefulSetController(server),
+            DaemonSetController(server),
+            CronJobController(server),
             DisruptionController(server),
             QuotaController(server),
             EventExpiry(server),

@@ -40,6 +40,9 @@ GARBAGE_COLLECTOR: Final = service_account("kube-system", "generic-garbage-colle
 NAMESPACE_CONTROLLER: Final = service_account("kube-system", "namespace-controller")
 JOB_CONTROLLER: Final = service_account("kube-system", "job-controller")
 REPLICASET_CONTROLLER: Final = service_account("kube-system", "replicaset-controller")
+STATEFULSET_CONTROLLER: Final = service_account("kube-system", "statefulset-controller")
+DAEMONSET_CONTROLLER: Final = service_account("kube-system", "daemon-set-controller")
+CRONJOB_CONTROLLER: Final = service_account("kube-system", "cronjob-controller")
 DEPLOYMENT_CONTROLLER: Final = service_account("kube-system", "deployment-controller")
 
 

@@ -41,6 +41,13 @@ _YAML = re.compile(
     r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML): .*", re.DOTALL
 )
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_HASHES = (
+    "pod-template-hash",
+    "controller-revision-hash",
+    "controller.kubernetes.io/hash",
+    "currentRevision",
+    "updateRevision",
+)
 _MANAGERS = re.compile(r"(test|kubectl)")
 
 
@@ -67,6 +74,8 @@ class Normaliser:
                 self._learn(each, versions)
         elif isinstance(value, dict):
             self._learn_object(value, versions)
+            # A StatefulSet's revisions have its name in front.
+            self._names |= {value[key].rpartition("-")[2]: "HASH" for key in _HASHES if isinstance(value.get(key), str)}
             for key in sorted(value):
                 self._learn(value[key], versions)
 
@@ -81,10 +90,6 @@ class Normaliser:
         if prefix and name and name.startswith(prefix) and name not in self._names:
             self._prefixes[prefix] = self._prefixes.get(prefix, 0) + 1
             self._names[name] = f"{prefix}~{self._prefixes[prefix]}"
-        if labels := metadata.get("labels"):
-            template = labels.get("pod-template-hash") if isinstance(labels, dict) else None
-            if template:
-                self._names[template] = "HASH"
 
     def _value(self, value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

@@ -38,7 +38,7 @@ _PATCHES = {
 _ROOTS = {
     "/api/v1": "configmaps events limitranges pods resourcequotas secrets serviceaccounts services endpoints "
     "replicationcontrollers persistentvolumeclaims",
-    "/apis/apps/v1": "deployments replicasets statefulsets daemonsets",
+    "/apis/apps/v1": "deployments replicasets statefulsets daemonsets controllerrevisions",
     "/apis/batch/v1": "jobs cronjobs",
     "/apis/coordination.k8s.io/v1": "leases",
     "/apis/policy/v1": "poddisruptionbudgets",

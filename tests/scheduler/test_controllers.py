@@ -69,12 +69,11 @@ async def test_a_group_that_admission_named_on_a_pod_is_made(world):
         "selector": {"matchLabels": {"app": "db"}},
         "template": {"metadata": {"labels": {"app": "db"}}, "spec": TEMPLATE},
     }
+    spec |= {"replicas": 0, "serviceName": "db"}
     owner = await world.client.create(kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": spec}, world.namespace)
     name = f"podgroup-{owner.metadata.uid}"
-    named = pod("db-0", {names.GROUP_NAME: name})
-    reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": owner.metadata.uid}
-    named["metadata"]["ownerReferences"] = [reference | {"controller": True}]
-    await world.create(named)
+    named = {"template": {"metadata": {"annotations": {names.GROUP_NAME: name}}}, "replicas": 1}
+    await world.client.patch(kinds.STATEFULSETS, "db", {"spec": named}, world.namespace)
     made = await world.phase(name, "Running")
     assert [each.name for each in made.metadata.owner_references] == ["db"]
 

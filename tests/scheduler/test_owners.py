@@ -124,14 +124,6 @@ async def test_a_workload_of_another_kind_owns_the_group_of_its_pods(world, kind
     if kind == "StatefulSet":
         spec |= {"replicas": 2, "serviceName": "two", "podManagementPolicy": "Parallel"}
     owner = await world.client.create(served, {"metadata": {"name": "two"}, "spec": spec}, world.namespace)
-    if world.plane.name == "sandbox":  # It has no controller of these; what the real ones make is known.
-        for number, node in enumerate(nodes):
-            made_by_it = pod(f"two-{number}", reference(owner), **meta["annotations"])
-            if kind == "DaemonSet":
-                term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-                required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-                made_by_it["spec"] = TEMPLATE | {"affinity": {"nodeAffinity": required}}
-            await world.create(made_by_it)
     name = f"podgroup-{owner.metadata.uid}"
     group = await world.phase(name, "Running")
     assert group.spec.min_member == 2
@@ -280,6 +272,26 @@ async def test_a_name_that_other_rules_gave_a_pod_stays(world):
     assert await groups(world) == {named: ("Workflow", "inner")}
 
 
+async def cron_job(world: Any, name: str, schedule: str, **annotations: str) -> Any:
+    """Create a CronJob whose Jobs come as admission would have them."""
+    inner = job(name, 2)
+    template = {"metadata": {"annotations": inner["metadata"]["annotations"]}, "spec": inner["spec"]}
+    spec = {"schedule": schedule, "concurrencyPolicy": "Forbid", "jobTemplate": template}
+    served = Kind("batch", "v1", "cronjobs", "CronJob", Object)
+    manifest = {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+    return await world.client.create(served, manifest, world.namespace)
+
+
+async def test_each_job_that_a_cronjob_starts_has_a_group_of_its_own_as_the_cronjob_asks(world):
+    await world.node("8")
+    await world.work()
+    await cron_job(world, "often", "@every 1s", **{names.GROUP_MIN_MEMBER: "2"})
+    (started, *_) = await world.plane.all(kinds.JOBS, world.namespace, holds=bool)
+    group = await world.phase(f"podgroup-{started.metadata.uid}", "Running")
+    assert group.spec.min_member == 2
+    assert (await groups(world))[group.name] == ("Job", started.name)
+
+
 async def test_the_nearest_that_says_so_names_the_queue_up_to_a_cronjob_and_the_namespace(world):
     await world.node("8")
     teams = [world.plane.unique(name) for name in ("cron", "space")]
@@ -288,16 +300,9 @@ async def test_the_nearest_that_says_so_names_the_queue_up_to_a_cronjob_and_the_
     space = {"metadata": {"annotations": {names.QUEUE_NAME_KEYS[0]: teams[1]}}}
     await world.client.patch(kinds.NAMESPACES, world.namespace, space)
     annotations = {names.QUEUE_NAME_KEYS[0]: teams[0]}
-    if world.plane.name == "kubernetes":
-        crons = Kind("batch", "v1", "cronjobs", "CronJob", Object)
-        template = {"spec": {"template": {"spec": {**TEMPLATE, "restartPolicy": "Never"}}}}
-        spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": template}
-        manifest = {"metadata": {"name": "nightly", "annotations": annotations}, "spec": spec}
-        nightly = await world.client.create(crons, manifest, world.namespace)
-    else:  # The sandbox makes no CronJobs.
-        nightly = await made(world, await custom(world, "batch", "v1", "CronJob", "cronjobs"), "nightly", **annotations)
+    nightly = await cron_job(world, "nightly", "0 0 1 1 *", **annotations)
     await world.work()
-    # As `kubectl create job --from=cronjob/nightly` does, and its controller at the time.
+    # As `kubectl create job --from=cronjob/nightly` does.
     await world.create(job("of-cron", 1, reference(nightly)), job("of-nobody", 1))
     for name, team in zip(("of-cron", "of-nobody"), teams, strict=True):
         uid = (await world.job(name)).metadata.uid

@@ -35,7 +35,6 @@ class Section:
     title: str
     files: dict[str, str]
     commands: tuple[tuple[str, tuple[str, ...]], ...]
-    kubernetes: bool
 
     def __str__(self) -> str:
         return f"{self.page}: {self.title}"
@@ -55,7 +54,7 @@ def _section(page: str, text: str) -> Section:
             for each in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
                 command, *printed = each.rstrip("\n").split("\n")
                 commands.append((command, tuple(printed)))
-    return Section(page, text.partition("\n")[0], files, tuple(commands), "<!-- needs: kubernetes -->" in text)
+    return Section(page, text.partition("\n")[0], files, tuple(commands))
 
 
 def matches(printed: str, lines: tuple[str, ...]) -> bool:
@@ -124,7 +123,7 @@ def follow(section: Section, kubeconfig: Path, folder: Path) -> None:
         said = run(command, folder, kubeconfig)
         assert matches(said, printed), f"$ {command}\n{said}\n--- the page says:\n" + "\n".join(printed)
     # The next section begins with nothing of this one.
-    run("kubectl delete jobs,deployments,statefulsets,daemonsets,pods --all --wait=true", folder, kubeconfig)
+    run("kubectl delete cronjobs,jobs,deployments,statefulsets,daemonsets,pods --all --wait=true", folder, kubeconfig)
     run("kubectl delete podgroups.scheduling.volcano.sh --all", folder, kubeconfig)
 
 
@@ -133,10 +132,7 @@ def follow(section: Section, kubeconfig: Path, folder: Path) -> None:
 def test_each_kind_of_workload_does_what_its_page_says(
     cluster: tuple[str, Path], section: Section, tmp_path: Path
 ) -> None:
-    name, config = cluster
-    if section.kubernetes and name == "sandbox":
-        pytest.skip(f"the sandbox has no controller for this: {section.title}")
-    follow(section, config, tmp_path)
+    follow(section, cluster[1], tmp_path)
 
 
 @pytest.mark.parametrize("section", sections("migrating.md"), ids=str)

@@ -12,6 +12,8 @@ _TIMESTAMP: Final = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})(?P<fraction>\.[0-9]+)?(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2}))?"
 )
 _PART: Final = re.compile(r"(?P<amount>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?P<unit>ns|us|µs|ms|s|m|h)")
+_LONGEST: Final = 2**63 // 1000
+"""In microseconds: Go counts nanoseconds in 64 bits."""
 _MICROSECONDS: Final = {"ns": 0.001, "us": 1, "µs": 1, "ms": 1000, "s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6}
 
 
@@ -47,11 +49,21 @@ def parse_duration(text: str) -> timedelta:
         total += float(match["amount"]) * _MICROSECONDS[match["unit"]]
         position = match.end()
     if not rest or position != len(rest):
+        raise CelError(_no_duration(text, rest[position:] if position or rest[:1].isdigit() else ""))
+    if total > _LONGEST:
         raise CelError(f'time: invalid duration "{text}"')
-    try:
-        return timedelta(microseconds=sign * total)
-    except OverflowError as error:
-        raise CelError(f'time: invalid duration "{text}"') from error
+    return timedelta(microseconds=sign * total)
+
+
+def _no_duration(text: str, rest: str) -> str:
+    """Say in Go's words what is wrong with a duration, of which ``rest`` is left after the last part that is one."""
+    unit = rest.lstrip("0123456789.")
+    if rest and not unit:
+        return f'time: missing unit in duration "{text}"'
+    unit = re.split("[0-9.]", unit, maxsplit=1)[0]
+    if rest[:1].isdigit() and unit:
+        return f'time: unknown unit "{unit}" in duration "{text}"'
+    return f'time: invalid duration "{text}"'
 
 
 def timestamp_text(value: datetime) -> str:

@@ -1,8 +1,8 @@
 """A scheduler for pods that ask for ``default-scheduler``, so that ``kubectl run`` works in the sandbox.
 
 First fit by name: a pod goes to the first node, in the order of their names, that is ready, not cordoned, has the room,
-the labels of its nodeSelector and no taint that it doesn't tolerate. Pods that ask for more than that (affinity, spread,
-volumes, gates) stay Pending with a PodScheduled condition that says so. Muster's own scheduler serves ``muster``.
+the name and labels that it asks for and no taint that it doesn't tolerate. Pods that ask for more than that (affinity to
+pods, spread, volumes, gates) stay Pending with a PodScheduled condition that says so. Muster's own scheduler serves ``muster``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 from muster.model.amounts import Resources
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, node_name
+from muster.sandbox.controllers.nodefit import fits, tolerated
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.times import stamp
@@ -35,7 +36,8 @@ _REFUSALS_AT_ONCE: Final = 100
 """How fast the real scheduler's client writes, unless its configuration says otherwise. Here it holds for pods that fit
 nowhere: telling ten thousand of them takes two writes each, and would take the server from those who wait for it."""
 
-_BEYOND: Final = ("affinity", "topologySpreadConstraints", "schedulingGates", "resourceClaims", "schedulingGroup")
+_CORDONED: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_BEYOND: Final = ("topologySpreadConstraints", "schedulingGates", "resourceClaims", "schedulingGroup")
 
 
 class DefaultScheduler(Controller[tuple[str, str]]):
@@ -115,16 +117,14 @@ class DefaultScheduler(Controller[tuple[str, str]]):
 
     def _obstacle(self, pod: Object, asked: Resources, node: Object) -> str:
         """Why a pod can't go to a node, as the real scheduler words it; empty when it can."""
-        if node["spec"].get("unschedulable"):
+        if node["spec"].get("unschedulable") and not tolerated(pod["spec"], _CORDONED):
             return "node(s) were unschedulable"
         if not p.holds(node, "Ready"):
             return "node(s) were not ready"
-        labels = node["metadata"].get("labels") or {}
-        selector = pod["spec"].get("nodeSelector") or {}
-        if any(labels.get(key) != value for key, value in selector.items()):
+        if not fits(pod["spec"], node):
             return "node(s) didn't match Pod's node affinity/selector"
         for taint in node["spec"].get("taints") or ():
-            if taint["effect"] in {"NoSchedule", "NoExecute"} and not _tolerated(pod, taint):
+            if taint["effect"] in {"NoSchedule", "NoExecute"} and not tolerated(pod["spec"], taint):
                 return f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
         allocatable = Resources.parse((node.get("status") or {}).get("allocatable"))
         short = self._held.short(node["metadata"]["name"], asked, allocatable)
@@ -189,7 +189,7 @@ def _shape(pod: Object) -> bytes:
     """What decides where a pod fits; equal for the pods of one workload."""
     spec = pod["spec"]
     containers = [[each.get("resources") for each in spec.get(kind) or ()] for kind in ("initContainers", "containers")]
-    fields = [spec.get(field) for field in ("resources", "overhead", "nodeSelector", "tolerations")]
+    fields = [spec.get(field) for field in ("resources", "overhead", "nodeSelector", "affinity", "tolerations")]
     return msgspec.json.encode([containers, fields])
 
 
@@ -199,24 +199,10 @@ def _mine(pod: Object) -> bool:
 
 def _unsupported(pod: Object) -> str:
     claims = any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ())
-    used = [field for field in _BEYOND if pod["spec"].get(field)] + (
-        ["persistentVolumeClaim volumes"] if claims else []
-    )
+    affinity = pod["spec"].get("affinity") or {}
+    used = [field for field in ("podAffinity", "podAntiAffinity") if affinity.get(field)]
+    used += [field for field in _BEYOND if pod["spec"].get(field)]
+    used += ["persistentVolumeClaim volumes"] if claims else []
     if not used:
         return ""
     return f"the sandbox's {NAME} doesn't support {', '.join(used)}; set schedulerName: muster, or take it out"
-
-
-def _tolerated(pod: Object, taint: dict[str, Any]) -> bool:
-    return any(_matches(toleration, taint) for toleration in pod["spec"].get("tolerations") or ())
-
-
-def _matches(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
-    if toleration.get("effect") not in {None, "", taint["effect"]}:
-        return False
-    key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
-    if not key:
-        return operator == "Exists"
-    if key != taint["key"]:
-        return False
-    return operator == "Exists" or (operator == "Equal" and toleration.get("value", "") == taint.get("value", ""))

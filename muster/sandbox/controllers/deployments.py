@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
 from muster.sandbox.controllers import deploymentstatus, rollout
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
 from muster.sandbox.controllers.replicasets import REPLICASETS
 from muster.sandbox.controllers.rollout import MAX_REPLICAS, Resize
+from muster.sandbox.controllers.templates import template_hash
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.requests import ApiServer
 from muster.sandbox.status import StatusError
@@ -30,8 +29,6 @@ _NOT_INHERITED: Final = {
     DESIRED_REPLICAS,
     MAX_REPLICAS,
 }
-_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""Letters of generated names: no vowels, so no words."""
 
 
 class DeploymentController(Controller[tuple[str, str]]):
@@ -184,16 +181,6 @@ class DeploymentController(Controller[tuple[str, str]]):
         surplus = len(empty) - deployment["spec"].get("revisionHistoryLimit", 10)
         for each in sorted(empty, key=_revision)[: max(0, surplus)]:
             await self.write.delete(REPLICASETS, each)
-
-
-def template_hash(template: Object, collisions: int) -> str:
-    """Name a template: FNV-1a of its canonical JSON. Not the real controller's hash, which is of Go's memory layout."""
-    digest = 0x811C9DC5
-    for byte in msgspec.json.encode(template, order="deterministic") + (
-        str(collisions).encode() if collisions else b""
-    ):
-        digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return "".join(_SAFE[int(digit) % len(_SAFE)] for digit in str(digest))
 
 
 def _new_replicaset(deployment: Object, old: Sequence[Object]) -> Object:

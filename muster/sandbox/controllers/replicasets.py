@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from muster.sandbox import selectors
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
+from muster.sandbox.controllers.claims import Claims, claimants
+from muster.sandbox.controllers.index import PODS, Index, controller_uid
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
@@ -75,7 +75,7 @@ class ReplicaSetController(Controller[tuple[str, str]]):
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, REPLICASET_CONTROLLER, "replicaset-controller")
         self._pods = Index(self.store, PODS, controller_uid)
-        self._orphans = Index(self.store, PODS, lambda pod: "" if controller_of(pod) else identity(pod)[0])
+        self._claims = Claims(self.write, self._pods)
 
     def observe(self, event: StoreEvent) -> None:
         """A changed ReplicaSet at once; those that a changed pod belongs to, or could, with others."""
@@ -87,16 +87,8 @@ class ReplicaSetController(Controller[tuple[str, str]]):
                 self._observe_pod(event.old)
 
     def _observe_pod(self, pod: Object) -> None:
-        owner = controller_of(pod)
-        namespace = identity(pod)[0]
-        if owner is not None:
-            if owner["kind"] == "ReplicaSet":
-                self.queue.add_after((namespace, owner["name"]), _BATCH_SECONDS)
-            return
-        if pod["metadata"].get("labels") and p.active(pod):
-            for replicaset in self.store.list(REPLICASETS, namespace):
-                if _selects(replicaset, pod):
-                    self.queue.add_after(identity(replicaset), _BATCH_SECONDS)
+        for name in claimants(self.store, REPLICASETS, "ReplicaSet", pod):
+            self.queue.add_after(name, _BATCH_SECONDS)
 
     async def sync(self, name: tuple[str, str]) -> None:
         """Bring a ReplicaSet to its size."""
@@ -104,7 +96,7 @@ class ReplicaSetController(Controller[tuple[str, str]]):
         if replicaset is None:
             return
         if not p.leaving(replicaset):
-            await self._adopt(replicaset)
+            await self._claims.settle(replicaset)
         todo = plan(replicaset, self._pods.get(replicaset["metadata"]["uid"]), self.server.clock.now())
         refusal = await slow_start(todo.create, lambda _: self._create(replicaset))
         await asyncio.gather(*(self._delete(replicaset, pod) for pod in todo.delete))
@@ -114,18 +106,6 @@ class ReplicaSetController(Controller[tuple[str, str]]):
             self.queue.add_after(name, todo.wake)
         if refusal is not None:
             raise refusal
-
-    async def _adopt(self, replicaset: Object) -> None:
-        """Take over pods that nobody controls and that the selector takes; let go of own ones that it doesn't."""
-        for pod in self._orphans.get(identity(replicaset)[0]):
-            if p.active(pod) and _selects(replicaset, pod):
-                owners = [*(pod["metadata"].get("ownerReferences") or ()), p.owner_reference(replicaset)]
-                await self.write.patch(PODS, pod, {"metadata": {"ownerReferences": owners}})
-        uid = replicaset["metadata"]["uid"]
-        for pod in self._pods.get(uid):
-            if not p.leaving(pod) and not _selects(replicaset, pod):
-                owners = [owner for owner in pod["metadata"]["ownerReferences"] if owner["uid"] != uid]
-                await self.write.patch(PODS, pod, {"metadata": {"ownerReferences": owners or None}})
 
     async def _create(self, replicaset: Object) -> None:
         namespace, name = identity(replicaset)
@@ -140,13 +120,6 @@ class ReplicaSetController(Controller[tuple[str, str]]):
     async def _delete(self, replicaset: Object, pod: Object) -> None:
         if await self.write.delete(PODS, pod) is not None:
             await self.events.normal(replicaset, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
-
-
-def _selects(replicaset: Object, pod: Object) -> bool:
-    requirements = selectors.from_object(replicaset["spec"]["selector"])
-    if not requirements:
-        return False
-    return selectors.matches_labels(requirements, pod["metadata"].get("labels"))
 
 
 def _conditions(replicaset: Object, refusal: StatusError | None, now: datetime) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from muster.sandbox.registry import Resource
-from muster.sandbox.strategies import core, registration, workloads
+from muster.sandbox.strategies import batch, core, registration, workloads
 from muster.sandbox.strategies.base import Strategy
 from muster.sandbox.strategies.definitions import CustomStrategy, DefinitionStrategy
 from muster.sandbox.strategies.pods import PodStrategy
@@ -36,12 +36,13 @@ _BY_KEY: Final[dict[tuple[str, str], Strategy]] = {
     ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"): registration.PolicyBindingStrategy(),
     ("admissionregistration.k8s.io", "validatingwebhookconfigurations"): registration.WebhooksStrategy(),
     ("apiextensions.k8s.io", "customresourcedefinitions"): DefinitionStrategy(),
+    ("apps", "controllerrevisions"): workloads.RevisionStrategy(),
     ("apps", "daemonsets"): workloads.DaemonSetStrategy(),
     ("apps", "deployments"): workloads.DeploymentStrategy(),
     ("apps", "replicasets"): workloads.ReplicaSetStrategy(),
     ("apps", "statefulsets"): workloads.StatefulSetStrategy(),
-    ("batch", "cronjobs"): workloads.CronJobStrategy(),
-    ("batch", "jobs"): workloads.JobStrategy(),
+    ("batch", "cronjobs"): batch.CronJobStrategy(),
+    ("batch", "jobs"): batch.JobStrategy(),
     ("coordination.k8s.io", "leases"): core.LeaseStrategy(),
     ("policy", "poddisruptionbudgets"): core.DisruptionBudgetStrategy(),
     ("rbac.authorization.k8s.io", "clusterrolebindings"): _KEPT,

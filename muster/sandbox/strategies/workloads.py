@@ -1,164 +1,61 @@
-"""Kinds with a pod template: Job, CronJob, Deployment, ReplicaSet, StatefulSet, DaemonSet."""
+"""Kinds that keep pods running: Deployment, ReplicaSet, StatefulSet, DaemonSet; and what all with a pod template share."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
 from muster.sandbox import selectors
-from muster.sandbox.status import Cause, not_one_of, required, wrong
+from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wrong
 from muster.sandbox.strategies.base import Json, Strategy
 from muster.sandbox.strategies.pods import default_spec, validate_template
 
-_RUN_ONCE: Final = ("OnFailure", "Never")
 _RUN_ON: Final = ("Always",)
 _NOT_NEGATIVE: Final = "must be greater than or equal to 0"
-_IMMUTABLE: Final = "field is immutable"
+IMMUTABLE: Final = "field is immutable"
+_NONE: Final = (0, "0%")
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 _NO_MATCH: Final = "`selector` does not match template `labels`"
-_OLD_LABELS: Final = {"controller-uid": "uid", "job-name": "name"}
-_NEW_LABELS: Final = {f"batch.kubernetes.io/{key}": value for key, value in _OLD_LABELS.items()}
-_CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 
 
-class _Workload(Strategy):
+class Workload(Strategy):
+    """A kind with a status and generations."""
+
     has_status = True
     counts_generations = True
 
 
-def _template(spec: Json) -> Json:
+def template_of(spec: Json) -> Json:
+    """Give the pod template, with metadata and spec, if only empty ones."""
     template: Json = spec.setdefault("template", {})
     template.setdefault("metadata", {})
     template.setdefault("spec", {})
     return template
 
 
-def _default_template(spec: Json) -> None:
-    default_spec(_template(spec)["spec"])
+def default_template(spec: Json) -> None:
+    """Set the defaults of the pod template."""
+    default_spec(template_of(spec)["spec"])
 
 
-def _not_negative(spec: Json, path: str, *fields: str) -> list[Cause]:
-    return [wrong(f"{path}.{name}", spec[name], _NOT_NEGATIVE) for name in fields if spec.get(name, 0) < 0]
+def not_negative(spec: Json, path: str, *fields: str) -> list[Cause]:
+    """Give the fields below zero; a ``path`` of "" is the object's root."""
+    at = f"{path}." if path else ""
+    return [wrong(f"{at}{name}", spec[name], _NOT_NEGATIVE) for name in fields if (spec.get(name) or 0) < 0]
 
 
-# ── batch ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def match_causes(spec: Json) -> list[Cause]:
+    """Say so when the selector doesn't take the template's pods."""
+    labels: dict[str, Any] | None = spec["template"]["metadata"].get("labels")
+    selector = spec.get("selector")
+    if selector is not None and selectors.validate_object(selector, ""):
+        return []  # malformed, which is said elsewhere
+    requirements = selectors.from_object(selector)
+    if requirements is not None and selectors.matches_labels(requirements, labels):
+        return []
+    return [wrong("spec.template.metadata.labels", labels, _NO_MATCH)]
 
 
-class JobStrategy(_Workload):
-    """batch/v1 Job."""
-
-    def default(self, obj: Json) -> None:
-        """Set the defaults; labels of the template become the Job's where it has none."""
-        spec = obj.setdefault("spec", {})
-        _default_job_spec(spec)
-        if not obj["metadata"].get("labels") and (labels := spec["template"]["metadata"].get("labels")):
-            obj["metadata"]["labels"] = dict(labels)
-
-    def prepare_create(self, obj: Json) -> None:
-        """Make the selector and the labels that tie pods to this Job, unless the user does."""
-        obj["status"] = {}
-        spec, metadata = obj["spec"], obj["metadata"]
-        if not spec["manualSelector"]:
-            labels = spec["template"]["metadata"].setdefault("labels", {})
-            labels |= {key: metadata[source] for key, source in (_OLD_LABELS | _NEW_LABELS).items()}
-            selector = spec.setdefault("selector", {})
-            selector.setdefault("matchLabels", {})[_CONTROLLER_UID] = metadata["uid"]
-        if not metadata.get("labels") and (labels := spec["template"]["metadata"].get("labels")):
-            metadata["labels"] = dict(labels)
-
-    def validate(self, obj: Json) -> list[Cause]:
-        """Check the spec."""
-        spec = obj["spec"]
-        causes = _job_spec_causes(spec, "spec")
-        selector = spec.get("selector")
-        if selector is None:
-            return [required("spec.selector"), *causes]
-        causes += selectors.validate_object(selector, "spec.selector")
-        if not spec.get("manualSelector") and (selector.get("matchLabels") or {}).keys() != {_CONTROLLER_UID}:
-            causes.append(wrong("spec.selector", selector, "`selector` not auto-generated"))
-        return causes + _match_causes(spec)
-
-    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
-        """Let a suspended Job that never started change its scheduling; keep completions, selector, template."""
-        spec, was = obj["spec"], old["spec"]
-        causes = self.validate(obj)
-        indexed = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
-        for name in (
-            "completions",
-            "selector",
-            "template",
-            "completionMode",
-            "podFailurePolicy",
-            "backoffLimitPerIndex",
-        ):
-            if name == "completions" and indexed:
-                continue
-            before = _schedulable_part_removed(spec, was, old) if name == "template" else was.get(name)
-            if spec.get(name) != before:
-                causes.append(wrong(f"spec.{name}", spec.get(name), _IMMUTABLE))
-        return causes
-
-
-def _schedulable_part_removed(spec: Json, was: Json, old: Json) -> Json:
-    """Give the old template with what may change while the Job is suspended and never started taken from the new."""
-    template: Json = was["template"]
-    if not was.get("suspend") or old.get("status", {}).get("startTime"):
-        return template
-    pod, new_pod, metadata = dict(template["spec"]), spec["template"]["spec"], dict(template["metadata"])
-    for name in ("affinity", "nodeSelector", "tolerations", "schedulingGates"):
-        pod.pop(name, None)
-        if name in new_pod:
-            pod[name] = new_pod[name]
-    for name in ("annotations", "labels"):
-        metadata.pop(name, None)
-        if name in spec["template"]["metadata"]:
-            metadata[name] = spec["template"]["metadata"][name]
-    return {**template, "metadata": metadata, "spec": pod}
-
-
-def _default_job_spec(spec: Json) -> None:
-    if "completions" not in spec and "parallelism" not in spec:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
-    spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-    restarts = _template(spec)["spec"].get("restartPolicy")
-    default_spec(spec["template"]["spec"])
-    if restarts is None:
-        # Always is the default everywhere but here, where there is none: it has to be asked for.
-        del spec["template"]["spec"]["restartPolicy"]
-
-
-def _job_spec_causes(spec: Json, path: str) -> list[Cause]:
-    causes = _not_negative(
-        spec, path, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"
-    )
-    if spec["completionMode"] not in {"NonIndexed", "Indexed"}:
-        causes.append(not_one_of(f"{path}.completionMode", spec["completionMode"], ("NonIndexed", "Indexed")))
-    if spec["completionMode"] == "Indexed" and "completions" not in spec:
-        causes.append(required(f"{path}.completions", "when completion mode is Indexed"))
-    template = spec["template"]
-    at = f"{path}.template"
-    # The real server can't tell the asked-for Always from the default, and words both as a missing value.
-    missing = template["spec"].get("restartPolicy", "Always") == "Always"
-    checked = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}} if missing else template
-    causes += validate_template(checked, at, _RUN_ONCE)
-    if missing:
-        causes.append(required(f"{at}.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
-    return causes
-
-
-class CronJobStrategy(_Workload):
-    """batch/v1 CronJob: listed, so that kubectl's ``get all`` works; none can be created."""
-
-    refused = "creating a CronJob"
-
-
-# ── apps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ReplicaSetStrategy(_Workload):
+class ReplicaSetStrategy(Workload):
     """apps/v1 ReplicaSet."""
 
     initial_status: ClassVar[Json] = {"replicas": 0}
@@ -167,7 +64,7 @@ class ReplicaSetStrategy(_Workload):
         """Set the defaults; labels of the template become the object's where it has none."""
         spec = obj.setdefault("spec", {})
         spec.setdefault("replicas", 1)
-        _default_template(spec)
+        default_template(spec)
 
     def prepare_create(self, obj: Json) -> None:
         """Start with an empty status."""
@@ -175,13 +72,14 @@ class ReplicaSetStrategy(_Workload):
 
     def validate(self, obj: Json) -> list[Cause]:
         """Check the spec."""
-        return _apps_causes(obj["spec"])
+        spec = obj["spec"]
+        return not_negative(spec, "spec", "replicas") + _pods_causes(spec, "deployment")
 
     def validate_update(self, obj: Json, old: Json) -> list[Cause]:
         """Keep the selector."""
         causes = self.validate(obj)
         if obj["spec"].get("selector") != old["spec"].get("selector"):
-            causes.append(wrong("spec.selector", obj["spec"].get("selector"), _IMMUTABLE))
+            causes.append(wrong("spec.selector", obj["spec"].get("selector"), IMMUTABLE))
         return causes
 
 
@@ -205,7 +103,7 @@ class DeploymentStrategy(ReplicaSetStrategy):
     def validate(self, obj: Json) -> list[Cause]:
         """Check the spec."""
         spec = obj["spec"]
-        causes = super().validate(obj) + _not_negative(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
+        causes = super().validate(obj) + not_negative(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
         strategy = spec["strategy"]
         if strategy["type"] not in {"Recreate", "RollingUpdate"}:
             causes.append(not_one_of("spec.strategy.type", strategy["type"], ("Recreate", "RollingUpdate")))
@@ -218,7 +116,6 @@ class DeploymentStrategy(ReplicaSetStrategy):
 class StatefulSetStrategy(ReplicaSetStrategy):
     """apps/v1 StatefulSet."""
 
-    uncontrolled = "the Muster sandbox runs no StatefulSet controller: no pods will be created"
     initial_status: ClassVar[Json] = {"replicas": 0, "availableReplicas": 0}
     _changeable = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "minReadySeconds")
 
@@ -235,6 +132,25 @@ class StatefulSetStrategy(ReplicaSetStrategy):
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         retention.setdefault("whenDeleted", "Retain")
         retention.setdefault("whenScaled", "Retain")
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": {"phase": "Pending"}}
+            claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check the spec."""
+        spec = obj["spec"]
+        causes = []
+        if spec["podManagementPolicy"] not in {"OrderedReady", "Parallel"}:
+            text = "must be 'OrderedReady' or 'Parallel'"
+            causes.append(wrong("spec.podManagementPolicy", spec["podManagementPolicy"], text))
+        causes += _ordered_update_causes(spec["updateStrategy"])
+        causes += not_negative(spec, "spec", "replicas", "minReadySeconds")
+        causes += not_negative(spec.get("ordinals") or {}, "spec.ordinals", "start")
+        causes += _pods_causes({**spec, "template": _with_claims(spec)}, "statefulset")
+        if spec["template"]["spec"].get("activeDeadlineSeconds") is not None:
+            text = "activeDeadlineSeconds in StatefulSet is not Supported"
+            causes.append(not_allowed("spec.template.spec.activeDeadlineSeconds", text))
+        return causes
 
     def validate_update(self, obj: Json, old: Json) -> list[Cause]:
         """Let only the listed fields change."""
@@ -249,10 +165,32 @@ class StatefulSetStrategy(ReplicaSetStrategy):
         return [*self.validate(obj), Cause("FieldValueForbidden", "spec", f"Forbidden: {text}")]
 
 
+def _with_claims(spec: Json) -> Json:
+    """Give the template with the volumes that its pods will have, which containers may mount."""
+    template = spec["template"]
+    claimed = [{"name": each["metadata"]["name"], "emptyDir": {}} for each in spec.get("volumeClaimTemplates") or ()]
+    names = {each["name"] for each in claimed}
+    given = [each for each in template["spec"].get("volumes") or () if each["name"] not in names]
+    return {**template, "spec": {**template["spec"], "volumes": [*given, *claimed]}}
+
+
+def _ordered_update_causes(strategy: Json) -> list[Cause]:
+    rolling = strategy.get("rollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        return not_negative(rolling or {}, "spec.updateStrategy.rollingUpdate", "partition")
+    if strategy["type"] != "OnDelete":
+        shown = {"Type": strategy["type"], "RollingUpdate": rolling}
+        return [wrong("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'")]
+    if rolling is None:
+        return []
+    shown = {"Partition": rolling.get("partition"), "MaxUnavailable": rolling.get("maxUnavailable")}
+    text = "only allowed for updateStrategy 'RollingUpdate'"
+    return [wrong("spec.updateStrategy.rollingUpdate", shown, text)]
+
+
 class DaemonSetStrategy(ReplicaSetStrategy):
     """apps/v1 DaemonSet."""
 
-    uncontrolled = "the Muster sandbox runs no DaemonSet controller: no pods will be created"
     initial_status: ClassVar[Json] = {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,
@@ -263,7 +201,7 @@ class DaemonSetStrategy(ReplicaSetStrategy):
     def default(self, obj: Json) -> None:
         """Set the defaults."""
         spec = obj.setdefault("spec", {})
-        _default_template(spec)
+        default_template(spec)
         strategy = spec.setdefault("updateStrategy", {})
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
             rolling = strategy.setdefault("rollingUpdate", {})
@@ -271,26 +209,68 @@ class DaemonSetStrategy(ReplicaSetStrategy):
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
 
+    def prepare_create(self, obj: Json) -> None:
+        """Start with an empty status, and the first generation of the template."""
+        super().prepare_create(obj)
+        _annotate(obj, "1")
 
-def _apps_causes(spec: Json) -> list[Cause]:
-    causes = _not_negative(spec, "spec", "replicas")
+    def prepare_update(self, obj: Json, old: Json) -> None:
+        """Count the generations of the template, whatever the client says they are."""
+        super().prepare_update(obj, old)
+        before = int((old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1"))
+        _annotate(obj, str(before + (obj["spec"]["template"] != old["spec"]["template"])))
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check the spec."""
+        spec = obj["spec"]
+        causes = _pods_causes(spec, "daemonset") + not_negative(spec, "spec", "minReadySeconds")
+        return (
+            causes + _daemon_update_causes(spec["updateStrategy"]) + not_negative(spec, "spec", "revisionHistoryLimit")
+        )
+
+
+def _annotate(obj: Json, generation: str) -> None:
+    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), TEMPLATE_GENERATION: generation}
+
+
+def _daemon_update_causes(strategy: Json) -> list[Cause]:
+    path = "spec.updateStrategy"
+    if strategy["type"] == "OnDelete":
+        return []
+    if strategy["type"] != "RollingUpdate":
+        shown = {"Type": strategy["type"], "RollingUpdate": strategy.get("rollingUpdate")}
+        return [not_one_of(path, shown, ("RollingUpdate", "OnDelete"))]
+    unavailable, surge = (strategy["rollingUpdate"][name] not in _NONE for name in ("maxUnavailable", "maxSurge"))
+    if not unavailable and not surge:
+        return [required(f"{path}.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")]
+    if unavailable and surge:
+        value = strategy["rollingUpdate"]["maxSurge"]
+        return [wrong(f"{path}.rollingUpdate.maxSurge", value, "may not be set when maxUnavailable is non-zero")]
+    return []
+
+
+class RevisionStrategy(Strategy):
+    """apps/v1 ControllerRevision: a template that a StatefulSet or DaemonSet had, or has."""
+
+    def validate(self, obj: Json) -> list[Cause]:
+        """Check that there is data, and the number."""
+        missing = [] if obj.get("data") is not None else [required("data", "data is mandatory")]
+        return not_negative(obj, "", "revision") + missing
+
+    def validate_update(self, obj: Json, old: Json) -> list[Cause]:
+        """Keep the data."""
+        changed = obj.get("data") != old.get("data")
+        return self.validate(obj) + ([wrong("data", obj.get("data"), IMMUTABLE)] if changed else [])
+
+
+def _pods_causes(spec: Json, kind: str) -> list[Cause]:
+    """Check the selector and the template."""
     selector = spec.get("selector")
     if selector is None:
-        causes.append(required("spec.selector"))
+        causes = [required("spec.selector")]
     else:
-        causes += selectors.validate_object(selector, "spec.selector")
+        causes = selectors.validate_object(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            causes.append(wrong("spec.selector", selector, "empty selector is invalid for deployment"))
-    causes += _match_causes(spec)
+            causes.append(wrong("spec.selector", selector, f"empty selector is invalid for {kind}"))
+    causes += match_causes(spec)
     return causes + validate_template(spec["template"], "spec.template", _RUN_ON)
-
-
-def _match_causes(spec: Json) -> list[Cause]:
-    labels: dict[str, Any] | None = spec["template"]["metadata"].get("labels")
-    selector = spec.get("selector")
-    if selector is not None and selectors.validate_object(selector, ""):
-        return []  # malformed, which is said elsewhere
-    requirements = selectors.from_object(selector)
-    if requirements is not None and selectors.matches_labels(requirements, labels):
-        return []
-    return [wrong("spec.template.metadata.labels", labels, _NO_MATCH)]

@@ -329,7 +329,6 @@ async def test_unknown_fields_are_an_error_a_warning_or_nothing(api):
     ("method", "path", "body"),
     [
         ("POST", f"{CORE}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": []}}),
-        ("POST", "/apis/batch/v1/namespaces/default/cronjobs", {"metadata": {"name": "c"}}),
         ("POST", f"{PODS}/p/exec", None),
         ("POST", f"{CORE}/serviceaccounts/default/token", {}),
         ("GET", "/api/v1/watch/pods", None),
@@ -341,11 +340,10 @@ async def test_what_the_sandbox_doesnt_do_it_refuses_and_points_to_the_real_thin
     assert "use a real control plane (kube-apiserver), see docs/sandbox.md" in answer["message"]
 
 
-async def test_what_is_kept_without_a_controller_comes_with_a_warning(api, pod):
-    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod()["spec"]}
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-    await api.post("/apis/apps/v1/namespaces/default/statefulsets", {"metadata": {"name": "s"}, "spec": spec})
-    assert "runs no StatefulSet controller" in api.warnings
+async def test_what_is_kept_without_a_controller_comes_with_a_warning(api):
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    await api.post(f"{CORE}/persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": spec})
+    assert "runs no volume controller" in api.warnings
 
 
 # ── bodies from hell ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -204,7 +204,7 @@ async def test_a_pod_that_asks_for_more_than_the_default_scheduler_can_do_is_tol
     await asyncio.sleep(3)
 
     message = condition(await running.get("pods", "p"), "PodScheduled")["message"]
-    assert "default-scheduler doesn't support affinity; set schedulerName: muster" in message
+    assert "default-scheduler doesn't support podAntiAffinity; set schedulerName: muster" in message
 
 
 async def test_a_pod_for_another_scheduler_waits_for_that_one(running: Cluster, new_pod: New) -> None:

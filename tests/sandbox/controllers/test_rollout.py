@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.sandbox.controllers import rollout
-from muster.sandbox.controllers.deployments import template_hash
+from muster.sandbox.controllers.templates import template_hash
 
 Amount = int | str
 

@@ -1,0 +1,85 @@
+"""The CronJob controller: makes the Jobs that `cronplan.due` says are due, and keeps count of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from muster.sandbox.controllers import cronplan
+from muster.sandbox.controllers.index import Index, controller_of, controller_uid
+from muster.sandbox.controllers.jobs import JOBS
+from muster.sandbox.controllers.work import Controller
+from muster.sandbox.requests import ApiServer
+from muster.sandbox.status import StatusError
+from muster.sandbox.store import Key, Object, StoreEvent, identity
+from muster.sandbox.users import CRONJOB_CONTROLLER
+
+CRONJOBS: Final[Key] = ("batch", "cronjobs")
+
+
+class CronJobController(Controller[tuple[str, str]]):
+    """Starts Jobs by their schedules."""
+
+    WORKERS = 5
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server, CRONJOB_CONTROLLER, "cronjob-controller")
+        self._jobs = Index(self.store, JOBS, controller_uid)
+
+    def observe(self, event: StoreEvent) -> None:
+        """A changed CronJob, and that of a changed Job."""
+        if event.key == CRONJOBS and event.type != "DELETED":
+            self.queue.add(identity(event.object))
+        elif event.key == JOBS:
+            owner = controller_of(event.object)
+            if owner is not None and owner["kind"] == "CronJob":
+                self.queue.add((identity(event.object)[0], owner["name"]))
+
+    async def sync(self, name: tuple[str, str]) -> None:
+        """Count, forget what is beyond the history, start what is due."""
+        owner = self.store.get(CRONJOBS, *name)
+        if owner is None:
+            return
+        now = self.server.clock.now()
+        jobs = self._jobs.get(owner["metadata"]["uid"])
+        for job in cronplan.surplus(owner, jobs):
+            await self._delete(owner, job)
+        status, notes = cronplan.noted(owner, jobs)
+        due = cronplan.due(owner, now)
+        if due.start is not None:
+            status = await self._start(owner, status, due.start, now)
+        await self.write.update_status(CRONJOBS, owner, status)
+        for note in (*notes, *due.notes):
+            await self.events.record(owner, note)
+        if due.wake is not None:
+            self.queue.add_after(name, due.wake)
+
+    async def _start(self, owner: Object, status: dict[str, Any], start: datetime, now: datetime) -> dict[str, Any]:
+        """Make the Job that is due, unless something forbids it; give the status then."""
+        active = status.get("active") or ()
+        if any(each["name"] == cronplan.job_name(owner, start) for each in active):
+            return status
+        why_not = cronplan.held(owner, start, active, now)
+        if why_not is not None:
+            await self.events.record(owner, why_not)
+            return status
+        if owner["spec"]["concurrencyPolicy"] == "Replace":
+            for each in active:
+                job = self.store.get(JOBS, each["namespace"], each["name"])
+                if job is not None:
+                    await self._delete(owner, job)
+                status = cronplan.stopped(status, each["name"])
+        try:
+            made = await self.write.create(JOBS, identity(owner)[0], cronplan.new_job(owner, start))
+        except StatusError as error:
+            before = self.store.get(JOBS, identity(owner)[0], cronplan.job_name(owner, start))
+            if before is not None and controller_uid(before) == owner["metadata"]["uid"]:
+                return cronplan.started(status, before, start)  # made, but then the status couldn't be written
+            await self.events.warning(owner, "FailedCreate", f"Error creating job: {error.message}")
+            raise
+        await self.events.normal(owner, "SuccessfulCreate", f"Created job {made['metadata']['name']}")
+        return cronplan.started(status, made, start)
+
+    async def _delete(self, owner: Object, job: Object) -> None:
+        if await self.write.delete(JOBS, job) is not None:
+            await self.events.normal(owner, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}")
