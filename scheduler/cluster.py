@@ -43,7 +43,8 @@ class Cluster:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
         self._register = Register()
-        self._population = Population(self._ours, self._register, self._touch)
+        self._dirty: set[Home] = set()
+        self._population = Population(self._ours, self._register, self._dirty.add)
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
         self._torn: Mapping[GroupKey, float] = {}
@@ -62,7 +63,6 @@ class Cluster:
         self._refused: dict[GroupKey, str] = {}
         self._late: dict[str, set[str]] = {}
         self._ledgers: dict[str, Table] = {}
-        self._dirty: set[Home] = set()
         self._changes = 0
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,9 +85,9 @@ class Cluster:
             self.storage.choose(pod.metadata.uid, ())
         if gone:
             self._population.drop(pod.metadata.uid)
-        else:
-            self._population.show(pod)
-        self._changes += 1
+            self._changes += 1
+        elif self._population.show(pod):
+            self._changes += 1
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
         """Learn of a namespace: terms of pods choose them by their labels."""
@@ -230,7 +230,7 @@ class Cluster:
 
     @property
     def changes(self) -> int:
-        """How many changes there were; another cycle can decide otherwise only after one."""
+        """How many changes there were that a cycle should look at soon. That a binding arrived can wait for the next."""
         return self._changes + self.storage.changes
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -43,6 +43,7 @@ def same_demands(old: Pod, new: Pod) -> bool:
     return old is new or (
         old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.owner_references == new.metadata.owner_references
         and (old.status.phase in _OVER) == (new.status.phase in _OVER)
         and structs.replace(old.spec, node_name="") == structs.replace(new.spec, node_name="")
     )

@@ -60,11 +60,11 @@ class Population:
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
 
-    def show(self, pod: Pod) -> None:
-        """Learn of a new or changed pod."""
+    def show(self, pod: Pod) -> bool:
+        """Learn of a new or changed pod; tell whether it is news, not what we brought about ourselves."""
         if pod.spec.node_name:
             self._assumed.pop(pod.metadata.uid, None)
-        self._renew(pod)
+        return self._renew(pod)
 
     def drop(self, uid: str) -> None:
         """Learn that a pod is gone."""
@@ -123,12 +123,12 @@ class Population:
         for uid in sorted(self._register.renew()):
             self._relearn(self._pods[uid].pod)
 
-    def _renew(self, pod: Pod) -> None:
+    def _renew(self, pod: Pod) -> bool:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
         old = self._pods.get(pod.metadata.uid)
         if old is None or not intake.same_demands(old.pod, pod):
             self._relearn(pod)
-            return
+            return True
         task = structs.replace(
             old.task,
             status=self._status(pod),
@@ -139,9 +139,16 @@ class Population:
         self._pods[task.uid] = member
         if old.home is not None:
             self._members[old.home][task.uid] = member
-        if task != old.task:
-            self._settle(old, -1)
-            self._settle(member, 1)
+        if _is_confirmed(old.task, task):
+            # It is counted where it is already.
+            if old.home is not None:
+                self._touch(old.home)
+            return False
+        if task == old.task:
+            return False
+        self._settle(old, -1)
+        self._settle(member, 1)
+        return True
 
     def _node_of(self, pod: Pod) -> str:
         return pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
@@ -268,6 +275,15 @@ def _take_out(homes: dict[Home, dict[str, Member]], home: Home, uid: str) -> Non
     homes[home].pop(uid)
     if not homes[home]:
         del homes[home]
+
+
+def _is_confirmed(old: Task, new: Task) -> bool:
+    """Whether all that happened to a task is that its binding, which was on the way, arrived."""
+    return (
+        (old.status, new.status) == (Status.BINDING, Status.BOUND)
+        and old.node == new.node
+        and old.preemptable == new.preemptable
+    )
 
 
 def _controller(pod: Pod) -> str:

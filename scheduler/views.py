@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from muster.kube.cache import Cache, Change
@@ -78,13 +79,13 @@ class Views:
         return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
 
     def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
-        """Keep a cluster equal to the caches, and call ``changed`` after each change."""
+        """Keep a cluster equal to the caches, and call ``changed`` after each change that another cycle is due for."""
         for kind, learn in learners(cluster).items():
-            self._caches[kind].subscribe(_passing(learn, changed))
+            self._caches[kind].subscribe(_passing(learn, cluster, changed))
         for cache_of_queues in self.queues.values():
             cache_of_queues.subscribe(self._passing_queues(cluster, changed))
         for kind, cache in self.groups.items():
-            cache.subscribe(_passing_groups(cluster, kind.group, changed))
+            cache.subscribe(_passing(partial(cluster.group, kind.group), cluster, changed))
 
     def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[Change[Queue]], None]:
         def on_change(change: Change[Queue]) -> None:
@@ -130,21 +131,13 @@ def _controllers(pod: Pod) -> tuple[str, ...]:
     return (controller.uid,) if controller is not None else ()
 
 
-def _passing(learn: Callable[..., None], changed: Callable[[], None]) -> Callable[[Change[Any]], None]:
+def _passing(
+    learn: Callable[..., None], cluster: Cluster, changed: Callable[[], None]
+) -> Callable[[Change[Any]], None]:
     def on_change(change: Change[Any]) -> None:
-        learn(change.new if change.new is not None else change.old, gone=change.new is None)
-        changed()
-
-    return on_change
-
-
-def _passing_groups(cluster: Cluster, group: str, changed: Callable[[], None]) -> Callable[[Change[PodGroup]], None]:
-    def on_change(change: Change[PodGroup]) -> None:
         before = cluster.changes
-        one = change.new or change.old
-        if one is not None:
-            cluster.group(group, one, gone=change.new is None)
-        # A status that comes back as it was written gives nobody a reason to decide again.
+        learn(change.new if change.new is not None else change.old, gone=change.new is None)
+        # What comes back as we wrote it, or a node's heartbeat, gives nobody a reason to decide again.
         if cluster.changes != before:
             changed()
 
