@@ -11,7 +11,7 @@ from muster.ledger.promises import Promise
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks.policies import podgroups
-from webhooks.verdict import ALLOWED, Ref
+from webhooks.verdict import ALLOWED, Denied, Ref
 
 INCUBATOR = "scheduling.incubator.k8s.io"
 
@@ -284,9 +284,23 @@ def test_what_was_malformed_already_does_not_block_other_changes(ask: Any, podgr
     assert ask(podgroups.validate, new, "UPDATE", old=old) == ALLOWED
 
 
-def test_a_group_that_is_being_deleted_can_always_be_changed(ask: Any, podgroup: Any) -> None:
-    new = podgroup(queue="nope", metadata={"deletionTimestamp": "2026-11-21T12:00:00Z"})
-    assert ask(podgroups.validate, new, "UPDATE", old=podgroup()) == ALLOWED
+def test_a_group_that_is_being_deleted_can_lose_its_finalizers_whatever_became_of_its_queue(
+    ask: Any, podgroup: Any
+) -> None:
+    going = {"deletionTimestamp": "2026-11-21T12:00:00Z"}
+    old = podgroup(queue="gone", minResources={"cpu": "-1"}, metadata={**going, "finalizers": ["example.com/mine"]})
+    new = podgroup(queue="gone", minResources={"cpu": "-1"}, metadata=going)
+    assert ask(podgroups.validate, new, "UPDATE", old=old) == ALLOWED
+
+
+def test_a_finalizer_is_no_way_past_queue_and_quota(ask: Any, podgroup: Any) -> None:
+    going = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["example.com/mine"]}
+    old = podgroup(minResources={"cpu": "1"}, metadata=going)
+    moved = ask(podgroups.validate, podgroup(queue="nope", metadata=going), "UPDATE", old=old)
+    assert isinstance(moved, Denied)
+    grown = ask(podgroups.validate, podgroup(minResources={"cpu": "9"}, metadata=going), "UPDATE", old=old)
+    assert grown.reserve is not None
+    assert str(grown.reserve.asked) == "8 cpu"
 
 
 # ── warnings ─────────────────────────────────────────────────────────────────────────────────────────────────────

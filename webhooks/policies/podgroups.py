@@ -60,9 +60,8 @@ def _create(request: AdmissionRequest, view: View) -> Verdict:
 
 
 def _update(request: AdmissionRequest, view: View) -> Verdict:
+    # Only what changes is judged; so one that is being deleted can lose its finalizers, and can't be used to get past us.
     before, after = request.old(PodGroup), request.new(PodGroup)
-    if after.metadata.deletion_timestamp is not None:
-        return ALLOWED
     (had, old_problems), (minimum, problems) = (
         common.amounts(each.spec.min_resources, _MINIMUM) for each in (before, after)
     )
