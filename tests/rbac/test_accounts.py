@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from muster.kube.errors import ForbiddenError
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
 from muster.model import kinds, names
+from muster.model.kinds import Kind
 
 # A control plane of its own: all in one process, and not in the one that has the other.
 pytestmark = pytest.mark.xdist_group("rbac")
@@ -107,6 +109,35 @@ async def _give_ledgers_to(admin: Client, account: str, namespace: str) -> None:
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
     await admin.create(kinds.ROLEBINDINGS, binding, namespace)
+
+
+async def test_who_may_edit_a_namespace_may_make_podgroups_and_no_queues_and_write_no_ledger(admin: Client):
+    space = "editors"
+    await admin.create(kinds.NAMESPACES, {"metadata": {"name": space}})
+    binding = {
+        "metadata": {"name": "editor"},
+        "roleRef": {"apiGroup": kinds.ROLES.group, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "User", "name": "editor", "apiGroup": kinds.ROLES.group}],
+    }
+    await admin.create(kinds.ROLEBINDINGS, binding, space)
+    async with asyncio.timeout(60):
+        while not await _may(admin, "create", kinds.PODGROUPS, space):  # noqa: ASYNC110 - a controller gathers the rights
+            await asyncio.sleep(0.1)
+    assert await _may(admin, "get", kinds.QUOTALEDGERS, space)
+    assert not await _may(admin, "update", kinds.QUOTALEDGERS, space)
+    assert not await _may(admin, "create", kinds.QUEUES, "")
+
+
+async def _may(admin: Client, verb: str, kind: Kind[Any], namespace: str) -> bool:
+    attributes = {"verb": verb, "group": kind.group, "resource": kind.plural, "namespace": namespace}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": "editor", "resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    answer = await admin.send(Request("POST", path, {}, json.dumps(review).encode()))
+    return bool(json.loads(answer.body)["status"]["allowed"])
 
 
 async def test_the_api_server_finds_nothing_wrong_with_the_types_in_the_policy(admin: Client):
