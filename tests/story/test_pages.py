@@ -1,4 +1,4 @@
-"""docs/workloads.md and docs/migrating.md: what they say is what happens, command by command, on both control planes."""
+"""README and the pages with commands: what they say is what happens, command by command."""
 
 from __future__ import annotations
 
@@ -95,6 +95,10 @@ def clusters(*options: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("cluster", [(plane, *options) for plane in planes], ids=planes, indirect=True)
 
 
+embedded = pytest.mark.parametrize("cluster", [("sandbox",)], ids=["sandbox"], indirect=True)
+"""Runs a test on the embedded control plane only: what these pages show, the others show of the real one, too."""
+
+
 def run(command: str, folder: Path, kubeconfig: Path) -> str:
     """Run a command as a reader does, with our programs on the path."""
     ours = f"{shlex.quote(sys.executable)} -m muster.cli"
@@ -143,9 +147,13 @@ def test_whoever_comes_from_another_scheduler_finds_what_the_page_says(
     follow(section, cluster[1], tmp_path)
 
 
-@pytest.mark.parametrize("section", sections("operations.md"), ids=str)
-@clusters()
-def test_who_runs_it_finds_what_the_page_says(cluster: tuple[str, Path], section: Section, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "section", [*sections("operations.md"), *sections("queues.md"), *sections("../README.md")], ids=str
+)
+@embedded
+def test_a_reader_of_the_other_pages_finds_what_they_say(
+    cluster: tuple[str, Path], section: Section, tmp_path: Path
+) -> None:
     follow(section, cluster[1], tmp_path)
 
 
@@ -153,3 +161,5 @@ def test_the_pages_have_commands() -> None:
     assert len(sections("workloads.md")) >= 9
     assert len(sections("migrating.md")) == 2
     assert len(sections("operations.md")) == 2
+    assert len(sections("queues.md")) == 4
+    assert len(sections("../README.md")) == 1

@@ -1,4 +1,4 @@
-"""The story of README, part by part, on both control planes and both ways of asking."""
+"""The story of `make demo`, part by part, on both control planes and both ways of asking."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_each_part_of_the_story_is_so(step: Step, terminal: Terminal, folder: Pa
         assert command.check(answer) == "", f"{command.line}\n{answer.text}"
 
 
-def test_readme_shows_the_story_with_every_command():
-    transcript = (ROOT / "README.md").read_text().split("<!-- transcript")[1].split("<!-- end of transcript -->")[0]
+def test_the_page_shows_the_story_with_every_command():
+    transcript = (ROOT / "docs/story.md").read_text().split("<!-- transcript")[1].split("<!-- end of transcript -->")[0]
     shown = [
         line.strip().removeprefix("$ ") for line in transcript.splitlines() if line.strip().startswith("$ kubectl")
     ]

@@ -1,0 +1,141 @@
+"""The documents: links lead somewhere, commands exist, diagrams name what there is, the reference is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from muster.cli import main
+from muster.model import names
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("benchmarks/*.md")}
+)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"(?:^|[\s`$])((?:kubectl )?muster (?:[a-z][a-z-]*)[^\n`|&;]*)")
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the anchors of a page's headings, as GitHub and GitLab make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for link in LINK.findall(FENCE.sub("", page.read_text())):
+            yield page, link
+
+
+@pytest.mark.parametrize(("page", "link"), [pytest.param(*each, id=f"{title(each[0])}: {each[1]}") for each in links()])
+def test_a_link_leads_to_a_file_and_a_heading_of_it(page: Path, link: str) -> None:
+    if link.startswith(("https://", "mailto:")):
+        return
+    file, _, anchor = link.partition("#")
+    target = (page.parent / file).resolve() if file else page
+    assert target.exists(), f"{title(page)} links to {file}"
+    assert target.is_relative_to(ROOT), link
+    if anchor:
+        assert anchor in anchors(target), f"{title(target)} has no heading {anchor}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, front = set(), {ROOT / "README.md"}
+    while front:
+        reached |= front
+        targets = {
+            (page.parent / link.partition("#")[0]).resolve()
+            for page, link in links()
+            if page in front and "://" not in link
+        }
+        front = {target for target in targets if target.suffix == ".md"} - reached
+    assert [title(page) for page in PAGES if page not in reached and "decisions" not in page.parts] == []
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        if "decisions" in page.parts:
+            continue
+        for command in COMMAND.findall(page.read_text()):
+            yield title(page), command.strip().removeprefix("kubectl ")
+
+
+@pytest.mark.parametrize(("page", "text"), sorted(set(commands())))
+def test_a_command_in_a_document_exists_with_its_options(page: str, text: str) -> None:
+    try:
+        words = shlex.split(text, comments=True)[1:]
+    except ValueError:
+        words = text.split()[1:]
+    command: click.Command = main.muster
+    context = click.Context(command)
+    while isinstance(command, click.Group) and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
+        found = command.get_command(context, words.pop(0))
+        assert found is not None, f"{page}: {text}"
+        command, context = found, click.Context(found, parent=context)
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    for word in words:
+        option = word.partition("=")[0].rstrip(".,:)…]")
+        if re.fullmatch(r"--[a-z][a-z-]*", option):
+            assert option in known | {"--help"}, f"{page}: {text}"
+
+
+def diagrams() -> list[tuple[str, str]]:
+    return [
+        (title(page), text) for page in PAGES for kind, text in FENCE.findall(page.read_text()) if kind == "mermaid"
+    ]
+
+
+@pytest.mark.parametrize(("page", "diagram"), diagrams())
+def test_what_a_diagram_names_is_in_the_code(page: str, diagram: str) -> None:
+    for name in re.findall(r"\b(?:webhooks|scheduler|muster|certs)(?:\.[a-zA-Z_]\w*)+\b(?!\.sh)", diagram):
+        assert pkgutil.resolve_name(name), f"{page}: {name}"
+
+
+def schema_of(kind: str) -> Any:
+    for file in (ROOT / "deploy/crds").glob("*.yaml"):
+        crd = yaml.safe_load(file.read_text())
+        if crd["spec"]["names"]["kind"] == kind:
+            return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    raise AssertionError(f"there is no kind {kind}")
+
+
+@pytest.mark.parametrize(("page", "diagram"), diagrams())
+def test_fields_in_a_diagram_are_fields_of_the_kind(page: str, diagram: str) -> None:
+    for kind, field in re.findall(r"(PodGroup|Queue) -->\|(spec\.[\w.]+)\|", diagram):
+        schema = schema_of(kind)
+        for part in field.split("."):
+            assert part in schema["properties"], f"{page}: {kind} has no {field}"
+            schema = schema["properties"][part]
+
+
+def test_the_reference_is_made_of_the_kinds() -> None:
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs/reference.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert (ROOT / "docs/api.md").read_text() == script.page(), "run: python docs/reference.py"
+
+
+def test_every_label_and_annotation_of_ours_is_in_the_concepts() -> None:
+    page = (ROOT / "docs/concepts.md").read_text()
+    keys = {
+        value for value in vars(names).values() if isinstance(value, str) and re.fullmatch(r"[a-z.0-9]+/[a-z-]+", value)
+    }
+    keys |= {key for value in vars(names).values() if isinstance(value, tuple) for key in value if "/" in key}
+    internal = {names.NAMESPACE_NAME, names.MANAGED_BY}
+    assert {key for key in keys - internal if f"`{key}`" not in page} == set()
