@@ -32,6 +32,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry("scheduler")
         self.leading = Gauge("muster_scheduler_leading", "1 while this process leads.", registry=self.registry)
+        self.watches_failing = Gauge(
+            "muster_watches_failing", "Kinds that can't be watched now.", registry=self.registry
+        )
         self.cycle_seconds = Histogram(
             "muster_scheduler_cycle_seconds",
             "How long deciding took.",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
-from muster.kube.reflector import Reflector
+from muster.kube.reflector import Watching
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
@@ -26,7 +26,11 @@ BY_QUEUE = "queue"
 
 
 class Views:
-    """The caches. Readers and reflectors share the loop, so a read is always whole."""
+    """The caches. Readers and reflectors share the loop, so a read is always whole.
+
+    Attributes:
+        watching: what keeps the caches, and knows how they stand.
+    """
 
     def __init__(self, *, legacy_apis: bool) -> None:
         self.groups: dict[Kind[PodGroup], Cache[PodGroup]] = {
@@ -45,14 +49,11 @@ class Views:
             kinds.JOBS: self.jobs,
             **{kind: Cache() for kind in _PLAIN},
         }
+        self.watching = Watching(self._caches)
 
     def cache(self, kind: Kind[T]) -> Cache[T]:
         """Give the cache of a kind."""
         return self._caches[kind]
-
-    def state(self) -> dict[str, Any]:
-        """Say how each cache stands, for a person who looks for a fault."""
-        return {str(kind): cache.state() for kind, cache in self._caches.items()}
 
     def queue(self, name: str) -> Queue | None:
         """Give the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
@@ -99,13 +100,7 @@ class Views:
 
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""
-        reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
-        async with asyncio.TaskGroup() as group:
-            for kind, reflector in reflectors.items():
-                group.create_task(reflector.run(), name=f"watch {kind}")
-            for reflector in reflectors.values():
-                await reflector.wait_synced()
-            synced.set()
+        await self.watching.run(client, synced)
 
 
 _PLAIN: tuple[Kind[Any], ...] = (

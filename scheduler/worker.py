@@ -86,7 +86,6 @@ class Worker:
         self._quota_mode = quota_mode
         self.synced = asyncio.Event()
         self.metrics = Metrics()
-        self._leads = False
         self._term: Term | None = None
 
     def adopt(self, policy: Policy) -> None:
@@ -97,7 +96,7 @@ class Worker:
 
     def not_ready(self) -> list[str]:
         """Say what a process that leads still waits for; one that stands by is ready to take over."""
-        return ["the first lists of what is scheduled"] if self._leads and not self.synced.is_set() else []
+        return self._term.missing() if self._term is not None and not self.synced.is_set() else []
 
     def not_alive(self) -> list[str]:
         """Say what only a new start can mend: a plugin that never returns, say; another process leads then."""
@@ -107,7 +106,7 @@ class Worker:
 
     def state(self) -> dict[str, Any]:
         """Give what this process knows as JSON values, for a person who looks for a fault."""
-        standing = {"program": "scheduler", "leading": self._leads, "notReady": self.not_ready()}
+        standing = {"program": "scheduler", "leading": self._term is not None, "notReady": self.not_ready()}
         return standing | (self._term.state() if self._term is not None else {})
 
     async def run(self, fence: Fence) -> None:
@@ -127,12 +126,12 @@ class Worker:
             namespace=self._namespace,
             quota_mode=self._quota_mode,
         )
-        self._leads, self._term = True, term
+        self._term = term
         self.metrics.leading.set(1)
         try:
             await term.run(self.synced)
         finally:
-            self._leads, self._term = False, None
+            self._term = None
             self.metrics.leading.set(0)
             self.synced.clear()
             await term.close()
@@ -162,6 +161,7 @@ class Term:
         self._views = Views(legacy_apis=legacy_apis)
         self._cluster = Cluster(scheduler_names)
         self._teller = Teller(metrics)
+        metrics.watches_failing.set_function(self._views.watching.failing)
         self._deciding: float | None = None
         self._views.feed(self._cluster, self._changed.set)
         self._recorder = Recorder(client, clock, scheduler_names[0])
@@ -215,6 +215,11 @@ class Term:
         await self._binder.close()
         await self._evictor.close()
         self._teller.close()
+        self._metrics.watches_failing.set_function(int)
+
+    def missing(self) -> list[str]:
+        """Say what isn't known yet of the cluster."""
+        return self._views.watching.missing()
 
     def hangs(self) -> bool:
         """Whether a cycle is being decided for so long that it won't end."""
@@ -226,7 +231,7 @@ class Term:
             "actions": [action.name for action in self._policy.actions],
             "plugins": [[each.plugin.name for each in tier] for tier in self._policy.tiers],
             "lastCycleSeconds": round(self._took, 4),
-            "caches": self._views.state(),
+            "caches": self._views.watching.state(),
             **self._teller.state(),
         }
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
-from muster.kube.reflector import Reflector
+from muster.kube.reflector import Watching
 from muster.model import kinds, objects
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
@@ -36,15 +36,19 @@ LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODG
 
 
 class CachedView:
-    """A `webhooks.view.View` over caches. Readers and reflectors share the loop, so a read is always whole."""
+    """A `webhooks.view.View` over caches. Readers and reflectors share the loop, so a read is always whole.
+
+    Attributes:
+        watching: what keeps the caches, and knows how they stand.
+    """
 
     def __init__(self, *, legacy_apis: bool = False) -> None:
         watched = (*PRIMARY, *LEGACY) if legacy_apis else PRIMARY
         self._queues: Cache[Queue] = Cache(indexes={_PARENT: lambda queue: (parent_of(queue),)})
-        self._kinds = watched
         # By names: their hash is known, a Kind's is worked out each time.
         self._caches: dict[tuple[str, str], Cache[Any]] = {(kind.group, kind.plural): Cache() for kind in watched}
         self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
+        self.watching = Watching({kind: self.cache(kind) for kind in watched})
         self._capacity = NOTHING
         self._synced = asyncio.Event()
         self.cache(kinds.NODES).subscribe(self._count)
@@ -77,23 +81,9 @@ class CachedView:
         """Give the cache of a kind that it watches, for who wants its changes too."""
         return self._caches[kind.group, kind.plural]
 
-    def missing(self) -> list[str]:
-        """Say which caches haven't shown a whole list yet."""
-        return [f"the first list of {kind}" for kind in self._kinds if not self.cache(kind).synced]
-
-    def state(self) -> dict[str, Any]:
-        """Say how each cache stands, for a person who looks for a fault."""
-        return {str(kind): self.cache(kind).state() for kind in self._kinds}
-
     async def run(self, client: Client) -> None:
         """Keep all caches up to date, until cancelled."""
-        reflectors = {kind: Reflector(client, kind, self.cache(kind)) for kind in self._kinds}
-        async with asyncio.TaskGroup() as group:
-            for kind, reflector in reflectors.items():
-                group.create_task(reflector.run(), name=f"watch {kind}")
-            for reflector in reflectors.values():
-                await reflector.wait_synced()
-            self._synced.set()
+        await self.watching.run(client, self._synced)
 
     async def synced(self) -> None:
         """Wait until every cache has shown a whole list."""

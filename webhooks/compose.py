@@ -60,7 +60,8 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     )
     committer = _committer(client, clock, view, metrics)
     admission = Admission(view, committer, client, options.settings, metrics)
-    server = WebhookServer(admission, certificate, options.listen, waiting=view.missing)
+    server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing)
+    metrics.watches(view.watching.failing)
     rules = OwnerRules(client, options.namespace, _adopting(admission))
     watching = asyncio.gather(view.run(client), rules.run())
 
@@ -104,7 +105,7 @@ def _state(
             "delay": settings.delay,
             "ownerRules": first((f"{rule.api_version} {rule.kind} {rule.level:+d}" for rule in settings.rules), _RULES),
         },
-        "caches": view.state(),
+        "caches": view.watching.state(),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import accumulate
 from typing import Final
@@ -39,6 +39,7 @@ class Metrics(Collector):
         self._confirmations: Counter[str] = Counter()
         self._certificate_ends = 0.0
         self._certificate_stale = False
+        self._watches_failing: Callable[[], int] = int
         self.registry.register(self)
 
     def answered(self, webhook: str, operation: str, verdict: str, seconds: float) -> None:
@@ -62,6 +63,10 @@ class Metrics(Collector):
     def certificate_stale(self, stale: bool) -> None:  # noqa: FBT001 - the one thing there is to say
         """Note whether the files hold another certificate than is served, since it can't be."""
         self._certificate_stale = stale
+
+    def watches(self, failing: Callable[[], int]) -> None:
+        """Ask ``failing``, when somebody wants to know, how many kinds can't be watched."""
+        self._watches_failing = failing
 
     def collect(self) -> Iterator[Metric]:
         """Give everything as metrics, for the registry."""
@@ -88,6 +93,9 @@ class Metrics(Collector):
         for outcome, count in self._confirmations.items():
             confirmations.add_metric((outcome,), count)
         yield from (reviews, refusals, seconds, confirmations)
+        yield GaugeMetricFamily(
+            "muster_watches_failing", "Kinds that can't be watched now.", value=self._watches_failing()
+        )
         yield GaugeMetricFamily("muster_webhook_in_flight", "Reviews being answered.", value=self.in_flight)
         yield GaugeMetricFamily(
             "muster_webhook_certificate_not_after_timestamp_seconds",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from muster.kube.transport import Request
 from muster.model import objects
 from muster.model.kinds import Kind
 
-__all__ = ["Cache", "Change", "Reflector", "WatchEvent"]
+__all__ = ["Cache", "Change", "Reflector", "WatchEvent", "Watching"]
 
 T = TypeVar("T", bound=objects.Object)
 
@@ -172,3 +173,38 @@ class Reflector(Generic[T]):
         key = (item.about.namespace, item.about.name)
         if self._cache.unreadable.get(key) != item.reason:
             log.warning("%s %s/%s can't be read and is left as it was: %s", self._kind, *key, item.reason)
+
+
+class Watching:
+    """Keeps the caches of several kinds, and knows which of them isn't up to date, and why."""
+
+    def __init__(self, caches: Mapping[Kind[Any], Cache[Any]]) -> None:
+        self._caches = caches
+        self._reflectors: dict[Kind[Any], Reflector[Any]] = {}
+
+    async def run(self, client: Client, synced: asyncio.Event) -> None:
+        """Keep all of them, until cancelled; ``synced`` is set when each has shown a whole list."""
+        self._reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
+        async with asyncio.TaskGroup() as group:
+            for kind, reflector in self._reflectors.items():
+                group.create_task(reflector.run(), name=f"watch {kind}")
+            for reflector in self._reflectors.values():
+                await reflector.wait_synced()
+            synced.set()
+
+    def missing(self) -> list[str]:
+        """Say which caches haven't shown a whole list yet, and why where that is known, each one line."""
+        waiting = [kind for kind, cache in self._caches.items() if not cache.synced]
+        return [self._trouble(kind) or f"the first list of {kind}" for kind in waiting]
+
+    def failing(self) -> int:
+        """Count the kinds that can't be watched now."""
+        return sum(bool(reflector.trouble) for reflector in self._reflectors.values())
+
+    def state(self) -> dict[str, Any]:
+        """Say how each cache stands, for a person who looks for a fault."""
+        return {str(kind): cache.state() | {"trouble": self._trouble(kind)} for kind, cache in self._caches.items()}
+
+    def _trouble(self, kind: Kind[Any]) -> str:
+        reflector = self._reflectors.get(kind)
+        return reflector.trouble if reflector is not None else ""

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from muster.kube import errors
-from muster.kube.reflector import Cache, Reflector
-from muster.model.kinds import PODS
+from muster.kube.reflector import Cache, Reflector, Watching
+from muster.model.kinds import NODES, PODS
 
 DOWN = errors.UnreachableError("down", maybe_applied=False)
 
@@ -212,3 +212,26 @@ async def test_the_pauses_are_short_again_after_a_good_watch(server, cache):
         await asyncio.sleep(300)
     times = [at for at, request in server.asked if "watch" in request.query]
     assert times[9] - times[8] <= 11 + 0.8
+
+
+async def test_of_several_kinds_it_is_told_which_is_missing_and_why(server):
+    forbidden = server.status(403, "Forbidden", 'nodes is forbidden: User "muster" cannot list resource "nodes"')
+    server.answer = lambda request: forbidden if request.path.endswith("/nodes") else server.listing(3)
+    server.watches = [[60.0] for _ in range(20)]
+    watching, synced = Watching({PODS: Cache(), NODES: Cache()}), asyncio.Event()
+    assert watching.missing() == ["the first list of pods", "the first list of nodes"]
+    task = asyncio.create_task(watching.run(server.client, synced))
+    await asyncio.sleep(20)
+    (missing,) = watching.missing()
+    assert missing.startswith("nodes can't be watched: ")
+    assert 'cannot list resource "nodes"' in missing
+    assert (watching.failing(), synced.is_set()) == (1, False)
+    state = watching.state()
+    assert (state["nodes"]["trouble"], state["pods"]["trouble"]) == (missing, "")
+    server.answer = lambda _: server.listing(3)
+    await synced.wait()
+    await asyncio.sleep(1)
+    assert (watching.missing(), watching.failing()) == ([], 0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

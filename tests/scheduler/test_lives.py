@@ -330,3 +330,22 @@ async def test_uninstalling_leaves_no_job_suspended_by_us_and_the_others_as_thei
     left = {name: await world.job(name) for name in ("waits", "mine")}
     assert {name: bool(one.spec.suspend) for name, one in left.items()} == {"waits": False, "mine": True}
     assert not left["waits"].metadata.annotation(names.SUSPENDED)
+
+
+@pytest.mark.only("sandbox", reason="minutes pass")
+async def test_a_cycle_that_never_ends_is_told_as_what_only_a_new_start_can_mend(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    await world.work()
+    assert world.worker.not_alive() == []
+    # As where a thread decides, and a plugin in it never returns.
+    monkeypatch.setattr("scheduler.worker.MANY", 0)
+    monkeypatch.setattr("asyncio.to_thread", never)
+    await world.node("4")
+    await asyncio.sleep(305)
+    assert world.worker.not_alive() == ["a cycle is being decided for more than 300 seconds"]
+    await world.stop()
+    assert world.worker.not_alive() == []

@@ -7,12 +7,14 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from controlplane import free_ports
 
 from certs import authority
 from muster.kube.client import Client
@@ -135,6 +137,39 @@ async def test_a_server_serves_once_its_caches_are_synced(
         ):
             assert json.loads(await response.text())["response"]["allowed"]
     assert server.not_ready() == ["stopping"]
+
+
+async def test_a_server_that_watches_no_more_is_not_alive(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody foresaw why: what is foreseen is tried again."""
+    now = SystemClock().now()
+    pair = authority.issue(authority.new_ca(now), ("127.0.0.1",), now)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    broken = asyncio.Event()
+
+    async def run(self: CachedView, _: Client) -> None:
+        self._synced.set()
+        await broken.wait()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(CachedView, "run", run)
+    (port,) = free_ports(1)
+    api = Lists()
+    api.listed.set()
+    async with serving(Client(api), SystemClock(), replace(options, probes=port)):
+        assert await probed(port) == (200, "ok\n")
+        broken.set()
+        async with asyncio.timeout(30):
+            while (answer := await probed(port))[0] == 200:  # noqa: ASYNC110 - the question goes over HTTP
+                await asyncio.sleep(0.01)
+        assert answer == (503, "the cluster isn't watched any more\n")
+
+
+async def probed(port: int) -> tuple[int, str]:
+    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/healthz") as response:
+        return response.status, await response.text()
 
 
 async def test_without_a_certificate_nothing_is_started(options: Options) -> None:
