@@ -66,6 +66,7 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
     Raises:
         ConfigError: there is no usable one; the text names the file and says what to do.
     """
+    _at_home()
     # It imports the kubernetes package, half a second that a process which was given its endpoint doesn't spend.
     from muster.kube import kubeconfig as files
 
@@ -95,10 +96,19 @@ def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
     Raises:
         ConfigError: there is no such file or context.
     """
+    _at_home()
     from muster.kube import kubeconfig as files
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
     return files.namespace(paths, context) if paths != SYSTEM_DEFAULT or _has_default() else "default"
+
+
+def _at_home() -> None:
+    """Have a home directory: the kubernetes package asks for it when it is imported, and users of containers have none."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 def _has_default() -> bool:

@@ -19,69 +19,7 @@ from webhooks.registration import ServiceRef, configurations
 
 pytestmark = pytest.mark.xdist_group("helm")
 
-VALUES: dict[str, Any] = {
-    "as it is": {},
-    "everything": {
-        "image": {"repository": "registry.example/batch/muster", "digest": "sha256:" + "0" * 64, "pullSecrets": ["pull"]},
-        "schedulerNames": ["muster", "volcano"],
-        "legacyApis": True,
-        "logs": {"level": "debug", "format": "text"},
-        "priorityClassName": "",
-        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
-        "tolerations": [{"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}],
-        "webhook": {
-            "replicas": 5,
-            "resources": {"requests": {"cpu": 2, "memory": "1Gi"}},
-            "failurePolicy": {"podgroupminresources.muster.sh": "Ignore", "jobs.mutate.muster.sh": "Fail"},
-            "excludedNamespaces": ["istio-system"],
-            "preStopSeconds": 30,
-            "drainSeconds": 15,
-        },
-        "scheduler": {
-            "replicas": 1,
-            "actions": ["allocate", "preempt"],
-            "tiers": [{"plugins": [{"name": "gang", "enablePreemptable": False}, {"name": "faster-nodes"}]}],
-            "configurations": [{"name": "allocate", "arguments": {"reserveAfter": "5m"}}],
-            "ownPlugins": ["faster-nodes"],
-        },
-        "quota": {"mode": "guaranteed"},
-        "networkPolicy": {"apiServerPorts": [6443]},
-        "flowControl": {"shares": 100},
-        "monitoring": {"podMonitor": {"enabled": True, "interval": "10s", "labels": {"release": "prometheus"}}},
-        "crds": {"keep": False},
-    },
-    "cert-manager": {"certificates": {"mode": "cert-manager"}},
-    "cert-manager's issuer": {"certificates": {"mode": "cert-manager", "issuer": {"name": "company", "kind": "ClusterIssuer"}}},
-    "files": {
-        "certificates": {
-            "mode": "files",
-            "secretName": "company-tls",
-            "caBundle": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
-        }
-    },
-    "little": {
-        "crds": {"install": False},
-        "networkPolicy": {"enabled": False},
-        "flowControl": {"enabled": False},
-        "quota": {"mode": "none"},
-    },
-}  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Give the manifests that the chart makes of values; each set once."""
-    made: dict[str, list[Any]] = {}
-
-    def rendered(values: dict[str, Any]) -> list[Any]:
-        key = json.dumps(values)
-        if key not in made:
-            done = chart.template(values)
-            assert done.returncode == 0, done.stderr
-            made[key] = [each for each in yaml.safe_load_all(done.stdout) if each]
-        return made[key]
-
-    return rendered
+VALUES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 
 
 def one(manifests: list[Any], kind: str, name: str) -> Any:
@@ -211,8 +149,12 @@ def test_each_value_is_where_it_belongs(render):
     assert '["muster","volcano"]' in json.dumps(validating).replace("\\", "")
     crds = [each for each in made if each["kind"] == "CustomResourceDefinition"]
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in crds} == {"delete"}
-    monitor = one(made, "PodMonitor", "muster")
-    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert one(made, kind, "muster")["metadata"]["labels"]["release"] == "prometheus"
+    alerts = yaml.safe_load((chart.ROOT / "deploy" / "alerts" / "muster.yaml").read_text())
+    assert one(made, "PrometheusRule", "muster")["spec"] == alerts["spec"]
+    dashboard = one(made, "ConfigMap", "muster-dashboard")["data"]["muster.json"]
+    assert json.loads(dashboard) == json.loads((chart.ROOT / "deploy" / "dashboards" / "muster.json").read_text())
 
 
 def test_with_cert_manager_it_issues_and_injects_and_muster_does_not(render):
@@ -322,6 +264,10 @@ REFUSED = [
     ({"webhook": {"preStopSeconds": 0}}, "preStopSeconds"),
     ({"webhook": {"resources": {"requests": {"memory": "lots"}}}}, "memory"),
     ({"webhook": {"resources": {"request": {}}}}, "request"),
+    (
+        {"webhook": {"resources": {"requests": {"memory": "1Gi"}}}},
+        "webhook.resources requests 1Gi of memory, more than its limit of 512Mi: raise",
+    ),
     ({"scheduler": {"actions": ["enqueue", "allocat"]}}, "actions"),
     ({"scheduler": {"actions": ["enqueue"]}}, "actions"),
     ({"scheduler": {"tiers": [{"plugins": [{"name": "gang", "argument": {}}]}]}}, "argument"),

@@ -27,6 +27,9 @@ app.kubernetes.io/component: {{ . }}
 {{- if .Values.legacyApis }}
 - --legacy-apis
 {{- end }}
+{{- if .Values.debugState }}
+- --debug-state
+{{- end }}
 - --log-level={{ .Values.logs.level }}
 - --log-format={{ .Values.logs.format }}
 {{- end }}
@@ -106,4 +109,11 @@ topologySpreadConstraints:
 {{- else if eq .Values.certificates.mode "cert-manager" }}muster-webhook-certificate
 {{- else }}muster-webhook-tls
 {{- end -}}
+{{- end }}
+
+{{/* An amount as a number. */}}
+{{- define "muster.number" -}}
+{{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
+{{- mulf (float64 (trimSuffix $unit (toString .))) (get $factors $unit) -}}
 {{- end }}

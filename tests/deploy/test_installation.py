@@ -1,0 +1,318 @@
+"""docs/install.md on a real control plane: Helm installs, upgrades and uninstalls, and pods are processes of this machine.
+
+Each stage of an installation's life is reached once, by the commands of the page; a test that needs one asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from installation import SPACE, Installation, Load
+from kubelet import PODS
+from plane import PATIENCE
+
+from certs import stored
+from muster.cli import install
+from muster.kube import auth, errors, wait
+from muster.kube.client import Client
+from muster.kube.http import HttpTransport
+from muster.kube.transport import Request
+from muster.model import kinds, names
+from webhooks.registration import ServiceRef, configurations
+
+pytestmark = pytest.mark.xdist_group("installation")
+
+PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+TENANT = "team"
+WORK = {
+    "metadata": {"name": "train", "annotations": {names.GROUP_MIN_MEMBER: "2"}},
+    "spec": {
+        "parallelism": 2,
+        "completions": 2,
+        "template": {
+            "spec": {
+                "schedulerName": names.SCHEDULER_NAME,
+                "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": "train", "resources": {"requests": {"cpu": "1"}}}],
+            }
+        },
+    },
+}
+
+
+def group(name: str, queue: str = "default") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"minMember": 1, "queue": queue}}
+
+
+def pod(name: str, scheduler: str) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "system"}]
+    return {"metadata": {"name": name}, "spec": {"schedulerName": scheduler, "containers": containers}}
+
+
+async def tenant(admin: Client) -> None:
+    """Have a namespace of somebody else, in which pods can be made."""
+    if await admin.find(kinds.NAMESPACES, TENANT) is None:
+        await admin.create(kinds.NAMESPACES, {"metadata": {"name": TENANT}})
+        holds = wait.until(admin, kinds.SERVICEACCOUNTS, "default", TENANT, holds=bool, within=PATIENCE)
+        await holds
+
+
+async def admitted(admin: Client) -> None:
+    """Wait until the API server gets an answer from the webhooks; it tells nobody when it does."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await admin.create(kinds.PODGROUPS, group("probe"), TENANT, dry_run=True)
+            except errors.ServerError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def ready(cluster: Installation) -> None:
+    for name in ("muster-webhook", "muster-scheduler"):
+        line = f"kubectl -n {SPACE} rollout status deployment/{name} --timeout=60s"
+        await asyncio.to_thread(cluster.done, line)
+
+
+def test_every_section_of_the_page_with_commands_is_followed(cluster):
+    assert set(cluster.sections) == {
+        "With Helm",
+        "What may be chosen",
+        "When everything is down",
+        "A newer version",
+        "Taking it away",
+    }
+
+
+def test_the_page_names_every_webhook_with_its_default():
+    whole = configurations(ServiceRef("", ""), b"", scheduler_names=["a"], legacy_apis=False, own_namespace="")
+    rows = {f"| `{each['name']}` | {each['failurePolicy']} |" for one in whole for each in one["webhooks"]}
+    assert rows == {line for line in PAGE.splitlines() if ".muster.sh` |" in line}
+
+
+# ── installed ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_by_the_commands_of_the_page_it_runs_and_refuses_and_admits(cluster, admin):
+    said = await asyncio.to_thread(cluster.reach, "installed")
+    refused, accepted = (said[line] for line in said if "docs/examples" in line)
+    assert (
+        'denied the request: queue "nightly" (spec.queue) does not exist: use one of the open queues (default)'
+        in refused
+    )
+    assert "podgroup.scheduling.volcano.sh/found created (server dry run)" in accepted
+    assert "1/1" in said["kubectl get deployments --namespace muster-system"]
+    assert "default" in said["kubectl get queues"]
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        found = await admin.get(kind, "muster")
+        assert all(each["clientConfig"]["caBundle"] for each in found.webhooks)
+
+
+async def test_its_programs_have_a_priority_level_of_their_own(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    path = "/apis/flowcontrol.apiserver.k8s.io/v1"
+    answer = await admin.send(Request("GET", f"{path}/flowschemas/muster"))
+    schema = json.loads(answer.body)
+    assert not [each for each in schema["status"]["conditions"] if each["status"] == "True"], "it dangles"
+    for account in ("muster-webhook", "muster-scheduler"):
+        # The kubelet made a kubeconfig for each.
+        endpoint = await auth.load(str(cluster.plane.directory / f"{account}.kubeconfig"))
+        async with HttpTransport(endpoint) as transport:
+            answer = await Client(transport).send(Request("GET", kinds.PODGROUPS.path()))
+        assert answer.headers["x-kubernetes-pf-flowschema-uid"] == schema["metadata"]["uid"]
+
+
+async def test_a_second_one_is_refused_by_the_name_of_the_first(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    before = await admin.list(kinds.CLUSTERROLES)
+    done = cluster.run("helm install another deploy/helm/muster --namespace another --create-namespace")
+    assert done.returncode != 0
+    assert f"Muster is in this cluster already, as Helm release {SPACE}/muster; a cluster has one" in done.stderr
+    done = cluster.run("muster install")
+    assert (done.returncode, done.stderr) == (
+        1,
+        (
+            f"Error: Muster is in this cluster already, as Helm release {SPACE}/muster: use `helm upgrade muster -n {SPACE}`, "
+            "or uninstall it first\n"
+        ),
+    )
+    after = await admin.list(kinds.CLUSTERROLES)
+    assert {each.metadata.resource_version for each in before.items} == {
+        each.metadata.resource_version for each in after.items
+    }
+
+
+async def test_what_the_chart_makes_of_any_values_is_accepted_by_the_api_server(cluster, admin, value_sets, render):
+    await asyncio.to_thread(cluster.reach, "installed")
+    for crd in yaml.safe_load_all((Path(__file__).parent / "foreign-crds.yaml").read_text()):
+        await admin.create(kinds.CRDS, crd)
+        name = crd["metadata"]["name"]
+        await wait.until(admin, kinds.CRDS, name, holds=install._established, within=PATIENCE)
+    # What several sets make alike is asked once, and what was installed already not again.
+    known = {json.dumps(each) for each in render({})}
+    others = {json.dumps(each): each for values in value_sets.values() for each in render(values)}
+    asked = [each for text, each in others.items() if text not in known]
+    file = cluster.folder / "rendered.yaml"
+    file.write_text(yaml.safe_dump_all(asked))
+    line = f"kubectl apply --server-side --force-conflicts --dry-run=server -f {file}"
+    said = await asyncio.to_thread(cluster.done, line)
+    assert said.count("serverside-applied") == len(asked)
+    assert {each["kind"] for each in asked} >= {"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "Deployment"}
+
+
+async def test_webhooks_that_were_taken_away_are_brought_back(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "repaired")
+    await tenant(admin)
+    await admitted(admin)
+    with pytest.raises(errors.ForbiddenError, match='queue "nightly"'):
+        await admin.create(kinds.PODGROUPS, group("lost", "nightly"), TENANT)
+
+
+async def test_with_everything_down_the_cluster_comes_up_by_itself(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    await tenant(admin)
+    await admitted(admin)
+    await asyncio.to_thread(cluster.kubelet.power, on=False)
+    # That it is down shows in what fails closed.
+    for kind, manifest in ((kinds.PODGROUPS, group("refused")), (kinds.JOBS, WORK)):
+        with pytest.raises(errors.ServerError, match="failed calling webhook"):
+            await admin.create(kind, manifest, TENANT)
+    await admin.create(kinds.PODS, pod("dns", "default-scheduler"), "kube-system")
+    await admin.create(kinds.PODS, pod("agent", names.SCHEDULER_NAME), "kube-system")
+    await admin.create(kinds.JOBS, WORK, "kube-system")
+    gone = {each.metadata.uid for each in (await admin.list(PODS, SPACE)).items}
+    for each in (await admin.list(PODS, SPACE)).items:
+        await admin.send(Request("DELETE", PODS.path(SPACE, each.name), {"gracePeriodSeconds": "0"}))
+    await asyncio.to_thread(cluster.kubelet.power, on=True)
+    await ready(cluster)
+    await admitted(admin)
+    assert not gone & {each.metadata.uid for each in (await admin.list(PODS, SPACE)).items}
+    for kind, name in ((kinds.PODS, "dns"), (kinds.PODS, "agent"), (kinds.JOBS, "train")):
+        await admin.delete(kind, name, "kube-system")
+
+
+# ── upgraded ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_no_review_fails_while_the_previous_version_is_replaced_by_this_one(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    await ready(cluster)
+    await tenant(admin)
+    await admitted(admin)
+    before = set(cluster.kubelet.pods)
+    cluster.kubelet.ended.clear()
+    load = Load(admin, TENANT)
+    async with load.running():
+        await load.another(100)
+        await asyncio.to_thread(cluster.reach, "upgraded")
+        async with asyncio.timeout(PATIENCE):
+            while before & set(cluster.kubelet.pods):  # noqa: ASYNC110 - the kubelet's thread tells nobody
+                await asyncio.sleep(0.1)
+        await load.another(100)
+    assert load.failures == []
+    assert set(cluster.kubelet.ended) == before
+    assert set(cluster.kubelet.ended.values()) == {0}
+    deployment = cluster.done(f"helm history muster --namespace {SPACE} --output json")
+    assert next(each["app_version"] for each in json.loads(deployment)) == "0.0.9"
+
+
+# ── uninstalled ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_taken_away_it_leaves_workloads_running_and_holds_nothing(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    await ready(cluster)
+    await tenant(admin)
+    await admitted(admin)
+    held = await admin.create(kinds.JOBS, WORK, TENANT)
+    assert held.spec.suspend
+    assert held.metadata.annotation(names.SUSPENDED)
+    await admin.create(kinds.QUEUES, {"metadata": {"name": "research"}})
+    await wait.until(
+        admin,
+        kinds.QUEUES,
+        "research",
+        holds=lambda queue: queue is not None and names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()),
+        within=PATIENCE,
+    )
+    runs = await admin.create(kinds.PODS, pod("runs", "default-scheduler"), TENANT)
+    kept = await admin.create(kinds.PODGROUPS, group("kept", "research"), TENANT)
+    said = await asyncio.to_thread(cluster.reach, "uninstalled")
+    assert "research" in said["kubectl get podgroups,queues --all-namespaces"]
+    job = await admin.get(kinds.JOBS, held.name, TENANT)
+    assert (job.spec.suspend, job.metadata.annotation(names.SUSPENDED)) == (False, "")
+    assert (await admin.get(kinds.PODS, runs.name, TENANT)).metadata.uid == runs.metadata.uid
+    assert (await admin.get(kinds.PODGROUPS, kept.name, TENANT)).metadata.uid == kept.metadata.uid
+    await admin.delete(kinds.QUEUES, "research")
+    assert await admin.find(kinds.QUEUES, "research") is None
+    for name in (stored.CA, stored.TLS):
+        assert (await admin.get(kinds.SECRETS, name, SPACE)).data
+    everything = cluster.done(
+        "kubectl get clusterroles,clusterrolebindings,validatingwebhookconfigurations,mutatingwebhookconfigurations,"
+        f"validatingadmissionpolicies,flowschemas,prioritylevelconfigurations,deployments,services,jobs -n {SPACE} -o name"
+    )
+    assert "muster" not in everything
+
+
+async def test_what_is_in_the_way_is_told_before_anything_is_changed(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "uninstalled")
+    queues = "queues.scheduling.volcano.sh"
+
+    def refused(*more: str) -> str:
+        done = cluster.run(f"helm install muster deploy/helm/muster --namespace {SPACE}", *more)
+        assert done.returncode != 0
+        return done.stderr
+
+    crd = await admin.get(kinds.CRDS, queues)
+    await admin.patch(kinds.CRDS, queues, {"metadata": {"labels": {"app.kubernetes.io/part-of": "another"}}})
+    assert f"CustomResourceDefinition {queues} is in this cluster already and isn't Muster's" in refused()
+    await admin.patch(kinds.CRDS, queues, {"metadata": {"labels": {"app.kubernetes.io/part-of": "muster"}}})
+    await admin.patch(kinds.CRDS, queues, {"metadata": {"annotations": {"meta.helm.sh/release-name": "old"}}})
+    assert (
+        f"CustomResourceDefinition {queues} is of another installation of Muster (Helm release {SPACE}/old)"
+        in refused()
+    )
+    await admin.patch(kinds.CRDS, queues, {"metadata": {"annotations": {"meta.helm.sh/release-name": "muster"}}})
+    (version,) = crd.spec["versions"]
+    older = json.loads(json.dumps(version))
+    del older["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["message"]
+    old = version | {"name": "v1alpha1", "storage": False}
+    await admin.patch(kinds.CRDS, queues, {"spec": {"versions": [older, old]}})
+    assert "version v1beta1 of it has no field status.message" in refused("--set", "crds.install=false")
+    status = {"status": {"storedVersions": ["v1alpha1", "v1beta1"]}}
+    await admin.patch(kinds.CRDS, queues, status, subresource="status")
+    assert "has objects stored as version v1alpha1, which Muster doesn't serve" in refused()
+    await admin.patch(kinds.CRDS, queues, {"status": {"storedVersions": ["v1beta1"]}}, subresource="status")
+    await admin.patch(kinds.CRDS, queues, {"spec": {"versions": [version]}})
+    await admin.create(kinds.CLUSTERROLES, {"metadata": {"name": "muster-webhook"}, "rules": []})
+    assert "ClusterRole muster-webhook is in this cluster already, and not of a Helm release" in refused()
+    await admin.delete(kinds.CLUSTERROLES, "muster-webhook")
+    assert "clusterrole" not in cluster.done(
+        f"kubectl get clusterroles,deployments,services -o name -n {SPACE} | grep muster || true"
+    )
+
+
+async def test_the_plain_manifest_installs_the_same(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "uninstalled")
+    await asyncio.to_thread(cluster.kubelet.power, on=False)
+    said = await asyncio.to_thread(
+        cluster.done, "kubectl apply --server-side --force-conflicts -f deploy/manifests/muster.yaml"
+    )
+    assert said.count("serverside-applied") == len(
+        list(yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "manifests" / "muster.yaml").read_text()))
+    )
+    assert "muster uninstall` first" in cluster.run(f"helm install muster deploy/helm/muster -n {SPACE}").stderr
+    cluster.done("muster uninstall")
+    cluster.done("kubectl delete --ignore-not-found --wait=false -f deploy/manifests/muster.yaml")
+    await asyncio.to_thread(cluster.kubelet.power, on=True)
+
+
+async def test_asked_it_takes_the_kinds_too(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "gone")
+    assert [each.name for each in (await admin.list(kinds.CRDS)).items if "muster" in str(each.metadata.labels)] == []

@@ -1,0 +1,187 @@
+"""Muster installed by Helm on a real control plane, its pods running as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Self
+
+import binaries
+import chart
+import image as images
+import yaml
+from controlplane import ControlPlane
+from kubelet import Kubelet
+from plane import running
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.model import kinds
+
+SPACE = "muster-system"
+SECONDS = 180
+# Fewer replicas and shorter waits: each of them is a process on this machine.
+SMALLER = ("--set", "webhook.replicas=2,scheduler.replicas=1,webhook.preStopSeconds=2,webhook.drainSeconds=1")
+_STAGES = ("installed", "repaired", "upgraded", "uninstalled", "gone")
+_CLIENTS = 3
+_PAUSE = 0.01
+
+
+class Installation:
+    """A release of the chart. Each step of its life is taken once, whoever needs it first."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, image: Path) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.kubelet = Kubelet(plane, SPACE, folder, images.program(image))
+        self.muster = str(image / "bin" / "muster")
+        self._said: dict[str, dict[str, str]] = {}
+
+    def __enter__(self) -> Self:
+        self.kubelet.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kubelet.__exit__()
+
+    def run(self, line: str, *more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line of the page as a reader does, in the project's folder; ``more`` goes to its end."""
+        tools = self.folder / "tools"
+        if not tools.exists():
+            tools.mkdir()
+            for name in ("helm", "kubectl"):
+                found = binaries.find(name)
+                assert found is not None
+                (tools / name).symlink_to(found)
+            (tools / "muster").symlink_to(self.muster)
+        places = {f"HELM_{each}_HOME": str(self.folder / "helm") for each in ("CACHE", "CONFIG", "DATA")}
+        environment = {
+            "PATH": f"{tools}:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "KUBECONFIG": str(self.plane.kubeconfig()),
+            "KUBECACHEDIR": str(self.folder / "cache"),
+            **places,
+        }
+        return subprocess.run(
+            ["bash", "-c", " ".join([line, *map(shlex.quote, more)])],
+            cwd=chart.ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+
+    def done(self, line: str, *more: str) -> str:
+        """Run a line that has to succeed; give what it said."""
+        done = self.run(line, *more)
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}\n{self.said()}"
+        return done.stdout
+
+    def said(self) -> str:
+        """Give what the programs wrote last."""
+        return self.kubelet.log.read_text()[-6000:] if self.kubelet.log.exists() else ""
+
+    def previous(self) -> Path:
+        """Give the chart as of a version before this one."""
+        folder = self.folder / "previous"
+        if not folder.exists():
+            shutil.copytree(chart.CHART, folder)
+            about = yaml.safe_load((folder / "Chart.yaml").read_text()) | {"version": "0.0.9", "appVersion": "0.0.9"}
+            (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
+        return folder
+
+    # ── stages ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sections(self) -> dict[str, list[str]]:
+        """Give the commands of the page, by the titles of its sections."""
+        parts = re.split(r"^## ", (chart.ROOT / "docs" / "install.md").read_text(), flags=re.MULTILINE)[1:]
+        found = {}
+        for part in parts:
+            blocks = re.findall(r"^```console\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+            if lines := [line for block in blocks for line in block.splitlines()]:
+                assert all(line.startswith("$ ") for line in lines), part
+                found[part.partition("\n")[0]] = [line.removeprefix("$ ") for line in lines]
+        return found
+
+    def reach(self, stage: str) -> dict[str, str]:
+        """Go on to a stage of this installation's life; give what each command of that stage said."""
+        for each in _STAGES:
+            if each not in self._said:
+                self._said[each] = getattr(self, f"_{each}")()
+            if each == stage:
+                break
+        return self._said[stage]
+
+    def _follow(self, title: str, folder: str = "deploy/helm/muster") -> dict[str, str]:
+        said = {}
+        for line in self.sections[title]:
+            more = SMALLER if line.startswith(("helm install muster", "helm upgrade")) else ()
+            done = self.run(line.replace("deploy/helm/muster", folder), *more)
+            assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}\n{self.said()}"
+            said[line] = done.stdout + done.stderr
+        return said
+
+    def _installed(self) -> dict[str, str]:
+        """Install the previous version."""
+        previous = str(self.previous())
+        return self._follow("With Helm", previous) | self._follow("What may be chosen", previous)
+
+    def _repaired(self) -> dict[str, str]:
+        return self._follow("When everything is down", str(self.previous()))
+
+    def _upgraded(self) -> dict[str, str]:
+        return self._follow("A newer version")
+
+    def _uninstalled(self) -> dict[str, str]:
+        first, *others = self.sections["Taking it away"]
+        return {line: self.done(line) for line in (first, others[0])}
+
+    def _gone(self) -> dict[str, str]:
+        return {line: self.done(line) for line in self.sections["Taking it away"][2:]}
+
+
+class Load:
+    """Clients that create PodGroups without storing them, each reviewed; what was refused, in the API server's words."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.made = 0
+        self.failures: list[str] = []
+        self._client = client
+        self._namespace = namespace
+        self._numbers = itertools.count()
+        self._more = asyncio.Event()
+
+    async def another(self, count: int) -> None:
+        """Wait until that many more were made, or one failed."""
+        count += self.made
+        while self.made < count and not self.failures:
+            self._more.clear()
+            await self._more.wait()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Create while the context is open."""
+        async with running(*(self._create() for _ in range(_CLIENTS))):
+            yield
+
+    async def _create(self) -> None:
+        for number in self._numbers:
+            group = {"metadata": {"name": f"load-{number}"}, "spec": {"minMember": 1, "queue": "default"}}
+            try:
+                await self._client.create(kinds.PODGROUPS, group, self._namespace, dry_run=True)
+            except errors.KubeError as error:
+                self.failures.append(str(error))
+            else:
+                self.made += 1
+            self._more.set()
+            await asyncio.sleep(_PAUSE)
