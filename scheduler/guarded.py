@@ -39,7 +39,7 @@ class Guarded(Plugin):
         self._report = report
         self._inner: Plugin | None = None
         self._failed: set[str] = set()
-        for trait in ("name", "guards", "by_amount", "node_local"):
+        for trait in ("name", "guards", "by_amount", "divides", "node_local"):
             setattr(self, trait, getattr(plugin, trait))
         try:
             self._inner = plugin(arguments, session)

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from muster.model.objects import Condition
+from scheduler import rollback
 from scheduler.messages import counted
 from scheduler.plugin import Obstacle, Reason
-from scheduler.snapshot import Phase
+from scheduler.snapshot import Phase, Wait
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
@@ -32,6 +33,7 @@ class Facts:
         over: nothing of it runs or will run again: its Jobs ended, or all its pods did and nobody replaces them.
         ready: as many pods have a node as have to start together.
         obstacle: what keeps it from the next step.
+        postponed: until when, if it was taken back just now.
     """
 
     minimum: int
@@ -46,6 +48,7 @@ class Facts:
     over: bool = False
     ready: bool = False
     obstacle: Obstacle | None = None
+    postponed: Wait | None = None
 
     @property
     def runs(self) -> bool:
@@ -144,6 +147,11 @@ def conditions(
         if facts.ready and facts.placed and phase is not Phase.COMPLETED:
             minimum = counted(max(facts.minimum, 1), "pod")
             wanted[SCHEDULED] = ("True", "Scheduled", f"the minimum of {minimum} has nodes")
+    if facts.postponed is not None:
+        why = wrong.reason if wrong is not None else Reason.NOT_ENOUGH_TASKS
+        wanted[rollback.POSTPONED] = ("True", why.value, rollback.sentence(facts.postponed))
+    elif rollback.POSTPONED in by_type and phase not in {Phase.PENDING, Phase.INQUEUE}:
+        wanted[rollback.POSTPONED] = ("False", "", "")
     for type_, (status, reason, message) in wanted.items():
         before = by_type.get(type_)
         if before is not None and (before.status, before.reason, before.message) == (status, reason, message):

@@ -30,16 +30,26 @@ def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -
 # Groups of a queue that are alike are told the same, cycle after cycle; writing amounts takes longer than deciding.
 @lru_cache(maxsize=8192)
 def obstacle(
-    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, *, queue: str = "", nodes: bool | None = None
+    count: int,
+    wanted: Vector,
+    free: Vector,
+    axes: Axes,
+    where: str,
+    *,
+    queue: str = "",
+    nodes: bool = False,
+    capped: bool = False,
 ) -> Obstacle:
-    """Object for what is short: of the queue that is named, else of the cluster, to which ``nodes`` can be added.
+    """Object for what is short: of the queue that is named, else of the cluster, to which nodes can be added.
 
-    Of a queue that gets its share of what nodes have, too, whoever asks says so.
+    Of a queue whoever asks says whether ``nodes`` would help it, and whether it is ``capped``: its capability is used
+    up, which is a quota, whatever the cluster has. Else it is its share of the cluster that is too small.
     """
-    grows = not queue if nodes is None else nodes
+    grows = nodes or not queue
+    reason = Reason.NOT_ENOUGH_QUOTA if capped else Reason.NOT_ENOUGH_RESOURCES
     limit = Limit("queue" if queue else "cluster", queue, axes.resources(vectors.short(wanted, free)))
     stage = Stage.QUEUE if queue else Stage.ENQUEUE
-    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, shortage(count, wanted, free, axes, where), stage, limit, grows)
+    return Obstacle(reason, shortage(count, wanted, free, axes, where), stage, limit, grows)
 
 
 def rounded(amount: str) -> str:

@@ -18,7 +18,7 @@ from scheduler.plugin import Obstacle, Reason, Stage
 from scheduler.records import Record
 from scheduler.reservations import ReservationArguments
 from scheduler.session import JobState, Session
-from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task
+from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task, Wait
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
@@ -83,10 +83,10 @@ class Outcome:
             if each.held
         )
 
-    def rolled_back(self) -> Mapping[str, int]:
-        """Give the groups that were taken back because nothing came of them."""
+    def rolled_back(self) -> Mapping[str, Wait]:
+        """Give the groups that were taken back because nothing came of them, and for how long."""
         return {
-            job.job.uid: rollback.picture(self._session, job, job.rolled_back)
+            job.job.uid: rollback.postponement(self._session, job, job.rolled_back)
             for job in self._session.jobs
             if job.rolled_back is not None
         }
@@ -193,6 +193,7 @@ class Outcome:
             over=job.job.over,
             ready=ready,
             obstacle=None if ready else self._obstacle(job),
+            postponed=rollback.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
         )
 
     def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
@@ -266,8 +267,10 @@ class Outcome:
             return replace(lack, message=f"{job.rolled_back.message}: {lack.message}")
         if job.stuck is not None and job.obstacle is None:
             return self._explanations.of(job, job.stuck)
-        # Where its queue's share and the nodes' room are both too small, the room is what people can do something about.
-        if job.unfinished and job.obstacle is not None and job.waiting and not self._session.valid(job):
+        # Where its queue's share and the nodes' room are both too small, the room is what people can do something about;
+        # no node helps a queue that is used up.
+        capped = job.obstacle is not None and job.obstacle.reason is Reason.NOT_ENOUGH_QUOTA
+        if job.unfinished and job.obstacle is not None and not capped and job.waiting and not self._session.valid(job):
             return self._explanations.shortage(job, job.waiting[0].kind) or job.obstacle
         return job.obstacle
 

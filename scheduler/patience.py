@@ -1,21 +1,17 @@
 """How long groups wait after they were let in, and since when they wait again after they were taken back.
 
-Kept by the worker from one cycle's plan to the next one's snapshot, not in the cluster: a new leader begins to count
-anew, which costs a group that nothing comes of one more wait.
+Kept by the worker from one cycle's plan to the next one's snapshot. A new leader knows from a group's conditions how
+often it was taken back and until when; since when one that is let in waits it counts anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import replace
 
 from scheduler.plan import Plan
+from scheduler.rollback import recorded
 from scheduler.snapshot import GroupKey, Phase, Status, Wait
-
-_FIRST: Final = 10.0
-_MOST: Final = 300.0
-_MOST_IDLE: Final = 3600.0
-"""Seconds until a group that was taken back may be let in again: the first time, at most, and at most where no pods came."""
 
 
 class Patience:
@@ -36,10 +32,14 @@ class Patience:
         for key, status in plan.groups.items():
             wait = self.waits.get(status.uid)
             if status.uid in plan.rolled_back:
-                waits[status.uid] = _postponed(wait, plan.rolled_back[status.uid], now)
+                waits[status.uid] = plan.rolled_back[status.uid]
             elif status.phase is Phase.INQUEUE:
                 counts = self._counts(plan, key)
-                waits[status.uid] = self._wait(status.uid, wait, counts, now)
+                known = wait is not None
+                wait = wait or recorded(status.conditions) or Wait(since=now)
+                if not known or self._seen.get(status.uid) != counts:
+                    wait = replace(wait, since=now, pods=sum(counts.values()))
+                waits[status.uid] = wait
                 seen[status.uid] = counts
             elif status.phase is Phase.PENDING and wait is not None and wait.tries:
                 waits[status.uid] = wait
@@ -47,17 +47,3 @@ class Patience:
 
     def _counts(self, plan: Plan, key: GroupKey) -> Mapping[Status, int]:
         return plan.tasks.get(key, {})
-
-    def _wait(self, uid: str, wait: Wait | None, counts: Mapping[Status, int], now: float) -> Wait:
-        """Begin to count, or count from the last change of its pods on."""
-        if wait is None:
-            return Wait(since=now)
-        if self._seen.get(uid) == counts:
-            return wait
-        return Wait(since=now, tries=wait.tries, until=wait.until, idle=wait.idle)
-
-
-def _postponed(wait: Wait | None, idle: int, now: float) -> Wait:
-    tries = wait.tries if wait is not None else 0
-    pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
-    return Wait(since=now, tries=tries + 1, until=now + pause, idle=idle)

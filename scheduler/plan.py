@@ -12,7 +12,7 @@ from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.plugin import Fault
 from scheduler.records import Record
-from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task
+from scheduler.snapshot import GroupKey, Phase, Reservation, Status, Task, Wait
 from scheduler.storage import Choice
 
 
@@ -96,8 +96,7 @@ class Plan:
         records: why each group that doesn't run stands where it does.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
         released: uids of the sleeping Jobs that may create their pods.
-        rolled_back: uids of the groups that were taken back because nothing came of them; with each, a picture of what
-            was idle where room was what they lacked, else zero.
+        rolled_back: uids of the groups that were taken back because nothing came of them; with each, for how long.
         unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
         faults: what plugins of users did wrong.
@@ -115,6 +114,6 @@ class Plan:
     tasks: Mapping[GroupKey, Mapping[Status, int]]
     released: frozenset[str]
     waiting: bool
-    rolled_back: Mapping[str, int] = field(default_factory=dict)
+    rolled_back: Mapping[str, Wait] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()

@@ -152,6 +152,9 @@ class Plugin:
     """Whether `allocatable` goes by what the queue has and by the task's class only, and doesn't change its mind as the
     queue gets more: then it is asked about many tasks of a class at once."""
 
+    divides: ClassVar[bool] = False
+    """Whether `allocatable` speaks of the queue's share, which backfill goes beyond, and of nothing else."""
+
     about_room: ClassVar[bool] = False
     """Whether its `enqueueable` votes on room in the cluster: a job for which nodes are reserved is let in without it."""
 

@@ -63,6 +63,7 @@ class Session:
         self.faults: dict[tuple[str, str], Fault] = {}
         self._tiers = self._open_plugins()
         self._without_room = [[ask for ask in tier if not _about_room(ask)] for tier in self._tiers["enqueueable"]]
+        self._beyond_shares = [ask for tier in self._tiers["allocatable"] for ask in tier if not _divides(ask)]
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
         self._counts_amounts = all(_by_amount(ask) for ask in self._points["allocatable"])
         asks = self._points["task_key"]
@@ -147,13 +148,17 @@ class Session:
         """Whether a queue has had all it may have."""
         return any(ask(queue) for ask in self._flat("overused"))
 
-    def allocatable(self, queue: QueueState, task: Task, count: int = 1) -> Obstacle | None:
-        """Give the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class."""
+    def allocatable(self, queue: QueueState, task: Task, count: int = 1, *, beyond: bool = False) -> Obstacle | None:
+        """Give the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class.
+
+        ``beyond`` its share of the cluster, too: how that is divided doesn't count then.
+        """
+        asks = self._flat("allocatable") if not beyond else self._beyond_shares
         more = vectors.scale(task.kind.vector(self.axes), count - 1)
         if self.holder is not None and not self._lifted and self.queue_of(self.holder) is queue:
             more = vectors.add(more, self.holder.lacking())
         with queue.counted_with(more):
-            return next(filter(None, (ask(queue, task) for ask in self._flat("allocatable"))), None)
+            return next(filter(None, (ask(queue, task) for ask in asks)), None)
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of a class can be decided on together, as though one by one."""
@@ -373,6 +378,11 @@ def _victims(
 def _about_room(ask: Callable[..., object]) -> bool:
     plugin = getattr(ask, "__self__", None)
     return isinstance(plugin, Plugin) and plugin.about_room
+
+
+def _divides(ask: Callable[..., object]) -> bool:
+    plugin = getattr(ask, "__self__", None)
+    return isinstance(plugin, Plugin) and plugin.divides
 
 
 def _by_amount(ask: Callable[..., object]) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -160,21 +160,28 @@ class Job:
         return (self.created, self.uid, self.key)
 
 
+UNKNOWN: Final = -1
+"""No picture of what is idle: a hash is never that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """What a worker remembers of a group that was let in; times are seconds of the epoch.
 
     Attributes:
         since: when something last happened to it.
+        pods: how many pods it had then.
         tries: how often it was taken back since something of it ran.
         until: when it may be let in again, once taken back.
-        idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter.
+        idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter,
+            ``UNKNOWN`` where another leader saw it.
     """
 
     since: float
     tries: int = 0
     until: float = 0.0
     idle: int = 0
+    pods: int = 0
 
 
 @dataclass(frozen=True, eq=False)

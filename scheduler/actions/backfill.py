@@ -42,13 +42,16 @@ def _asks(job: JobState) -> bool:
 
 
 def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obstacle | None:
-    """Object where so many tasks would go beyond their queue's capability, or into what is guaranteed to other queues."""
+    """Object where so many tasks would go beyond their queue's capability, or into what is guaranteed to other queues.
+
+    So may plugins whose word isn't about shares: ancestors have capabilities, too.
+    """
     axes = session.axes
     wanted = vectors.scale(task.kind.vector(axes), count)
     own = vectors.subtract(axes.limit(queue.info.capability), queue.allocated)
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"
-        return messages.obstacle(count, wanted, own, axes, where, queue=queue.name)
+        return messages.obstacle(count, wanted, own, axes, where, queue=queue.name, capped=True)
     free = vectors.total(session.idle.clip(min=0))
     for other in session.queues.values():
         if other is not queue and other.info.guarantee is not None:
@@ -57,4 +60,4 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     if not vectors.fits(wanted, free):
         where = "free beside what is guaranteed to other queues"
         return messages.obstacle(count, wanted, free, axes, where)
-    return None
+    return session.allocatable(queue, task, count, beyond=True)

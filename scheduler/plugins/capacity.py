@@ -123,7 +123,7 @@ class Capacity(Plugin):
                 where = f"left of the capability of queue {name}"
                 own = vectors.add(free, vectors.subtract(self._limit[name], limit))
                 grows = vectors.fits(wanted, own)
-                return messages.obstacle(count, wanted, free, axes, where, queue=name, nodes=grows)
+                return messages.obstacle(count, wanted, free, axes, where, queue=name, nodes=grows, capped=not grows)
         return None
 
     def _within(self, name: str) -> Vector:

@@ -20,6 +20,7 @@ class Proportion(Plugin):
     name = "proportion"
     guards = True
     by_amount = True
+    divides = True
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
@@ -82,7 +83,9 @@ class Proportion(Plugin):
         if vectors.fits(wanted, free):
             return None
         where = f"left of what queue {queue.name} deserves"
-        return messages.obstacle(1, wanted, free, axes, where, queue=queue.name)
+        rest = vectors.subtract(self._capability[queue.name], queue.allocated)
+        capped = not vectors.fits(wanted, rest)
+        return messages.obstacle(1, wanted, free, axes, where, queue=queue.name, capped=capped)
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Whether a queue stays within what it deserves of all that a task asks for."""
@@ -122,7 +125,7 @@ class Proportion(Plugin):
         where = f"left of the capability of queue {queue.name}"
         own = vectors.add(free, vectors.subtract(self._capability[queue.name], limit))
         grows = vectors.fits(wanted, own)
-        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name, nodes=grows)
+        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name, nodes=grows, capped=not grows)
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what a job let in waits for."""

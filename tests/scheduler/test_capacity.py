@@ -44,6 +44,12 @@ def test_an_ancestor_holds_its_queues_to_its_capability(make_build, binds):
     assert len(binds(build.decide(POLICY))) == 2
 
 
+def test_backfill_takes_no_ancestor_beyond_its_capability(make_build, binds):
+    build = make_build().node("n", "8").queue("all", capability={"cpu": "3"}).queue("part", parent="all")
+    build.gang("g", 1, 5, queue="part")
+    assert len(binds(build.decide(POLICY.replace("reclaim", "backfill")))) == 3
+
+
 def test_what_is_guaranteed_to_one_queue_is_not_given_to_another(make_build, binds, message):
     build = make_build().node("n", "4").queue("safe", guarantee={"resource": {"cpu": "3"}}).queue("other")
     build.gang("large", 2, 2, queue="other")

@@ -41,6 +41,25 @@ def test_which_ancestor_of_the_queue_is_too_small_and_by_how_much(build, record)
     assert (found.limit.kind, found.limit.name, str(found.limit.short)) == ("queue", "all", "2 cpu")
 
 
+@pytest.mark.parametrize("policy", [config.DEFAULT, CAPACITY], ids=["proportion", "capacity"])
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_a_capability_that_is_used_up_is_a_quota_and_no_lack_of_nodes(build, record, policy, phase):
+    build.queue("capped", capability={"cpu": "2"}).node("a", "8")
+    build.gang("g", 3, 3, queue="capped", phase=phase, minResources={"cpu": "3"})
+    plan = build.decide(policy)
+    found = record(plan, "g")
+    assert (found.stage, found.reason.value) == (Stage.QUEUE, "NotEnoughQuota")
+    (status,) = plan.groups.values()
+    assert status.conditions[0].reason == "NotEnoughQuota"
+    assert not plan.unplaced
+
+
+def test_what_is_guaranteed_to_another_queue_is_no_quota_of_this_one(build, record):
+    build.queue("theirs", guarantee={"resource": {"cpu": "6"}}).queue("ours").node("a", "8")
+    build.gang("g", 4, 4, queue="ours", phase="Pending", minResources={"cpu": "4"})
+    assert record(build.decide(CAPACITY), "g").reason.value == "NotEnoughResources"
+
+
 def test_a_group_without_a_reservation_in_its_quota(build, record):
     build.node("a").gang("g", 1, 1)
     build.cluster.unreserved("ns", {("scheduling.volcano.sh", "g"): "the quota team has 0 cpu left"})

@@ -79,6 +79,8 @@ async def test_a_job_whose_pods_find_no_node_is_suspended_again_until_one_comes(
     await world.phase(name, "Inqueue")
     why = "no place was found within 2 s: 1 pod of 3 cpu needs a node"
     await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why))
+    (postponed,) = [each for each in (await world.group(name)).status.conditions if each.type == "Postponed"]
+    assert postponed.message.startswith("1 attempt came to nothing; the next is after ")
     suspended = await world.becomes(kinds.JOBS, "wide", lambda one: one.spec.suspend)
     assert suspended.metadata.annotation(names.SUSPENDED) == "true"
     await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
@@ -101,6 +103,32 @@ async def test_a_job_whose_pods_can_not_be_created_goes_back_and_has_another_try
     await world.becomes(kinds.JOBS, "refused", lambda one: one.spec.suspend)
     await world.client.delete(kinds.RESOURCEQUOTAS, "none", world.namespace)
     await world.phase(name, "Running")
+
+
+async def test_a_new_leader_lets_nobody_in_earlier_than_the_last_one_said(world):
+    await world.node("4")
+    await world.create(job("twice", 2))
+    await world.work(QUICK)
+    name = f"podgroup-{(await world.job('twice')).metadata.uid}"
+    await world.plane.until(kinds.PODGROUPS, name, world.namespace)
+    await world.stop()
+    words = "3 attempts came to nothing; the next is after 2099-01-01T00:00:00Z"
+    told = {"type": "Postponed", "status": "True", "reason": "NotEnoughTasks", "message": words}
+    back = {"status": {"phase": "Pending", "conditions": [told]}}
+    await world.patch(kinds.PODGROUPS, name, back, subresource="status")
+    await world.patch(kinds.JOBS, "twice", {"spec": {"suspend": True}})
+    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
+
+    await world.work(QUICK)
+    await world.create(job("beside", 1))
+    beside = f"podgroup-{(await world.job('beside')).metadata.uid}"
+    await world.phase(beside, "Running")
+    text = "its pods did not come (3 attempts); the next is after 00:00:00 UTC"
+
+    def waits(one: Any) -> bool:
+        return [each.message for each in one.status.conditions] == [words, text]
+
+    assert (await world.becomes(kinds.PODGROUPS, name, waits)).status.phase == "Pending"
 
 
 async def test_only_what_has_not_started_is_suspended_again(world):

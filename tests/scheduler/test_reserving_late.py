@@ -135,3 +135,53 @@ async def test_without_the_plugin_the_ledger_itself_keeps_a_group_pending(admitt
     await admitted.client.delete(kinds.JOBS, "first", admitted.namespace, propagation="Background")
     assert first.name != name
     await admitted.phase(name, "Running")
+
+
+QUICK = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: gang}, {name: overcommit, arguments: {overcommit-factor: 1.0}}, {name: predicates}, {name: resourcequota}]
+configurations:
+- {name: enqueue, arguments: {inqueueTimeoutSeconds: 2}}
+"""
+
+
+def wide():
+    """A Job of one pod that fits in what two nodes of 4 cpu have together, and on neither."""
+    made = job("wide", 1)
+    main = made["spec"]["template"]["spec"]["containers"][0]
+    return {
+        **made,
+        "spec": {**made["spec"], "template": _asking(made, {**main, "resources": {"requests": {"cpu": "6"}}})},
+    }
+
+
+def _asking(made, container):
+    template = made["spec"]["template"]
+    return {**template, "spec": {**template["spec"], "containers": [container]}}
+
+
+@pytest.mark.parametrize("policy", [names.POLICY_QUEUE, names.POLICY_REJECT])
+async def test_a_group_that_goes_back_gives_its_reservation_back_where_groups_queue(admitted, policy):
+    await admitted.node("4")
+    await admitted.node("4")
+    change = {"metadata": {"labels": {names.QUOTA_POLICY: policy}}}
+    await admitted.client.patch(kinds.NAMESPACES, admitted.namespace, change)
+    await admitted.create(wide())
+    await admitted.work(QUICK)
+    name = await group_of(admitted, "wide")
+    back = await admitted.becomes(
+        kinds.PODGROUPS,
+        name,
+        lambda found: (
+            found.status.phase == "Pending" and any(each.type == "Postponed" for each in found.status.conditions or ())
+        ),
+    )
+    assert back.spec.min_resources == {"cpu": "6"}
+    await admitted.becomes(kinds.JOBS, "wide", lambda found: found.spec.suspend)
+    if policy == names.POLICY_QUEUE:
+        await admitted.create(job("other", 6))
+        await admitted.phase(await group_of(admitted, "other"), "Running")
+    else:
+        with pytest.raises(errors.ForbiddenError, match="short by 2"):
+            await admitted.create(job("other", 6))

@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from muster.model import kinds, names
+from muster.model.objects import Condition
 from scheduler import config
 from scheduler.cycle import decide
 from scheduler.patience import Patience
 from scheduler.plan import Plan
+from scheduler.rollback import recorded
 from scheduler.snapshot import GroupKey
 
 CONFIG = """
@@ -120,6 +122,14 @@ def test_pods_that_come_late_are_let_in_at_once(build):
     assert len(play.at(61).binds) == 2
 
 
+def test_pods_that_come_at_the_last_moment_are_looked_at_before_the_group_goes_back(build):
+    play = Play(build.node("a", "4").group("g", 2, phase="Pending", minResources={"cpu": "2"}))
+    play.at(0)
+    build.pod("a", "g").pod("b", "g")
+    assert len(play.at(60).binds) == 2
+    assert play.phase("g") == "Inqueue"
+
+
 def test_each_attempt_in_vain_makes_the_next_wait_longer(scattered):
     play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
     let_in, now, before = [], 0, ""
@@ -195,6 +205,46 @@ def test_a_restarted_worker_counts_anew(scattered):
     assert play.phase("g") == "Inqueue"
     play.at(120)
     assert play.phase("g") == "Pending"
+
+
+def test_the_next_leader_knows_how_often_a_group_was_taken_back_and_until_when(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    play.at(60)
+    (postponed,) = [each for each in play.plan.statuses[0].conditions if each.type == "Postponed"]
+    words = "1 attempt came to nothing; the next is after 2026-01-01T00:01:10Z"
+    assert (postponed.status, postponed.reason, postponed.message) == ("True", "NotEnoughResources", words)
+    play.patience = Patience()
+    for seconds in (61, 69):
+        assert not play.at(seconds).statuses or seconds == 61
+        assert play.phase("g") == "Pending"
+    play.at(70)
+    assert play.phase("g") == "Inqueue", "it saw another leader's nodes, and tries again"
+    play.patience = Patience()
+    play.at(71)
+    play.at(131)
+    assert play.phase("g") == "Pending"
+    text = "2 attempts came to nothing; the next is after 2026-01-01T00:02:31Z"
+    assert text in {each.message for each in play.plan.statuses[0].conditions}
+
+
+def test_what_came_to_something_is_no_longer_postponed(scattered):
+    play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
+    play.at(0)
+    play.at(60)
+    scattered.node("c", "4")
+    assert play.at(70).binds
+    scattered.pod("g-0", "g", "3", node="c")
+    play.at(71)
+    assert play.phase("g") == "Running"
+    assert {each.type: each.status for each in play.plan.statuses[0].conditions}["Postponed"] == "False"
+
+
+@pytest.mark.parametrize(
+    "message", ["soon", "99 attempts came to nothing; the next is after 2026-99-01T00:00:00Z", "1 attempt"]
+)
+def test_a_condition_that_somebody_else_wrote_postpones_nothing(message):
+    assert recorded([Condition(type="Postponed", status="True", message=message)]) is None
 
 
 # ── what an autoscaler is shown ──────────────────────────────────────────────────────────────────────────────────
