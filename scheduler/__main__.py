@@ -21,7 +21,7 @@ _SWITCH: Final = 0.0005
 5 ms the loop made 1,800 round trips in a second beside a busy thread, with this 4,300."""
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  muster scheduler --config scheduler.yaml --scheduler-name muster")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
 @click.option(

@@ -18,7 +18,7 @@ _PORT: Final = 9443
 _PROBES: Final = 8080
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  muster webhook --certificates /etc/muster/certificates --port 9443")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines

@@ -6,9 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
+from muster.kube.clock import Clock
 from muster.kube.reflector import Watching
+from muster.ledger.committer import Committer
+from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, objects
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
@@ -48,6 +54,7 @@ class CachedView:
         # By names: their hash is known, a Kind's is worked out each time.
         self._caches: dict[tuple[str, str], Cache[Any]] = {(kind.group, kind.plural): Cache() for kind in watched}
         self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
+        self.kinds = watched
         self.watching = Watching({kind: self.cache(kind) for kind in watched})
         self._capacity = NOTHING
         self._synced = asyncio.Event()
@@ -94,6 +101,14 @@ class CachedView:
         # Nodes report themselves all the time, and hardly ever with other amounts.
         if before != after:
             self._capacity = self._capacity + after - before
+
+
+def committer(client: Client, clock: Clock, view: CachedView, registry: CollectorRegistry) -> Committer:
+    """Make the ledger's committer over a view: it reads what the view shows, and writes through ``client``."""
+    groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
+    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
+    waits = guaranteed_in(view.cache(kinds.NAMESPACES))
+    return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(registry), waits)
 
 
 def _allocatable(node: Node | None) -> Resources:

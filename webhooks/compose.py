@@ -10,13 +10,11 @@ from typing import Any, Final
 
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.ledger.committer import Committer
-from muster.ledger.metrics import Metrics as LedgerMetrics
-from muster.ledger.observer import Observer, guaranteed_in
-from muster.model import kinds, names
+from muster.model import names
 from muster.model.grouping import Rule
 from muster.telemetry.bounded import first
 from muster.telemetry.probes import Probes
+from webhooks import caches
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import Metrics
@@ -58,7 +56,7 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     certificate = LiveCertificate(
         options.certificate, clock, changed=metrics.certificate_ends, stale=metrics.certificate_stale
     )
-    committer = _committer(client, clock, view, metrics)
+    committer = caches.committer(client, clock, view, metrics.registry)
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing)
     metrics.watches(view.watching.failing)
@@ -114,11 +112,3 @@ def _adopting(admission: Admission) -> Callable[[tuple[Rule, ...]], None]:
         admission.settings = replace(admission.settings, rules=rules)
 
     return adopt
-
-
-def _committer(client: Client, clock: Clock, view: CachedView, metrics: Metrics) -> Committer:
-    groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
-    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
-    waits = guaranteed_in(view.cache(kinds.NAMESPACES))
-    ledgers, counters = view.cache(kinds.QUOTALEDGERS), LedgerMetrics(metrics.registry)
-    return Committer(client, ledgers, observer, clock, counters, waits)

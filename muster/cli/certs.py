@@ -23,6 +23,7 @@ from certs.state import Phase, State, Waits
 from certs.stored import StateError
 from muster.cli import certs_files, certs_output, install
 from muster.cli.connect import cluster_options, connected, runs
+from muster.cli.options import examples
 from muster.cli.output import DOCUMENTS, document, output_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -137,7 +138,7 @@ def _settled(turn: Turn) -> bool:
     return turn.state.phase is Phase.STEADY and turn.step.action is Action.WAIT
 
 
-@certs.command(epilog="Example: muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443")
+@certs.command(epilog=examples("muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443"))
 @click.option(
     "--host",
     "hosts",
@@ -201,7 +202,7 @@ async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> 
         click.echo(f"{'would annotate' if dry_run else 'annotated'} {holder}: {key}={certificate}")
 
 
-@certs.command()
+@certs.command(epilog=examples("muster certs status", "muster certs status -o json"))
 @output_option
 @_common
 async def status(output: str, **options: Any) -> None:
@@ -214,7 +215,7 @@ async def status(output: str, **options: Any) -> None:
         certs_output.status(sight)
 
 
-@certs.command(epilog="Example: muster certs renew --now")
+@certs.command(epilog=examples("muster certs renew --now"))
 @click.option("--now", is_flag=True, help="Also where nothing is due.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Until every replica serves it.")
 @_dry_run
@@ -239,7 +240,7 @@ def _renewed(turn: Turn, before: Any, first: State) -> bool:
     return turn.state.phase is not first.phase or (turn.state.leaf != before and turn.step.action is not Action.ISSUE)
 
 
-@certs.command("rotate-ca", epilog="Example: muster certs rotate-ca --publish-wait 2m --soak 10m")
+@certs.command("rotate-ca", epilog=examples("muster certs rotate-ca --publish-wait 2m --soak 10m"))
 @click.option("--phase", type=click.Choice(FORWARD), help="Stop in this phase; nobody goes on until told.")
 @_publish_wait
 @_soak
@@ -288,7 +289,7 @@ def _rotated(turn: Turn, stop: Phase | None) -> bool:
     return turn.state.phase is (stop or Phase.STEADY)
 
 
-@certs.command(epilog="Example: muster certs rollback")
+@certs.command(epilog=examples("muster certs rollback"))
 @_dry_run
 @_common
 async def rollback(*, dry_run: bool, **options: Any) -> None:
@@ -314,7 +315,7 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
         certs_output.standing(turn.state)
 
 
-@certs.command(epilog="Example: muster certs inject --ca-file company-ca.crt --probe 10.0.0.5:9443")
+@certs.command(epilog=examples("muster certs inject --ca-file company-ca.crt --probe 10.0.0.5:9443"))
 @click.option(
     "--ca-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -361,7 +362,7 @@ async def _acceptable(at: _At, trusted: bytes, probes: tuple[str, ...]) -> None:
         raise RefusedError(f"not written, since reviews would fail: {wrong[0]}")
 
 
-@certs.command(epilog="Example: muster certs verify || kubectl get events")
+@certs.command(epilog=examples("muster certs verify || kubectl get events"))
 @_probe
 @output_option
 @_common
@@ -380,7 +381,7 @@ async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
         raise SystemExit(1)
 
 
-@certs.command(epilog="Example: muster certs export --folder /etc/muster/certificates")
+@certs.command(epilog=examples("muster certs export --folder /etc/muster/certificates"))
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR")
 @click.option("--authority", is_flag=True, help="Also the CA and its key, as cert-manager's CA issuer takes them.")
 @_dry_run

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from muster.cli import completing
 from muster.kube import errors
 from muster.kube.client import Client
 
@@ -27,7 +28,16 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--namespace`` to a command."""
     text = "Default: the context's, then default."
-    return click.option("-n", "--namespace", metavar="NAMESPACE", help=text)(command)
+    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completing.namespaces)
+    return option(command)
+
+
+class FailedError(click.ClickException):
+    """A command couldn't do its work, and ends with ``status``."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status  # type: ignore[misc] # click's own exceptions have it on the class only
 
 
 @asynccontextmanager
@@ -50,13 +60,31 @@ def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """Run an async command to its end, and turn errors that a person can act on into one line."""
 
     @functools.wraps(command)
+    @explaining(1)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return asyncio.run(command(*args, **kwargs))
-        except (errors.KubeError, OSError) as error:
-            raise click.ClickException(explained(error)) from error
+        return asyncio.run(command(*args, **kwargs))
 
     return run
+
+
+def explaining(status: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Turn errors that a person can act on into one line, and into this exit status."""
+
+    def decorate(command: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(command)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return command(*args, **kwargs)
+            except (errors.KubeError, OSError) as error:
+                raise FailedError(explained(error), status) from error
+            except click.UsageError:
+                raise
+            except click.ClickException as error:
+                raise FailedError(error.message, status) from error
+
+        return run
+
+    return decorate
 
 
 def explained(error: Exception) -> str:

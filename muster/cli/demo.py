@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import click
 
 from muster.cli.connect import runs
+from muster.cli.options import examples
 from muster.cli.story import STORY, Result, Step
 
 _READY_SECONDS: Final = 60
@@ -61,7 +62,7 @@ class Kubectl:
         return Result(process.returncode or 0, output.decode(errors="replace"))
 
 
-@click.command(epilog="Example: muster demo")
+@click.command(epilog=examples("muster demo", "muster demo --kubeconfig kind.kubeconfig"))
 @click.option(
     "--kubeconfig",
     metavar="FILE",

@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 import yaml
 
-from muster.cli import preflight, rights
+from muster.cli import manifests, preflight, rights
 from muster.cli.connect import cluster_options, connected, runs
+from muster.cli.options import examples, schedulers_option
 from muster.cli.preflight import PART_OF
 from muster.kube import errors, wait
 from muster.kube.client import Client
@@ -29,7 +30,7 @@ def definitions(*, legacy_apis: bool) -> list[dict[str, Any]]:
     """Give the CRDs; with ``legacy_apis`` also those of kube-batch's two groups."""
     folder = resources.files("deploy") / "crds"
     primary = [
-        yaml.safe_load(entry.read_text())
+        manifests.parsed(entry.read_text(), entry.name)[0]
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".yaml")
     ]
@@ -154,14 +155,19 @@ async def _release(client: Client, kind: Kind[Queue], queue: Queue) -> None:
         await client.patch(kind, queue.name, {"metadata": {"finalizers": others} | version})
 
 
-@click.command("install", epilog="Example: muster install --url https://10.0.0.5:9443 --ca-file ca.crt")
+@click.command(
+    "install",
+    epilog=examples(
+        "muster install", "muster install --url https://10.0.0.5:9443 --ca-file ca.crt", "muster install --dry-run"
+    ),
+)
 @click.option(
     "--url", metavar="https://HOST:PORT", help="Register the webhooks of an admission server at this address."
 )
 @click.option(
     "--ca-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="Who signed its certificate."
 )
-@click.option("--scheduler-name", "schedulers", multiple=True, default=(names.SCHEDULER_NAME,), metavar="NAME", help="Whose pods are ours; repeatable.")  # fmt: skip
+@schedulers_option((names.SCHEDULER_NAME,))
 @click.option("--legacy-apis", is_flag=True, help="Also the kinds of kube-batch's API groups.")
 @click.option("--adopt-crds", is_flag=True, help="Replace the kinds of another product of the same API group.")
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, as YAML, and apply nothing.")
@@ -217,7 +223,7 @@ async def remove_kinds(client: Client) -> None:
             await client.delete(kinds.CRDS, found.name)
 
 
-@click.command("uninstall", epilog="Example: muster uninstall")
+@click.command("uninstall", epilog=examples("muster uninstall"))
 @click.option("-n", "--namespace", default=SYSTEM_NAMESPACE, show_default=True, help="Where Muster is installed.")
 @click.option("--crds", is_flag=True, help="Also the kinds, and with them all PodGroups, Queues and QuotaLedgers.")
 @cluster_options

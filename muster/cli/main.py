@@ -22,11 +22,14 @@ _COMMANDS: Final = {
     "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
     "queue": ("muster.cli.queue:queue", "Create, look at, close, open and delete queues."),
     "podgroup": ("muster.cli.podgroup:podgroup", "List PodGroups, look at one, and ask why it waits."),
+    "admit": ("muster.cli.admit:admit", "Ask whether files would be admitted, and when they would start."),
     "simulate": ("muster.cli.simulate:simulate", "See what the scheduler would decide on the objects of some files."),
+    "dump": ("muster.cli.dump:dump", "Write the state of the cluster, to ask questions of later."),
     "quota": ("muster.cli.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
     "install": ("muster.cli.install:install_command", "Put the kinds into a cluster, and register the webhooks."),
     "uninstall": ("muster.cli.install:uninstall_command", "Take them out again; workloads stay."),
     "certs": ("muster.cli.certs:certs", "Make, rotate and check the webhooks' certificates."),
+    "completion": ("muster.cli.completion:completion", "Write a script that completes commands and names in a shell."),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
 }
@@ -81,6 +84,13 @@ def main() -> NoReturn:
     # kubectl finds the plugin by the name kubectl-muster; people know it as `kubectl muster`.
     plugin = os.path.basename(sys.argv[0]).startswith("kubectl-")  # noqa: PTH119 - a name, not a path; pathlib costs 10 ms
     _run(muster, "kubectl muster" if plugin else "muster")
+
+
+def kubectl_complete() -> NoReturn:
+    """Complete ``kubectl muster``, as kubectl asks it."""
+    from muster.cli.completion import for_kubectl
+
+    for_kubectl(muster)
 
 
 def vcctl() -> NoReturn:

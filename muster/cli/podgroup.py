@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
+import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
+from muster.cli import completing
+from muster.cli.clusterstate import PODGROUPS
 from muster.cli.connect import cluster_options, connected, namespace_option, runs
-from muster.cli.output import DOCUMENTS, age, document, output_option, table
-from muster.cli.quota import ledger_of, podgroups
-from muster.kube import errors
+from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option
+from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table, text_option
+from muster.cli.quota import podgroups
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model import kinds, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from muster.cli.clusterstate import State
     from muster.kube.client import Client
     from muster.model.objects import PodGroup
 
-_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-_FORMATS: Final = ("text", "json", "yaml")
+_SHOWN: Final = 5  # names of groups when one isn't found
 
 
 @click.group()
@@ -32,7 +34,9 @@ def podgroup() -> None:
     """List PodGroups, look at one, and ask why it waits."""
 
 
-@podgroup.command("list", epilog="Example: muster podgroup list --all-namespaces")
+@podgroup.command(
+    "list", epilog=examples("muster podgroup list --all-namespaces", "muster podgroup list -n team-a -o wide")
+)
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
 @output_option
@@ -52,8 +56,8 @@ async def list_(
     _show(sorted(found, key=lambda each: (each.namespace, each.name)), output, named=everywhere)
 
 
-@podgroup.command(epilog="Example: muster podgroup view train -n team-a")
-@click.argument("name")
+@podgroup.command(epilog=examples("muster podgroup view train -n team-a"))
+@click.argument("name", shell_complete=completing.podgroups)
 @namespace_option
 @output_option
 @cluster_options
@@ -69,86 +73,57 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
         _show([await _group(client, name, where)], output, named=False)
 
 
-@podgroup.command(epilog="Example: muster podgroup why train -n team-a")
-@click.argument("name")
-@namespace_option
-@click.option(
-    "--config",
-    "configuration",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="The scheduler's actions and plugins, where it has others than the default.",
+@podgroup.command(
+    epilog=examples("muster podgroup why train -n team-a", "muster podgroup why train --state state.yaml")
 )
-@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
-@click.option("-o", "--output", type=click.Choice(_FORMATS), default="text", show_default=True, help="How to print it.")
+@click.argument("name", shell_complete=completing.podgroups)
+@namespace_option
+@state_option
+@config_option("The scheduler's actions and plugins, where it has others than the default.")
+@schedulers_option()
+@text_option
 @cluster_options
 @runs
 async def why(
     name: str,
     namespace: str | None,
+    state_file: str | None,
     configuration: Path | None,
     schedulers: tuple[str, ...],
     output: str,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Say why a PodGroup doesn't run: the stage, what limits it, who is ahead, the nearest fit."""
-    from muster.cli.simulate import policy_of
-    from muster.ledger import outsiders
-    from scheduler.simulator import state
+    """Say why a PodGroup waits, and what would let it start.
+
+    Where it stands, what limits it and by how much, who is ahead, what it needs, the nearest fit. What would change that
+    is tried: each answer let the group start when the scheduler was asked about a cluster that has it.
+    """
+    from muster.cli import why as reasons
+    from muster.cli.scene import Scene
 
     policy = policy_of(configuration)
-    async with connected(kubeconfig, context) as client:
-        where = _namespace(namespace, kubeconfig, context)
-        group = await _group(client, name, where)
-        objects = await _cluster(client)
-        promised, shown = await ledger_of(client, where)
-    cluster = state.load(objects, schedulers or (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES))
-    cluster.unreserved(where, outsiders.reasons(promised, shown))
-    cluster.ledger(where, promised)
-    record = state.why(cluster, policy, SystemClock().now(), where, name)
-    if output != "text":
-        document(
-            record.data() if record is not None else {"podGroup": f"{where}/{name}", "phase": group.status.phase},
-            output,
-        )
+    where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
+    state = await state_of(state_file, kubeconfig, context)
+    key = reasons.find(state, where, name)
+    if key is None:
+        raise click.ClickException(_unknown(state, where, name))
+    answer = reasons.ask(Scene(state, policy, schedulers), key)
+    if output in DOCUMENTS:
+        document(answer.data(), output)
         return
-    for line in record.lines() if record is not None else _fine(group):
-        click.echo(line)
-    for line in _told(group) if record is not None else ():
+    for line in reasons.lines(answer, UNBROKEN if output == "wide" else WIDTH, state.taken):
         click.echo(line)
 
 
-def _fine(group: PodGroup) -> Iterable[str]:
-    phase = group.status.phase or "Pending"
-    running, total = group.status.running, group.spec.min_member
-    yield f"PodGroup {group.namespace}/{group.name} doesn't wait: it is {phase}, with {running} running of a minimum of {total}"
-
-
-def _told(group: PodGroup) -> Iterable[str]:
-    """Give what the worker wrote, where it says something."""
-    for condition in group.status.conditions or ():
-        if condition.status == "True" and condition.type == "Unschedulable":
-            since = age(condition.last_transition_time, SystemClock().now())
-            yield f"the scheduler wrote {since} ago: {condition.reason}: {condition.message}"
-
-
-async def _cluster(client: Client) -> list[Mapping[str, Any]]:
-    """Read what scheduling looks at; kinds that this cluster doesn't have are left out."""
-    from scheduler.simulator import state
-
-    found = await asyncio.gather(*(_raw(client, kind) for kind in state.READ))
-    return [each for items in found for each in items]
-
-
-async def _raw(client: Client, kind: kinds.Kind[Any]) -> list[Mapping[str, Any]]:
-    try:
-        answer = await client.send(Request("GET", kind.path(), {"resourceVersion": "0"}))
-    except errors.NotFoundError:
-        return []
-    listed = msgspec.json.decode(answer.body)
-    about = {"apiVersion": kind.api_version, "kind": kind.name}
-    return [about | item for item in listed["items"]]
+def _unknown(state: State, namespace: str, name: str) -> str:
+    known = [each.name for kind in PODGROUPS for each in state.of(kind, namespace)]
+    if not known:
+        elsewhere = sorted({each.namespace for kind in PODGROUPS for each in state.of(kind) if each.name == name})
+        there = f": there is one in {', '.join(elsewhere)}; name it with -n" if elsewhere else ""
+        return f'no PodGroup "{name}" in namespace {namespace}, which has none{there}'
+    near = difflib.get_close_matches(name, known, _SHOWN) or sorted(known)[:_SHOWN]
+    return f'no PodGroup "{name}" in namespace {namespace}; there is {", ".join(near)}'
 
 
 async def _groups(client: Client, namespace: str) -> list[PodGroup]:
@@ -156,11 +131,11 @@ async def _groups(client: Client, namespace: str) -> list[PodGroup]:
 
 
 async def _group(client: Client, name: str, namespace: str) -> PodGroup:
+    found = await client.find(kinds.PODGROUPS, name, namespace)
     for kind in kinds.LEGACY_PODGROUPS:
-        found = await client.find(kind, name, namespace)
-        if found is not None:
-            return found
-    return await client.get(kinds.PODGROUPS, name, namespace)
+        found = found or await client.find(kind, name, namespace)
+    # Of none at all, the server's answer about the primary kind says so.
+    return found or await client.get(kinds.PODGROUPS, name, namespace)
 
 
 def _namespace(given: str | None, kubeconfig: str | None, context: str | None) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 import click
 import msgspec
 
+from muster.cli import completing
 from muster.cli.connect import cluster_options, connected, runs
+from muster.cli.options import examples
 from muster.cli.output import DOCUMENTS, age, document, output_option, table
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -17,7 +19,8 @@ from muster.model import kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Queue
 
-_COUNTS = ("pending", "running", "inqueue", "completed", "failed", "aborted", "unknown")
+_COUNTS = ("pending", "running", "inqueue", "completed", "failed")
+_MORE_COUNTS = ("aborted", "unknown")
 
 
 @click.group()
@@ -27,8 +30,16 @@ def queue() -> None:
 
 def _named(command: Callable[..., Any]) -> Callable[..., Any]:
     """Take the queue's name as an argument or, as vcctl does, as ``--name``."""
-    option = click.option("--name", "-n", "option_name", metavar="NAME", help="The queue; the same as the argument.")
-    return click.argument("argument_name", metavar="NAME", required=False)(option(command))
+    option = click.option(
+        "--name",
+        "-n",
+        "option_name",
+        metavar="NAME",
+        help="The queue; the same as the argument.",
+        shell_complete=completing.queues,
+    )
+    argument = click.argument("argument_name", metavar="NAME", required=False, shell_complete=completing.queues)
+    return argument(option(command))
 
 
 def _name(argument_name: str | None, option_name: str | None) -> str:
@@ -40,11 +51,16 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
     return name
 
 
-@queue.command(epilog="Example: muster queue create --name research --weight 10")
+@queue.command(
+    epilog=examples(
+        "muster queue create --name research --weight 10",
+        "muster queue create night --capability cpu=64 --capability memory=256Gi --parent research",
+    )
+)
 @_named
 @click.option("--weight", "-w", type=click.IntRange(1, 65535), default=1, show_default=True, help="Relative share.")
 @click.option("--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="The most it may use, e.g. cpu=64.")
-@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.")
+@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.", shell_complete=completing.queues)
 @cluster_options
 @runs
 async def create(
@@ -68,7 +84,7 @@ async def create(
     click.echo(f"queue {name} created")
 
 
-@queue.command("list")
+@queue.command("list", epilog=examples("muster queue list", "muster queue list -o wide"))
 @output_option
 @cluster_options
 @runs
@@ -82,7 +98,7 @@ async def list_(output: str, kubeconfig: str | None, context: str | None) -> Non
     _show(sorted(found, key=lambda each: each.name), output)
 
 
-@queue.command(epilog="Example: muster queue view research")
+@queue.command(epilog=examples("muster queue view research", "muster queue view research -o yaml"))
 @_named
 @output_option
 @cluster_options
@@ -100,7 +116,7 @@ async def view(
     _show([found], output)
 
 
-@queue.command()
+@queue.command(epilog=examples("muster queue close research"))
 @_named
 @cluster_options
 @runs
@@ -113,7 +129,7 @@ async def close(
     click.echo(f"queue {name} is closing: it takes no new work, what is in it goes on")
 
 
-@queue.command("open")
+@queue.command("open", epilog=examples("muster queue open research"))
 @_named
 @cluster_options
 @runs
@@ -126,7 +142,7 @@ async def open_(
     click.echo(f"queue {name} is open")
 
 
-@queue.command()
+@queue.command(epilog=examples("muster queue delete research"))
 @_named
 @cluster_options
 @runs
@@ -168,12 +184,14 @@ def _show(queues: list[Queue], output: str) -> None:
 
 def _print_table(queues: list[Queue], *, wide: bool) -> None:
     now = SystemClock().now()
-    columns = ["Name", "Weight", "Total", *(count.capitalize() for count in _COUNTS), "State"]
+    shown = (*_COUNTS, *_MORE_COUNTS) if wide else _COUNTS
+    columns = ["Name", "Weight", "Total", *(count.capitalize() for count in shown), "State"]
     rows: list[list[object]] = []
     for each in queues:
-        counts = [getattr(each.status, count) for count in _COUNTS]
+        counts = [getattr(each.status, count) for count in shown]
+        total = sum(getattr(each.status, count) for count in (*_COUNTS, *_MORE_COUNTS))
         state = each.status.state or "Open"
-        row: list[object] = [each.name, each.spec.weight, sum(counts), *counts, state]
+        row: list[object] = [each.name, each.spec.weight, total, *counts, state]
         if wide:
             row += [each.spec.parent or names.ROOT_QUEUE, age(each.metadata.creation_timestamp, now)]
         rows.append(row)

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from muster.cli.connect import cluster_options, connected, namespace_option, runs
-from muster.cli.output import age, document, table
+from muster.cli.options import examples
+from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
 from muster.ledger.report import Coming, Report, Standing, report
@@ -40,7 +41,7 @@ def quota() -> None:
     """Look at what is reserved of a namespace's quotas."""
 
 
-@quota.command(epilog="Example: muster quota view --namespace team-a")
+@quota.command(epilog=examples("muster quota view --namespace team-a", "muster quota view -o json"))
 @namespace_option
 @click.option(
     "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
@@ -128,7 +129,9 @@ def show(found: Report, now: datetime) -> None:
         click.echo("\nUnder way, and gone within a minute if it never comes:\n")
         table(("kind", "name", "promised"), [(each.kind, each.name, _promised(each)) for each in found.under_way])
     for waiting in found.unreserved:
-        click.echo(f"\nPodGroup {waiting.name}: {waiting.reason}")
+        click.echo()
+        for line in hanging(f"PodGroup {waiting.name}: {waiting.reason}", WIDTH):
+            click.echo(line)
 
 
 def _nothing(found: Report) -> str:

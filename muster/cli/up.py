@@ -7,15 +7,12 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from muster.cli.connect import runs
-from muster.model import names
-
-if TYPE_CHECKING:
-    from scheduler.policy import Policy
+from muster.cli.options import config_option, examples, policy_of, schedulers_option
 
 _NODE: Final = {"cpu": "4", "memory": "16Gi", "pods": 110}
 
@@ -32,7 +29,11 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     return text
 
 
-@click.command(epilog="Example: muster up --nodes 10 --node-cpu 32")
+@click.command(
+    epilog=examples(
+        "muster up --nodes 10 --node-cpu 32", "muster up --kubeconfig kind.kubeconfig --config scheduler.yaml"
+    )
+)
 @click.option("--kubeconfig", metavar="FILE", help="Run beside this cluster instead of an embedded one.")
 @click.option("--context", metavar="NAME", help="Which context of that kubeconfig to use.")
 @click.option("--nodes", type=click.IntRange(0, 10_000), default=4, show_default=True, help="Simulated nodes.")
@@ -48,23 +49,12 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     help="Memory of each.",
 )
 @click.option("--node-pods", type=click.IntRange(1), default=_NODE["pods"], show_default=True, help="Pods on each.")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The scheduler's configuration, followed while running.",
-)
+@config_option("The scheduler's actions and plugins, followed while running.")
 @click.option(
     "--kubeconfig-out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the kubeconfig."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the embedded API server; 0 is any.")
-@click.option(
-    "--scheduler-name",
-    "schedulers",
-    multiple=True,
-    metavar="NAME",
-    help=f"Whose pods are ours; repeatable. Default: {', '.join((names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES))}.",
-)
+@schedulers_option()
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @click.option("--adopt-crds", is_flag=True, help="Replace the kinds of another product of the same API group.")
 @click.option(
@@ -81,9 +71,9 @@ async def up(**options: Any) -> None:
     from muster.telemetry import logs
 
     logs.configure(options["log_level"])
-    schedulers = options["schedulers"] or (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
-    policy = _policy(options["config"])
-    wishes = local.Wishes(tuple(schedulers), options["legacy_apis"], options["adopt_crds"], policy, options["config"])
+    config = options["configuration"]
+    policy = policy_of(config)
+    wishes = local.Wishes(options["schedulers"], options["legacy_apis"], options["adopt_crds"], policy, config)
     if options["kubeconfig"]:
         file = Path(options["kubeconfig"])
         everything = local.beside(file, options["context"], wishes)
@@ -95,15 +85,6 @@ async def up(**options: Any) -> None:
         async with everything as trouble:
             click.echo(f"ready: export KUBECONFIG={file}")
             await trouble
-
-
-def _policy(file: Path | None) -> Policy:
-    from scheduler import config
-
-    try:
-        return config.parse(file.read_text(), str(file)) if file else config.parse(config.DEFAULT)
-    except config.ConfigurationError as error:
-        raise click.ClickException(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -1,0 +1,129 @@
+"""A cluster as Muster sees it at one moment: read from its API server, or from a file that `muster dump` wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from muster.kube import decoding, errors
+from muster.kube.client import Client
+from muster.kube.transport import Request
+from muster.ledger.rows import MalformedLedgerError
+from muster.ledger.table import Table
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Object
+
+T = TypeVar("T", bound=Object)
+
+PODGROUPS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+_NEEDED: Final = (kinds.NODES, kinds.PODS, kinds.PODGROUPS, kinds.QUEUES)
+KINDS: Final[tuple[Kind[Any], ...]] = (
+    *_NEEDED,
+    kinds.NAMESPACES,
+    kinds.JOBS,
+    kinds.RESOURCEQUOTAS,
+    kinds.QUOTALEDGERS,
+    kinds.PRIORITYCLASSES,
+    kinds.DISRUPTIONBUDGETS,
+    kinds.CLAIMS,
+    kinds.VOLUMES,
+    kinds.STORAGECLASSES,
+    kinds.CSINODES,
+    kinds.CONFIGMAPS,
+    *kinds.LEGACY_PODGROUPS,
+    *kinds.LEGACY_QUEUES,
+)
+"""What admission, scheduling and their explanations look at. Of ConfigMaps only those in Muster's own namespace."""
+
+_PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
+
+
+class NotInstalledError(click.ClickException):
+    """The cluster doesn't serve Muster's kinds."""
+
+    def __init__(self) -> None:
+        super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
+
+
+@dataclass(frozen=True)
+class State:
+    """All objects that matter, by kind.
+
+    Attributes:
+        taken: when it was read: what a decision on it takes for now.
+        unread: what could not be read and is taken not to be there, a sentence each.
+    """
+
+    taken: datetime
+    objects: Mapping[Kind[Any], tuple[Any, ...]]
+    unread: tuple[str, ...] = field(default=())
+
+    def of(self, kind: Kind[T], namespace: str = "") -> tuple[T, ...]:
+        """Give the objects of a kind, of one namespace or of all."""
+        found: tuple[T, ...] = self.objects.get(kind, ())
+        return tuple(each for each in found if each.namespace == namespace) if namespace else found
+
+    def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
+        """Give an object, or None."""
+        found: tuple[T, ...] = self.objects.get(kind, ())
+        return next((each for each in found if (each.namespace, each.name) == (namespace, name)), None)
+
+    def ledger(self, namespace: str) -> Table | None:
+        """Give what a namespace has promised; None where there is no ledger, or one that can't be read."""
+        ledger = self.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
+        try:
+            return Table.parse(ledger.data) if ledger is not None else None
+        except MalformedLedgerError:
+            return None  # `malformed` tells of it
+
+    def malformed(self) -> Iterator[str]:
+        """Tell which ledgers can't be read."""
+        for ledger in self.of(kinds.QUOTALEDGERS):
+            try:
+                Table.parse(ledger.data)
+            except MalformedLedgerError as error:
+                yield f"QuotaLedger {ledger.namespace}/{ledger.name}: {error}; delete it, and it is made again"
+
+    @property
+    def legacy(self) -> bool:
+        """Whether objects of kube-batch's API groups are in it."""
+        legacy: tuple[Kind[Any], ...] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)
+        return any(self.objects.get(kind) for kind in legacy)
+
+
+async def read(client: Client, now: datetime) -> State:
+    """Read a cluster, all kinds at once. Kinds that it doesn't serve are empty.
+
+    Raises:
+        NotInstalledError: it serves no PodGroups of ours.
+        ForbiddenError: nodes, pods, PodGroups or queues may not be listed; of others that is noted in `State.unread`.
+        KubeError: something couldn't be read.
+    """
+    unread: list[str] = []
+    found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
+    return State(now, dict(zip(KINDS, found, strict=True)), tuple(unread))
+
+
+async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...]:
+    # Any version will do: the server answers from its memory, in one piece.
+    request = Request("GET", kind.path(_PLACES.get(kind, "")), {"resourceVersion": "0"})
+    try:
+        answer = await client.send(request)
+    except errors.NotFoundError as error:
+        if kind in {kinds.PODGROUPS, kinds.QUEUES}:
+            raise NotInstalledError from error
+        return ()
+    except errors.ForbiddenError as error:
+        if kind in _NEEDED:
+            raise
+        unread.append(f"{kind.plural} are taken not to be there, for want of a right: {error}")
+        return ()
+    page = decoding.page(kind, answer.body)
+    unread += [f"{kind.name} {each.about.namespace}/{each.about.name} is left out: {each.reason}" for each in page.unreadable]  # fmt: skip
+    return page.items

@@ -1,0 +1,22 @@
+"""``muster dump``: what Muster sees of a cluster, as a file to ask questions of."""
+
+from __future__ import annotations
+
+import click
+
+from muster.cli import dumpfile
+from muster.cli.connect import cluster_options, runs
+from muster.cli.options import examples, state_of
+
+
+@click.command(epilog=examples("muster dump > state.yaml", "muster admit -f train.yaml --state state.yaml"))
+@cluster_options
+@runs
+async def dump(kubeconfig: str | None, context: str | None) -> None:
+    """Write the state of the cluster as YAML, for `admit`, `podgroup why` and `simulate` to ask questions of.
+
+    It holds nodes, pods, PodGroups, queues, quotas and what else they look at, with the fields that they read: no
+    Secrets, no environment or commands of containers.
+    """
+    for line in dumpfile.lines(await state_of(None, kubeconfig, context)):
+        click.echo(line)

@@ -1,0 +1,132 @@
+"""A cluster's state as a file: YAML whose objects take a line of JSON each, so that even a large one is read at once.
+
+    apiVersion: dump.muster.sh/v1
+    kind: StateList
+    taken: "2026-01-01T12:00:00Z"
+    items:
+    - {"apiVersion":"v1","kind":"Node","metadata":{"name":"node-1"},…}
+
+It holds the fields that Muster reads and no others: no Secrets, no environment or commands of containers, no
+annotations but those that Muster knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+import msgspec
+from msgspec import structs
+
+from muster import __version__
+from muster.cli import manifests
+from muster.cli.clusterstate import KINDS, State
+from muster.model.kinds import Kind
+from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate
+from muster.model.rules import SOURCES
+
+_BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
+_KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
+_KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
+_CLAIMING: Final = frozenset({"name", "persistentVolumeClaim", "ephemeral"})
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lines(state: State) -> Iterator[str]:
+    """Write a state, line by line."""
+    yield f"# The state of a cluster as Muster sees it, written by `muster dump` {__version__}."
+    yield "# `muster admit`, `podgroup why` and `simulate` read it; it holds no Secrets and no environment of containers."
+    yield f"apiVersion: {manifests.DUMP_GROUP}/{manifests.DUMP_VERSION}"
+    yield f"kind: {manifests.DUMP_KIND}"
+    yield f'taken: "{state.taken.isoformat()}"'
+    yield "items:" if any(state.objects.values()) else "items: []"
+    for kind, items in state.objects.items():
+        for item in sorted(items, key=lambda each: (each.namespace, each.name)):
+            kept = _lean(item)
+            if kept is not None:
+                whole = structs.replace(kept, api_version=kind.api_version, kind=kind.name)
+                yield f"- {msgspec.json.encode(whole).decode()}"
+
+
+def _lean(item: Object) -> Object | None:
+    """Leave out what nobody needs; None where all of it is."""
+    if isinstance(item, ConfigMap) and item.name not in SOURCES:
+        return None
+    meta = _lean_meta(item.metadata)
+    if isinstance(item, Pod):
+        return structs.replace(
+            item, metadata=meta, spec=_lean_spec(item.spec), status=structs.replace(item.status, message="")
+        )
+    if isinstance(item, Job):
+        template = PodTemplate(
+            metadata=_lean_meta(item.spec.template.metadata), spec=_lean_spec(item.spec.template.spec)
+        )
+        return structs.replace(item, metadata=meta, spec=structs.replace(item.spec, template=template))
+    return structs.replace(item, metadata=meta)
+
+
+def _lean_meta(meta: Meta) -> Meta:
+    kept = {key: value for key, value in (meta.annotations or {}).items() if _known(key)}
+    return structs.replace(meta, annotations=kept or None)
+
+
+def _known(annotation: str) -> bool:
+    domain, slash, _ = annotation.partition("/")
+    if annotation in _KNOWN:
+        return True
+    return bool(slash) and any(domain == each or domain.endswith(f".{each}") for each in _KNOWN_DOMAINS)
+
+
+def _lean_spec(spec: PodSpec) -> PodSpec:
+    # What else a volume is made of names Secrets; that there is one of its type may matter.
+    volumes = tuple(
+        {key: value if key in _CLAIMING else {} for key, value in each.items()} for each in spec.volumes or ()
+    )
+    return structs.replace(spec, volumes=volumes or None)
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(file: str) -> State:
+    """Read a dump; ``-`` is standard input.
+
+    Raises:
+        ClickException: it can't be read, isn't a dump, or is one of another version.
+    """
+    name = manifests.shown(file)
+    documents = [each for each in manifests.parsed(manifests.text_of(file), name) if each is not None]
+    document = documents[0] if len(documents) == 1 else None
+    manifests.check_dump(document, name)
+    assert isinstance(document, dict), "checked just now"
+    found: dict[Kind[Any], list[Any]] = {kind: [] for kind in KINDS}
+    for item in document.get("items") or ():
+        kind = _kind_of(item)
+        if kind is not None:
+            found[kind].append(_struct(item, kind, name))
+    return State(_taken(document, name), {kind: tuple(items) for kind, items in found.items()})
+
+
+def _kind_of(item: Any) -> Kind[Any] | None:
+    return _BY_TYPE.get((item.get("apiVersion"), item.get("kind"))) if isinstance(item, dict) else None
+
+
+def _struct(item: Any, kind: Kind[Any], name: str) -> Any:
+    try:
+        return msgspec.convert(item, kind.struct)
+    except msgspec.ValidationError as error:
+        called = (item.get("metadata") or {}).get("name", "(no name)")
+        raise click.ClickException(f"{name}, {kind.name} {called}: {error}; {manifests.ANEW}") from error
+
+
+def _taken(document: dict[str, Any], name: str) -> datetime:
+    said = document.get("taken")
+    try:
+        moment = said if isinstance(said, datetime) else datetime.fromisoformat(str(said))
+    except ValueError as error:
+        raise click.ClickException(f"{name}: taken says {said!r}, which is no time; {manifests.ANEW}") from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,81 @@
+"""What several commands ask for in the same words: which scheduler's rules, whose pods, and examples in the help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from muster.model import names
+
+if TYPE_CHECKING:
+    from muster.cli.clusterstate import State
+    from scheduler.policy import Policy
+
+SCHEDULERS: Final = (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
+
+
+def examples(*lines: str) -> str:
+    """Write the examples at the end of a command's help."""
+    # \b keeps click from flowing the lines into a paragraph.
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def config_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--config`` as ``configuration``; ``text`` says what for."""
+    file = click.Path(path_type=Path, exists=True, dir_okay=False)
+    return click.option("--config", "configuration", type=file, metavar="FILE", help=text)
+
+
+def schedulers_option(default: Sequence[str] = SCHEDULERS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--scheduler-name`` as ``schedulers``."""
+    text = f"Whose pods are ours; repeatable. Default: {', '.join(default)}."
+    return click.option("--scheduler-name", "schedulers", multiple=True, default=default, metavar="NAME", help=text)
+
+
+def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--state`` as ``state_file``."""
+    text = "Ask this dump of a cluster (`muster dump`) instead of the cluster; - is stdin."
+    return click.option("--state", "state_file", metavar="FILE", help=text)(command)
+
+
+async def state_of(file: str | None, kubeconfig: str | None, context: str | None) -> State:
+    """Read the dump where one is named, else the cluster; say on stderr what could not be read.
+
+    Raises:
+        ClickException: it isn't a dump, or Muster isn't installed.
+        KubeError: the cluster can't be read.
+    """
+    from muster.cli import clusterstate, dumpfile
+    from muster.cli.connect import connected
+    from muster.kube.clock import SystemClock
+
+    if file is not None:
+        state = dumpfile.read(file)
+    else:
+        async with connected(kubeconfig, context) as client:
+            state = await clusterstate.read(client, SystemClock().now())
+    tell(state)
+    return state
+
+
+def tell(state: State) -> None:
+    """Tell on stderr what could not be read."""
+    for sentence in (*state.unread, *state.malformed()):
+        click.echo(f"note: {sentence}", err=True)
+
+
+def policy_of(file: Path | None) -> Policy:
+    """Read a scheduler's configuration, the default where there is no file.
+
+    Raises:
+        ClickException: it can't be used; a line per mistake.
+    """
+    from scheduler.config import DEFAULT, ConfigurationError, parse
+
+    try:
+        return parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
+    except (ConfigurationError, UnicodeDecodeError, OSError) as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,344 @@
+"""What would let a group start, and when it would: found by supposing it and asking the scheduler. Pure.
+
+Nothing here is guessed: each answer was tried in a `Scene`, where the group then started, or follows from the ledger's
+own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from muster.cli.scene import Scene
+from muster.ledger.promises import Shortage, limited
+from muster.model import kinds, names
+from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
+from muster.model.objects import Meta, Node, NodeStatus, Queue
+from scheduler import intake
+from scheduler.messages import counted, rounded
+from scheduler.plugin import Stage
+from scheduler.records import Record
+from scheduler.snapshot import READY, GroupKey, Job
+
+_PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
+_SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
+_WEIGHTS: Final = 65535
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that would let a group start: a sentence, and the same for programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Groups that have to end before another can start.
+
+    Attributes:
+        groups: which; empty when none has to.
+        more: whether even the end of all is not enough.
+        needed: whether each of them matters; else they are the ones that run for the longest, down to the last.
+    """
+
+    groups: tuple[GroupKey, ...] = ()
+    more: bool = False
+    needed: bool = True
+
+
+def after(scene: Scene, wanted: GroupKey) -> After:
+    """Tell which groups have to end, if running ones end in the order in which they began.
+
+    Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
+    """
+    line = [key for key in scene.running() if key != wanted]
+    found = _prefix(scene, wanted, line)
+    if not found.more:
+        return found
+    with scene.supposing():
+        scene.end(line)
+        first = scene.starts(key for key in scene.waiting() if key != wanted)
+    between = [key for key in scene.waiting() if key in first]
+    return _prefix(scene, wanted, [*line, *between]) if between else found
+
+
+def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
+    def enough(ends: Sequence[GroupKey]) -> bool:
+        with scene.supposing():
+            scene.end(ends)
+            return bool(scene.starts([wanted]))
+
+    if not line or not enough(line):
+        return After(more=True)
+    few, count = 0, len(line)
+    while count - few > 1:
+        # The first guesses are small: most often a few are enough, and of many it takes long to suppose the end.
+        middle = min(few * 2 + 1, (few + count) // 2)
+        few, count = (few, middle) if enough(line[:middle]) else (middle, count)
+    ends = list(line[:count])
+    if count > _PRUNED:
+        return After(tuple(ends), needed=False)
+    for key in ends[:-1]:
+        others = [each for each in ends if each != key]
+        if enough(others):
+            ends = others
+    return After(tuple(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
+
+    short: tuple[Shortage, ...] = ()
+    holders: tuple[tuple[str, Resources], ...] = ()
+
+
+def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator[Change]:
+    """Give what would let a waiting group start, each by itself."""
+    if record.stage is Stage.QUOTA:
+        yield from _more_quota(lack)
+        return
+    with scene.supposing():
+        gave_way = scene.starts([key]).get(key)
+        if gave_way:
+            text = f"time: {giving_way(gave_way)}"
+            yield Change(text, {"kind": "time", "podGroups": sorted(map(str, gave_way))})
+        if gave_way is not None:
+            return
+        # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
+        settled = scene.decide().records.get(key)
+        if settled is not None:
+            yield from _at_rest(scene, scene.job(key), settled)
+
+
+def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+    if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES} or (record.limit is None and record.nodes is None):
+        return
+    if record.limit is not None and record.limit.kind == "queue":
+        yield from _wider_queue(scene, job.key, record.limit.name, record.limit.short)
+    else:
+        yield from _more_nodes(scene, job, record)
+    ends = after(scene, job.key)
+    if ends.groups:
+        yield _ends(scene, ends)
+
+
+def _more_quota(lack: Lack) -> Iterator[Change]:
+    for short in lack.short:
+        resource = short.resource
+        more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
+        yield Change(
+            f"{more} {resource} more in ResourceQuota {short.quota}: {most} in all",
+            {"kind": "quota", "name": short.quota, "resource": resource, "more": more},
+        )
+    for name, holds in lack.holders:
+        if lack.short and all(holds[limited(each.resource)] >= each.short for each in lack.short):
+            text = f"the end of PodGroup {name}, which has {shown(holds)} of the quota"
+            yield Change(text, {"kind": "end", "podGroups": [name], "all": True})
+
+
+# ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ends(scene: Scene, ends: After) -> Change:
+    data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
+    return Change(ending(scene, ends), data)
+
+
+def ending(scene: Scene, ends: After) -> str:
+    """Write which groups have to end."""
+    if ends.needed and len(ends.groups) == 1:
+        (key,) = ends.groups
+        return f"the end of PodGroup {key}, which has {holding(scene, key)}"
+    if ends.needed:
+        return f"the end of PodGroups {listed([str(key) for key in ends.groups])}"
+    return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {ends.groups[-1]}"
+
+
+def giving_way(groups: Iterable[GroupKey]) -> str:
+    """Write which groups have to be taken back first."""
+    names_ = sorted(map(str, groups))
+    was, finds, goes = ("was", "finds", "goes") if len(names_) == 1 else ("were", "find", "go")
+    noun = "PodGroup" if len(names_) == 1 else "PodGroups"
+    return (
+        f"{noun} {listed(names_)} {was} let in before it and {finds} no nodes, so {'it' if len(names_) == 1 else 'they'}"
+        f" {goes} back to Pending in a while"
+    )
+
+
+def listed(names_: Sequence[str]) -> str:
+    """Write names for people."""
+    *first, last = names_
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def holding(scene: Scene, key: GroupKey) -> str:
+    """Write what a group has on nodes."""
+    return shown(scene.holds(key)) or "its pods on nodes"
+
+
+def shown(amounts: Resources) -> str:
+    """Write amounts in units that people use."""
+    parts = ((name, amount_text(name, nano)) for name, nano in amounts.nano.items() if nano)
+    return ", ".join(f"{rounded(text)} {name}" for name, text in parts)
+
+
+# ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wider_queue(scene: Scene, wanted: GroupKey, name: str, short: Resources) -> Iterator[Change]:
+    queue = scene.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
+    yield from _more_capability(scene, wanted, queue, short)
+    yield from _more_weight(scene, wanted, queue)
+
+
+def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Change]:
+    try:
+        has = Resources.parse(queue.spec.capability)
+    except QuantityError:
+        return
+    needed = (has + short).only([each for each in has if short[each]])
+    if not needed:
+        return
+    larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
+    with scene.supposing():
+        scene.queue(larger)
+        enough = bool(scene.starts([wanted]))
+        then = None if enough else scene.decide().records.get(wanted)
+    if not enough and (then is None or then.limit is None or then.limit.kind == "queue"):
+        return
+    text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
+    if then is not None:
+        text += f"; after that it waits for something else: {then.message}"
+    data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
+    yield Change(text, data | {"enough": enough})
+
+
+def _more_weight(scene: Scene, wanted: GroupKey, queue: Queue) -> Iterator[Change]:
+    """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
+    weight = queue.spec.weight
+    while weight < _WEIGHTS:
+        weight = min(weight * 4, _WEIGHTS)
+        larger = _with(queue, weight=weight)
+        if _helps(scene, wanted, partial(scene.queue, larger)):
+            text = f"a weight of {weight} for queue {queue.name}, instead of {queue.spec.weight}"
+            yield Change(text, {"kind": "weight", "queue": queue.name, "weight": weight})
+            return
+
+
+def _with(queue: Queue, **spec: Any) -> Queue:
+    return replace(queue, spec=replace(queue.spec, **spec))
+
+
+def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
+    with scene.supposing():
+        suppose()
+        return bool(scene.starts([wanted]))
+
+
+# ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+    requests, shapes = missing(job), _shapes(scene)
+    for count in dict.fromkeys((_guess(requests, record), len(requests))):
+        free = _together(requests[:count])
+        like = next(
+            (each for each in shapes if _helps(scene, job.key, partial(_suppose_free, scene, each, free))), None
+        )
+        if like is not None:
+            text = f"1 more node with {shown(free.only(set(free) - {'pods'}))} free for {counted(count, 'pod')}"
+            yield Change(text, {"kind": "node", "free": free.quantities()})
+            break
+    for like in shapes:
+        number = _enough(scene, job.key, like, requests)
+        if number:
+            has = Resources.parse(like.status.allocatable).only(["cpu", "memory", *_together(requests)])
+            text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
+            yield Change(text, {"kind": "nodes", "count": number, "like": like.name})
+            break
+
+
+def missing(job: Job) -> list[Resources]:
+    """Give the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
+    there = sum(job.counts.get(status, 0) for status in READY)
+    requests = [task.kind.request for task in job.pending]
+    requests += [each.kind.request for each in job.coming for _ in range(each.count)]
+    return requests[: max(job.min_member - there, 1)] or ([job.stated] if job.stated else [])
+
+
+def _together(requests: Sequence[Resources]) -> Resources:
+    """Add up what pods take of a node."""
+    return Resources.total(requests).maximum(Resources({"pods": len(requests) * NANO}))
+
+
+def _guess(requests: Sequence[Resources], record: Record) -> int:
+    """Tell how many of the pods find no place now."""
+    if record.nodes is not None:
+        return min(max(record.nodes.needed - record.nodes.room, 1), len(requests))
+    short, count = record.limit.short if record.limit is not None else NOTHING, 0
+    while count < len(requests) and (short - _together(requests[:count])).positive():
+        count += 1
+    return count
+
+
+def _suppose_free(scene: Scene, like: Node, free: Resources) -> None:
+    scene.nodes([replace(_another(like, 1), status=NodeStatus(allocatable=free.quantities()))])
+
+
+def _shapes(scene: Scene) -> list[Node]:
+    """Give a node of each of the most frequent kinds that take pods."""
+    found: dict[Any, list[Node]] = {}
+    for node in scene.state.of(kinds.NODES):
+        if not node.spec.unschedulable and intake.ready(node) and intake.allocatable(node) is not None:
+            labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != _HOSTNAME}
+            key = (
+                tuple(sorted(labels.items())),
+                node.spec.taints,
+                tuple(sorted((node.status.allocatable or {}).items())),
+            )
+            found.setdefault(key, []).append(node)
+    return [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)[:_SHAPES]]
+
+
+def _made_to_measure(like: Node, asked: Resources) -> Node | None:
+    if not asked:
+        return None
+    return replace(_another(like, 1), status=NodeStatus(allocatable=asked.quantities()))
+
+
+def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
+    """Give how many nodes more of a kind it takes; zero where they don't help."""
+    has, asked = Resources.parse(like.status.allocatable), _together(requests)
+    if any(not has[name] for name in asked):
+        return 0
+
+    def helps(count: int) -> bool:
+        return _helps(scene, wanted, lambda: scene.nodes(_another(like, number) for number in range(count)))
+
+    # No pod needs more than a node of its own.
+    few, count = 0, min(max(ceil(asked[name] / has[name]) for name in asked), len(requests))
+    while not helps(count):
+        if count == len(requests):
+            return 0
+        few, count = count, min(count * 2, len(requests))
+    while count - few > 1:
+        middle = (few + count) // 2
+        few, count = (few, middle) if helps(middle) else (middle, count)
+    return count
+
+
+def _another(like: Node, number: int) -> Node:
+    name = f"supposed.{number}.{names.MUSTER_GROUP}"
+    labels = {**(like.metadata.labels or {}), _HOSTNAME: name}
+    return Node(
+        metadata=Meta(name=name, uid=name, labels=labels), spec=like.spec, status=replace(like.status, images=None)
+    )

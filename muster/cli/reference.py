@@ -1,0 +1,93 @@
+"""docs/cli.md, written from the commands themselves: `python -m muster.cli.reference > docs/cli.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from muster.cli.output import wrapped
+
+_WIDTH = 120
+
+_INTRODUCTION = """\
+# The commands
+
+Made from the commands by `python -m muster.cli.reference > docs/cli.md`; `muster COMMAND --help` says the same.
+
+The same program answers to three names: `muster`, `kubectl muster` (kubectl finds the plugin by itself), and `vcctl` for
+the queue commands (`vcctl queue create --name myqueue --weight 10`). How to ask Muster why something waits, whether a file
+would be admitted and when it would start: [asking.md](asking.md).
+
+- **Which cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. `-n` is the namespace, the context's where
+  it isn't given.
+- **How it is printed**: `-o table` for people (`-o text` where the answer is one), `wide` for more columns or unbroken lines,
+  `json` and `yaml` for programs, `name` for names alone. Colours and progress are for terminals only.
+- **Exit status**: 0 done; 1 it could not be done, or the answer is no; 2 the command is written wrongly. `muster admit` has
+  its own: 0 admitted, 1 refused, 2 can't tell.
+- **Completion**: `muster completion bash`, `zsh` or `fish` writes a script for the shell; it completes commands, options, and
+  the names of queues, PodGroups and namespaces of the cluster, if it answers within a second.
+"""
+
+
+def pages(command: click.Group, name: str) -> Iterator[str]:
+    """Write the reference, line by line."""
+    yield from _INTRODUCTION.splitlines()
+    for path, each in _leaves(command, (name,)):
+        yield ""
+        yield from _section(path, each)
+
+
+def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        if below is not None and not below.hidden:
+            yield from _leaves(below, (*path, name))
+
+
+def _section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=" ".join(path))
+    yield f"## {' '.join(path)}"
+    yield ""
+    yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
+    for paragraph in (command.help or "").split("\n\n"):
+        yield ""
+        yield from wrapped(" ".join(paragraph.split()), _WIDTH)
+    options = [record for each in command.get_params(context) if (record := each.get_help_record(context)) is not None]
+    yield ""
+    yield "| option | |"
+    yield "|---|---|"
+    for option, text in options:
+        if text and not option.endswith("--help"):
+            yield f"| `{_cell(option)}` | {_cell(text)} |"
+    yield ""
+    yield "```console"
+    for line in shown(command):
+        yield f"$ {line}"
+    yield "```"
+
+
+def shown(command: click.Command) -> list[str]:
+    """Give the examples of a command's help."""
+    lines = [line.strip().removeprefix("Example: ") for line in (command.epilog or "").splitlines()]
+    return [line for line in lines if line not in {"\b", "Examples:"}]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def main() -> None:
+    """Write the reference of ``muster``."""
+    from muster.cli.main import muster
+
+    for line in pages(muster, "muster"):
+        click.echo(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""A cluster in which one may suppose things, look what the scheduler would decide, and go back. Pure.
+
+Deciding is the scheduler's own; between two decisions happens what would: pods are bound, those of Jobs that were let
+in are created, those that were evicted are gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace as replace_fields
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from muster.cli.clusterstate import PODGROUPS, State
+from muster.ledger import outsiders
+from muster.ledger.observer import listed
+from muster.ledger.promises import COMPLETED, reserves_late
+from muster.ledger.view import View
+from muster.model import grouping, kinds, names
+from muster.model.amounts import Resources
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Meta, Node, Pod, PodGroup, PodStatus, Queue
+from scheduler import intake
+from scheduler.cluster import Cluster
+from scheduler.cycle import decide
+from scheduler.feeding import learners
+from scheduler.patience import Patience
+from scheduler.plan import Plan
+from scheduler.policy import Policy
+from scheduler.snapshot import GroupKey, Job, Phase, Snapshot
+
+CYCLES: Final = 12
+"""Decisions in a row after which a group that hasn't started is taken not to; each lets in or binds something."""
+
+_LATER: Final = timedelta(seconds=10)
+"""A group whose pods nobody knows of yet is left alone for its first seconds; here nothing more will come."""
+
+_TOO_LONG: Final = timedelta(hours=1)
+"""More than a group without nodes may keep others waiting, whatever the scheduler's configuration says."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Scene:
+    """A cluster made of a state. ``now`` is the state's."""
+
+    def __init__(self, state: State, policy: Policy, schedulers: Sequence[str]) -> None:
+        self.state = state
+        self.policy = policy
+        self.now: datetime = state.taken + _LATER
+        self.cluster = Cluster(frozenset(schedulers))
+        self._ours = frozenset(schedulers)
+        self._pods: dict[str, Pod] = {}
+        self._members: dict[tuple[str, str], list[Pod]] = defaultdict(list)
+        self._groups: dict[GroupKey, PodGroup] = {}
+        self._jobs: dict[str, BatchJob] = {}
+        self._undo: list[Callable[[], None]] | None = None
+        self._feed()
+
+    def _feed(self) -> None:
+        cluster = self.cluster
+        cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
+        for kind, learn in (*learners(cluster).items(), (kinds.QUEUES, cluster.queue)):
+            for each in self.state.of(kind):
+                learn(each)
+        for pod in self.state.of(kinds.PODS):
+            self._know(pod)
+        for kind in PODGROUPS:
+            for group in self.state.of(kind):
+                self._groups[GroupKey(kind.group, group.namespace, group.name)] = group
+                cluster.group(kind.group, group)
+        self._jobs = {each.metadata.uid: each for each in self.state.of(kinds.JOBS)}
+        for ledger in self.state.of(kinds.QUOTALEDGERS):
+            self._promised(ledger.namespace)
+
+    def _know(self, pod: Pod) -> None:
+        self._pods[pod.metadata.uid] = pod
+        group = grouping.group_of(pod.metadata)
+        if group and pod.spec.scheduler_name in self._ours:
+            self._members[pod.namespace, group].append(pod)
+
+    def _promised(self, namespace: str) -> None:
+        """Learn who holds nothing of a namespace's quota, and what is left for those who reserve late."""
+        table = self.state.ledger(namespace)
+        if table is None:
+            return
+        if table.unreserved or any(reserves_late(each.metadata) for each in self._in(namespace)):
+            self.cluster.unreserved(namespace, outsiders.reasons(table, view_of(self.state, namespace)))
+            self.cluster.ledger(namespace, table)
+
+    def _in(self, namespace: str) -> Iterator[PodGroup]:
+        return (group for key, group in self._groups.items() if key.namespace == namespace)
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> Snapshot:
+        """Give what the scheduler sees."""
+        return self.cluster.snapshot()
+
+    def decide(self) -> Plan:
+        """Decide once."""
+        return decide(self.snapshot(), self.policy, self.now)
+
+    def group(self, key: GroupKey) -> PodGroup | None:
+        """Give a group as the state has it."""
+        return self._groups.get(key)
+
+    def phase(self, key: GroupKey) -> Phase:
+        """Give a group's phase as it is supposed to be now."""
+        group = self.cluster.find_group(key)
+        assert group is not None, f"{key} is known"
+        return intake.phase_of(group)
+
+    def members(self, key: GroupKey) -> Sequence[Pod]:
+        """Give the pods that name a group."""
+        return self._members.get((key.namespace, key.name), ())
+
+    def running(self) -> list[GroupKey]:
+        """Give the groups that have pods on nodes, those that have had them for the longest first."""
+        found = {key: began for key in self._groups if (began := self.began(key)) is not None}
+        return sorted(found, key=lambda key: (found[key], key))
+
+    def waiting(self) -> list[GroupKey]:
+        """Give the groups that have no pods on nodes and aren't over, the oldest first."""
+        found = [
+            (group.metadata.creation_timestamp or self.now, key)
+            for key, group in self._groups.items()
+            if group.status.phase != COMPLETED and self.began(key) is None
+        ]
+        return [key for _, key in sorted(found)]
+
+    def began(self, key: GroupKey) -> datetime | None:
+        """Tell since when a group has pods on nodes; None for one that has none."""
+        times = [
+            pod.status.start_time or pod.metadata.creation_timestamp or self.state.taken
+            for pod in self.members(key)
+            if pod.spec.node_name and pod.status.phase not in _ENDED
+        ]
+        return min(times, default=None)
+
+    def job(self, key: GroupKey) -> Job:
+        """Give a group as the scheduler sees it."""
+        return next(each for each in self.snapshot().jobs if each.key == key)
+
+    def holds(self, key: GroupKey) -> Resources:
+        """Give what a group's pods have on nodes."""
+        tasks = self.job(key).tasks
+        return Resources.total(each.kind.request for each in tasks if each.node and each.status not in intake.ENDED)
+
+    # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """Take back at the end of the block whatever was supposed in it."""
+        before, self._undo = self._undo, []
+        try:
+            yield
+        finally:
+            mine, self._undo = self._undo, before
+            for undo in reversed(mine):
+                undo()
+
+    def _can(self, undo: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        if self._undo is not None:
+            self._undo.append(partial(undo, *args, **kwargs))
+
+    def end(self, keys: Iterable[GroupKey]) -> None:
+        """Suppose that groups are over, and their pods gone."""
+        for key in keys:
+            for pod in self.members(key):
+                self._drop(pod)
+            for job in self._jobs.values():
+                if (job.namespace, intake.group_of_job(job)) == (key.namespace, key.name):
+                    self.cluster.batch_job(job, gone=True)
+                    self._can(self.cluster.batch_job, job)
+            group = self._groups[key]
+            self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Suppose more nodes."""
+        for node in nodes:
+            self.cluster.node(node)
+            self._can(self.cluster.node, node, gone=True)
+
+    def queue(self, queue: Queue) -> None:
+        """Suppose another version of a queue."""
+        old = self.state.find(kinds.QUEUES, queue.name) or Queue(metadata=Meta(name=queue.name))
+        self.cluster.queue(queue)
+        self._can(self.cluster.queue, old)
+
+    def starts(self, wanted: Iterable[GroupKey]) -> dict[GroupKey, frozenset[GroupKey]]:
+        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
+
+        With each are the groups that had to give way first: let in, without nodes for too long, and taken back.
+        """
+        wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
+        now, patience, gave_way, waited = self.now, Patience(), frozenset[GroupKey](), False
+        for _ in range(CYCLES):
+            plan = decide(replace_fields(self.snapshot(), waits=patience.waits), self.policy, now)
+            patience.learn(plan, now.timestamp())
+            gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
+            for key in {bind.group for bind in plan.binds} & wanted - started.keys():
+                started[key] = gave_way - {key}
+            if len(started) == len(wanted):
+                break
+            if not self._perform(plan):
+                if waited or not any(
+                    each.phase is Phase.INQUEUE for key, each in plan.groups.items() if key not in wanted
+                ):
+                    break
+                now, waited = now + _TOO_LONG, True
+        return started
+
+    def _perform(self, plan: Plan) -> bool:
+        """Take a plan as carried out, and what follows from it as done; tell whether anything did."""
+        for bind in plan.binds:
+            self.cluster.assume(bind.task.uid, bind.node, bind.volumes)
+            self._can(self.cluster.forget, bind.task.uid)
+        for eviction in plan.evictions:
+            self._drop(self._pods[eviction.task.uid])
+        for status in plan.statuses:
+            group = self.cluster.find_group(status.key)
+            if group is not None:
+                self._show(status.key, replace(group, status=status.struct()))
+        made = sum(self._make_pods(uid) for uid in plan.released)
+        self.cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
+        self._can(self.cluster.promise, {})
+        moved = any(status.phase is not status.before for status in plan.statuses)
+        return bool(plan.binds or plan.evictions or made or moved)
+
+    def _show(self, key: GroupKey, group: PodGroup) -> None:
+        old = self.cluster.find_group(key)
+        assert old is not None, f"{key} is known"
+        self.cluster.group(key.group, group)
+        self._can(self.cluster.group, key.group, old)
+
+    def _drop(self, pod: Pod) -> None:
+        self.cluster.pod(pod, gone=True)
+        self._can(self.cluster.pod, pod)
+
+    def _make_pods(self, uid: str) -> int:
+        """Make the pods of a Job that was let in; tell how many."""
+        job = self._jobs[uid]
+        there = sum(
+            (controller := pod.metadata.controller()) is not None and controller.uid == uid
+            for pod in self._members.get((job.namespace, intake.group_of_job(job)), ())
+        )
+        released = replace(job, spec=replace(job.spec, suspend=False))
+        self.cluster.batch_job(released)
+        self._can(self.cluster.batch_job, job)
+        pods = [pod_of(released, number) for number in range(there, intake.pods_wanted(released))]
+        for pod in pods:
+            self._pods[pod.metadata.uid] = pod
+            self.cluster.pod(pod)
+            self._can(self.cluster.pod, pod, gone=True)
+        return len(pods)
+
+
+def pod_of(job: BatchJob, number: int) -> Pod:
+    """Write a pod as the Job controller would make it."""
+    template, uid = job.spec.template, f"{job.metadata.uid}-{number}"
+    annotations = {**(template.metadata.annotations or {}), names.GROUP_NAME: intake.group_of_job(job)}
+    meta = Meta(
+        name=f"{job.name}-{number}",
+        namespace=job.namespace,
+        uid=uid,
+        labels=template.metadata.labels,
+        annotations=annotations,
+        owner_references=(grouping.job_reference(job.metadata),),
+        creation_timestamp=job.metadata.creation_timestamp,
+    )
+    return Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending"))
+
+
+def view_of(state: State, namespace: str) -> View:
+    """Give what exists in a namespace, as the ledger counts it."""
+    groups: Mapping[str, Any] = {kind.group: state.of(kind, namespace) for kind in PODGROUPS}
+    return listed(groups, state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace))

@@ -1,0 +1,214 @@
+"""Why a PodGroup waits, as a value: where it stands, what limits it, who is ahead, what it needs, what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from muster.cli import outlook, output
+from muster.cli.clusterstate import PODGROUPS, State
+from muster.cli.outlook import Change, Lack
+from muster.cli.scene import Scene, view_of
+from muster.ledger.report import Standing, report
+from muster.model import kinds
+from muster.model.objects import PodGroup, Queue
+from scheduler.messages import counted
+from scheduler.plan import Plan, QueueShare
+from scheduler.plugin import Stage
+from scheduler.records import Record
+from scheduler.snapshot import GroupKey, Job
+
+_NAMED: Final = 5
+"""Groups ahead that are named."""
+
+_STAGES: Final[Mapping[Stage, str]] = {
+    Stage.QUEUE: "its queue",
+    Stage.QUOTA: "the quota of its namespace",
+    Stage.ENQUEUE: "room in the cluster, to be let in",
+    Stage.GANG: "its own pods",
+    Stage.NODES: "nodes",
+    Stage.BIND: "its pods to start",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of a group. Without a record it doesn't wait.
+
+    Attributes:
+        needs: what it asks for, a sentence.
+        ahead: the names of the groups of its queue that have their turn before it.
+        changes: what would let it start, each by itself.
+        quotas: where its namespace's quotas stand.
+    """
+
+    key: GroupKey
+    group: PodGroup
+    taken: datetime
+    record: Record | None = None
+    needs: str = ""
+    ahead: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    queue: Queue | None = None
+    share: QueueShare | None = None
+    quotas: tuple[Standing, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """Write it for programs."""
+        if self.record is None:
+            status = self.group.status
+            return {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
+        told = self.record.data() | {"needs": self.needs, "ahead": list(self.ahead)}
+        return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
+
+
+def find(state: State, namespace: str, name: str) -> GroupKey | None:
+    """Give the PodGroup of that name, of whichever API group."""
+    found = (kind for kind in PODGROUPS if state.find(kind, name, namespace) is not None)
+    return next((GroupKey(kind.group, namespace, name) for kind in found), None)
+
+
+def ask(scene: Scene, key: GroupKey) -> Answer:
+    """Find out why a group waits."""
+    group = scene.group(key)
+    assert group is not None, "it was found just now"
+    plan = scene.decide()
+    record = plan.records.get(key)
+    if record is None:
+        return Answer(key, group, scene.state.taken)
+    standings, lack = _quotas(scene.state, key)
+    return Answer(
+        key,
+        group,
+        scene.state.taken,
+        record,
+        needs=needs(scene.job(key)),
+        ahead=_ahead(plan, record),
+        changes=tuple(outlook.changes(scene, key, record, lack)),
+        queue=scene.state.find(kinds.QUEUES, record.queue),
+        share=plan.queues.get(record.queue),
+        quotas=standings,
+    )
+
+
+def needs(job: Job) -> str:
+    """Say what a group asks for."""
+    requests: dict[str, int] = {}
+    for task in job.tasks:
+        requests[outlook.shown(task.kind.request)] = requests.get(outlook.shown(task.kind.request), 0) + 1
+    for each in job.coming:
+        text = outlook.shown(each.kind.request)
+        requests[text] = requests.get(text, 0) + each.count
+    pods = [f"{counted(count, 'pod')}{f' of {text}' if text else ''}" for text, count in requests.items()]
+    least = [f"at least {job.min_member} of them at once"] if job.min_member > 1 else []
+    stated = [f"minResources {outlook.shown(job.stated)}"] if job.stated else []
+    return "; ".join([" and ".join(pods) or "pods that aren't known yet", *least, *stated])
+
+
+def _ahead(plan: Plan, record: Record) -> tuple[str, ...]:
+    others = [each for each in plan.records.values() if each.queue == record.queue and each.ahead < record.ahead]
+    waiting = [each for each in others if each.stage is not Stage.BIND]
+    return tuple(str(each.key) for each in sorted(waiting, key=lambda each: each.ahead))
+
+
+def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], Lack]:
+    """Give where the namespace's quotas stand, and what they lack for a group that holds nothing."""
+    table = state.ledger(key.namespace)
+    if table is None:
+        return (), Lack()
+    view = view_of(state, key.namespace)
+    short = next((lacks for each, lacks in table.outside(view).items() if each.name == key.name), ())
+    return report(key.namespace, "", "", table, view).quotas, Lack(short, table.holders(view, short))
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
+    """Write an answer on one screen; ``width`` is where lines are broken."""
+    if answer.record is None:
+        yield from _doesnt_wait(answer)
+        return
+    record = answer.record
+    stages = list(Stage)
+    yield f"PodGroup {answer.key} waits for {_STAGES[record.stage]}"
+    yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
+    yield ""
+    yield from output.facts(_facts(answer, record), width)
+    yield ""
+    if answer.changes:
+        yield "What would let it start, each by itself:"
+        yield from output.bullets([each.text for each in answer.changes], width)
+    else:
+        yield from output.wrapped(_unchanged(record), width)
+    yield ""
+    yield "Sources:"
+    yield from output.facts(_sources(answer, now), width, indent="  ")
+
+
+def _doesnt_wait(answer: Answer) -> Iterator[str]:
+    status, least = answer.group.status, answer.group.spec.min_member
+    if status.phase == "Completed":
+        yield f"PodGroup {answer.key} doesn't wait: it is Completed"
+        return
+    running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
+    yield f"PodGroup {answer.key} doesn't wait: it is {status.phase or 'Pending'}, {running}, its minimum is {least}"
+
+
+def _facts(answer: Answer, record: Record) -> Iterator[tuple[str, str]]:
+    yield "why", record.message
+    if record.limit is not None and record.limit.short:
+        what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
+        yield "limit", f"{what}, short by {outlook.shown(record.limit.short)}"
+    yield "needs", answer.needs
+    yield "ahead", _line(answer, record)
+    for sentence in record.nodes.sentences() if record.nodes is not None else ():
+        yield "nodes", sentence
+
+
+def _line(answer: Answer, record: Record) -> str:
+    if not answer.ahead:
+        return f"nobody in queue {record.queue}"
+    more = len(answer.ahead) - _NAMED
+    named = ", ".join(answer.ahead[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
+
+
+def _unchanged(record: Record) -> str:
+    if record.reason is None:
+        return "Nothing has to change: it goes on by itself."
+    if record.stage is Stage.GANG:
+        return "It can go on once its missing pods exist."
+    if record.stage is Stage.QUEUE and record.limit is None:
+        return "Its queue comes first: what to do about it is said above."
+    return (
+        "No single change lets it start: more nodes like those there are, the end of other PodGroups, and a wider queue were"
+        " tried, as far as each has to do with it."
+    )
+
+
+def _sources(answer: Answer, now: datetime) -> Iterator[tuple[str, str]]:
+    for condition in answer.group.status.conditions or ():
+        if condition.status == "True" and condition.type == "Unschedulable":
+            since = output.age(condition.last_transition_time, now)
+            yield "condition", f"{condition.type} for {since}: {condition.reason}: {condition.message}"
+    yield "queue", _queue(answer)
+    for each in answer.quotas:
+        other = f", {each.other} used by other pods" if each.other != "0" else ""
+        yield "ledger", f"quota {each.quota}: {each.reserved} of {each.hard} {each.resource} reserved{other}"
+    yield "scheduler", f"its own rules, asked anew about the cluster as it was at {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _queue(answer: Answer) -> str:
+    assert answer.record is not None, "only who waits has sources"
+    if answer.queue is None:
+        return f"{answer.record.queue} doesn't exist"
+    spec = answer.queue.spec
+    parts = [answer.queue.status.state or "Open", f"weight {spec.weight}"]
+    if spec.capability:
+        parts.append("capability " + ", ".join(f"{amount} {name}" for name, amount in spec.capability.items()))
+    if answer.share is not None:
+        parts.append(f"its pods have {outlook.shown(answer.share.allocated) or 'nothing yet'}")
+    return f"{answer.record.queue}: {', '.join(parts)}"

@@ -1,0 +1,146 @@
+"""The commands against an API server over HTTP: what they print, what they leave alone, what they say when it is not as it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+
+from muster.cli import clusterstate, connect
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.kube.transport import Request, Response
+from muster.model import kinds
+from muster.sandbox.inprocess import InProcessTransport
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TABLES = (
+    "queue list",
+    "queue list -o wide",
+    "queue list -o name",
+    "queue view research",
+    "queue view research -o yaml",
+    "podgroup list -n team-a",
+    "podgroup list -n team-a -o wide",
+    "podgroup list -A",
+    "podgroup list -o name",
+    "podgroup view train -n team-a",
+    "podgroup view train -n team-a -o json",
+)
+
+
+@pytest.fixture
+def ask(run: Callable[..., Result]) -> Callable[..., Any]:
+    """Runs a command in a thread, beside the server."""
+    return lambda command: asyncio.to_thread(run, *command.split())
+
+
+@pytest.mark.parametrize("command", TABLES)
+async def test_a_table_is_as_somebody_read_it(command: str, furnished: Any, ask: Any, golden: Any) -> None:
+    furnished("busy.yaml")
+    result = await ask(command)
+    assert result.exit_code == 0, result.output
+    golden(re.sub(r"[^a-zA-Z]+", "-", command), f"$ muster {command}\n{result.output}")
+
+
+async def test_the_quotas_of_a_namespace_are_as_somebody_read_them(furnished: Any, ask: Any, golden: Any) -> None:
+    furnished("quota.yaml")
+    golden("quota-view", (await ask("quota view -n team-a")).output)
+
+
+async def test_a_dump_gives_the_answers_of_the_cluster(furnished: Any, ask: Any, tmp_path: Path) -> None:
+    furnished("busy.yaml")
+    dump = await ask("dump")
+    (tmp_path / "state.yaml").write_text(dump.stdout)
+    for question in ("podgroup why train -n team-a", "admit -f files/job.yaml -f files/refused.yaml"):
+        live, told = await ask(question), await ask(f"{question} --state {tmp_path / 'state.yaml'}")
+        assert live.stdout == told.stdout
+        assert live.exit_code == told.exit_code
+
+
+async def test_admit_leaves_the_cluster_as_it_is(furnished: Any, ask: Any) -> None:
+    store = furnished("quota.yaml").store
+    before = store.revision
+    assert (await ask("admit -f files/both.yaml -f files/brings.yaml -f files/job.yaml")).exit_code == 1
+    assert store.revision == before
+
+
+async def test_what_exists_is_judged_as_a_change(furnished: Any, ask: Any, tmp_path: Path) -> None:
+    furnished("busy.yaml")
+    group = {
+        "apiVersion": kinds.PODGROUPS.api_version,
+        "kind": "PodGroup",
+        "spec": {"minMember": 6, "queue": "nightly"},
+    }
+    group["metadata"] = {"name": "train", "namespace": "team-a"}
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(group))
+    result = await ask(f"admit -f {tmp_path / 'train.yaml'} -o json")
+    (told,) = yaml.safe_load(result.stdout)["objects"]
+    assert told["outcome"] == "refused"
+    assert "error when applying a patch to" in told["message"]
+    assert 'queue "nightly" (spec.queue) does not exist' in told["message"]
+
+
+async def test_a_job_that_exists_can_not_be_judged_by_a_dump(furnished: Any, ask: Any, tmp_path: Path) -> None:
+    furnished("empty.yaml")
+    job = yaml.safe_load((Path(__file__).parent / "files" / "job.yaml").read_text())
+    furnished("empty.yaml").store.put(("batch", "jobs"), {**job, "metadata": {**job["metadata"], "uid": "job"}})
+    (tmp_path / "state.yaml").write_text((await ask("dump")).stdout)
+    result = await ask(f"admit -f files/job.yaml --state {tmp_path / 'state.yaml'}")
+    assert result.exit_code == 2
+    assert "this Job exists" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "status"), [("podgroup why train", 1), ("dump", 1), ("admit -f files/job.yaml", 2)]
+)
+async def test_without_muster_in_the_cluster_it_is_said_how_to_install_it(
+    server: Any, ask: Any, command: str, status: int
+) -> None:
+    result = await ask(command)
+    assert result.output == "Error: this cluster doesn't know Muster's kinds: run `muster install`\n"
+    assert result.exit_code == status
+
+
+class Forbidding:
+    """A transport of somebody who may not list some kinds."""
+
+    def __init__(self, server: Any, *plurals: str) -> None:
+        self._inner = InProcessTransport(server)
+        self._plurals = plurals
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        plural = request.path.rpartition("/")[2]
+        if plural in self._plurals:
+            text = f'{plural} is forbidden: User "jane" cannot list resource "{plural}" in API group "" at the cluster scope'
+            return Response(403, msgspec.json.encode({"kind": "Status", "reason": "Forbidden", "message": text}))
+        return await self._inner.request(request, within=within)
+
+    def watch(self, request: Request, *, idle: float) -> Any:
+        return self._inner.watch(request, idle=idle)
+
+
+async def test_a_right_that_is_missing_is_named(furnished: Any, noon: None) -> None:
+    client = Client(Forbidding(furnished("busy.yaml"), "nodes"))
+    with pytest.raises(errors.ForbiddenError) as refused:
+        await clusterstate.read(client, NOON)
+    said = 'the cluster doesn\'t allow it: nodes is forbidden: User "jane" cannot list resource "nodes"'
+    assert connect.explained(refused.value).startswith(said)
+
+
+async def test_what_only_refines_the_answer_may_be_forbidden_and_that_is_told(furnished: Any) -> None:
+    client = Client(Forbidding(furnished("busy.yaml"), "persistentvolumes", "poddisruptionbudgets"))
+    state = await clusterstate.read(client, NOON)
+    assert len(state.of(kinds.NODES)) == 2
+    assert [text.partition(":")[0] for text in state.unread] == [
+        "poddisruptionbudgets are taken not to be there, for want of a right",
+        "persistentvolumes are taken not to be there, for want of a right",
+    ]
