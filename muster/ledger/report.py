@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from muster.ledger.promises import JOB, POD, Shortage, limited
-from muster.ledger.rows import Row
+from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.ledger.view import Shown, View
@@ -78,7 +78,7 @@ def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> 
         table.seeded_at,
         tuple(_standings(table)),
         tuple(_holders(table, view, names)),
-        tuple(_coming(row, names) for row in table.rows if row.pending and row.charges),
+        tuple(_coming(row, names) for row in table.rows if row.charges and _comes(row, view)),
         tuple(Waiting(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
     )
 
@@ -96,6 +96,12 @@ def _holders(table: Table, view: View, names: list[str]) -> Iterable[Holder]:
         reserved, used = shown.amounts.only(names), view.usage(shown.name).only(names)
         if shown.uid not in table.unreserved and (reserved or used):
             yield Holder(shown.name, _written(reserved), _written(used))
+
+
+def _comes(row: Row, view: View) -> bool:
+    """Whether a row's object may yet come: one that has come is written down with the next change of the ledger."""
+    came = row.state is State.NEW and (view.delivered(row.uid) or (row.kind == JOB and any(view.called(row.name))))
+    return row.pending and not came
 
 
 def _coming(row: Row, names: list[str]) -> Coming:

@@ -55,6 +55,19 @@ async def test_it_shows_who_holds_what_and_what_is_left(
     ]
 
 
+async def test_a_group_that_has_come_is_not_under_way_though_its_promise_still_stands(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = await lab.process()
+    await lab.quota(replica, "team", cpu="10")
+    assert await lab.create(replica, "train", "6") == Granted()
+    ledger = await lab.client.get(kinds.QUOTALEDGERS, "default", lab.namespace)
+    assert any("train" in row for row in ledger.data.rows)
+    lines = printed(capsys, await quota.read(lab.client, lab.namespace))
+    assert "team    cpu        10     6          0       4" in lines
+    assert not [line for line in lines if line.startswith("Under way")]
+
+
 async def test_a_namespace_without_a_quota_has_nothing_to_show(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
         "namespace NAMESPACE: nobody has asked for anything of a ResourceQuota, so there is no ledger"

@@ -95,6 +95,22 @@ def test_a_command_in_a_document_exists_with_its_options(page: str, text: str) -
             assert option in known | {"--help"}, f"{page}: {text}"
 
 
+# Each is played by a test: tests/story/test_pages.py and test_story.py, tests/certs/test_docs.py.
+PLAYED = {
+    "README.md",
+    "docs/certificates.md",
+    "docs/migrating.md",
+    "docs/operations.md",
+    "docs/queues.md",
+    "docs/story.md",
+    "docs/workloads.md",
+}
+
+
+def test_every_page_with_commands_is_played_by_a_test() -> None:
+    assert {title(page) for page in PAGES if "```console" in page.read_text()} == PLAYED
+
+
 def diagrams() -> list[tuple[str, str]]:
     return [
         (title(page), text) for page in PAGES for kind, text in FENCE.findall(page.read_text()) if kind == "mermaid"
