@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format controlplane manifests clean
+.PHONY: help demo test soak lint format controlplane manifests image kind clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -12,6 +12,7 @@ help:  ## Say what can be made
 .venv/.installed: requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Muster needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
+	@[ ! -L .venv ] || { echo "$$(pwd)/.venv is a link: what it leads to isn't emptied for $<; install there, or remove the link"; exit 1; }
 	@echo "setting up .venv (once, about a minute)"
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
@@ -44,6 +45,15 @@ controlplane:  ## Get the real control plane's binaries: find them, or build the
 
 manifests: .venv/.installed controlplane  ## Make the chart's copies of what is decided elsewhere, and the plain manifest
 	@$(BIN)/python tests/support/chart.py
+
+IMAGE ?= muster:0.1.0
+ENGINE ?= docker
+image:  ## Build the image (IMAGE=…, ENGINE=podman)
+	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }
+	$(ENGINE) build --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
+
+kind:  ## Make a cluster with kind, install the chart there, play the story
+	@IMAGE=$(IMAGE) ENGINE=$(ENGINE) deploy/kind/up.sh
 
 clean:  ## Remove what the other targets made here
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

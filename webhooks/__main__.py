@@ -80,8 +80,8 @@ async def _run(options: dict[str, Any]) -> None:
     made = _options(options)
 
     async def serve() -> None:
-        await made.certificate.arrived()
         endpoint = await auth.load(options["kubeconfig"], options["context"])
+        await made.certificate.arrived()
         async with HttpTransport(endpoint) as transport, serving(Client(transport), SystemClock(), made):
             # The caches stay: no collection walks through them again.
             gc.collect()

@@ -68,15 +68,18 @@ class Kubectl:
     metavar="FILE",
     help="Play it on this cluster instead of an embedded one. Its nodes must be simulated (kwok).",
 )
+@click.option("--installed", is_flag=True, help="Muster runs in that cluster already: start no other.")
 @runs
-async def demo(kubeconfig: str | None) -> None:
+async def demo(kubeconfig: str | None, *, installed: bool) -> None:
     """Play the story of the README, and check every step.
 
-    Starts `muster up`, runs each command with kubectl (or sends the same requests where there is none), and ends with 0
+    Starts `muster up` (unless --installed), runs each command with kubectl (or sends the same requests where there is none), and ends with 0
     only if every answer was as it should be.
     """
+    if installed and kubeconfig is None:
+        raise click.UsageError("--installed needs --kubeconfig: which cluster it is installed in")
     with tempfile.TemporaryDirectory(prefix="muster-demo-") as folder:
-        async with _everything(Path(folder), kubeconfig) as config:
+        async with _everything(Path(folder), kubeconfig, installed=installed) as config:
             terminal = await _terminal(config, Path(folder) / "cache")
             for number, step in enumerate(STORY, 1):
                 await _play(step, number, terminal, Path(folder))
@@ -84,9 +87,12 @@ async def demo(kubeconfig: str | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _everything(folder: Path, kubeconfig: str | None) -> AsyncIterator[Path]:
-    """Run ``muster up`` beside us; gives the kubeconfig when it is ready."""
+async def _everything(folder: Path, kubeconfig: str | None, *, installed: bool) -> AsyncIterator[Path]:
+    """Run ``muster up`` beside us, unless Muster is installed; gives the kubeconfig when it is ready."""
     config = Path(kubeconfig) if kubeconfig else folder / "kubeconfig"
+    if installed:
+        yield config
+        return
     options = ["--kubeconfig", kubeconfig] if kubeconfig else ["--nodes", "0", "--kubeconfig-out", str(config)]
     click.secho("$ muster up &", bold=True)
     process = await asyncio.create_subprocess_exec(

@@ -62,8 +62,8 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  
         from importlib import resources
 
         file = resources.files("muster") / REVISION
-        revision = f" ({file.read_text().strip()})" if file.is_file() else ""
-        click.echo(f"muster {__version__}{revision}")
+        revision = file.read_text().strip() if file.is_file() else ""
+        click.echo(f"muster {__version__}" + (f" ({revision})" if revision else ""))
         context.exit()
 
 

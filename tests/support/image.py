@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 USER = "65532"
+PACKAGES = ("muster", "webhooks", "scheduler", "certs", "deploy")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
 _UNSHARE = ("unshare", "--user", f"--map-user={USER}", f"--map-group={USER}")
 
 
@@ -20,9 +22,9 @@ def build(folder: Path, revision: str) -> Path:
     """
     sources, wheels, venv = folder / "sources", folder / "wheels", folder / "venv"
     sources.mkdir(parents=True)
-    for name in ("muster", "webhooks", "scheduler", "certs", "deploy"):
+    for name in PACKAGES:
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in FILES:
         shutil.copy(ROOT / name, sources / name)
     (sources / "muster" / "revision.txt").write_text(revision)
     _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels), cwd=sources)

@@ -1,0 +1,126 @@
+"""What is in the image, and what it runs, without a container engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import image as images
+import pytest
+from click.testing import CliRunner
+
+from muster import __version__
+from muster.cli import install, main
+
+DOCKERFILE = (images.ROOT / "Dockerfile").read_text()
+INSTRUCTIONS = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", DOCKERFILE)).splitlines()
+
+
+def instructions(word: str) -> list[str]:
+    return [each.removeprefix(f"{word} ") for each in INSTRUCTIONS if each.startswith(f"{word} ")]
+
+
+def run(image: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the image, as a user whom nobody knows, with nothing in the environment."""
+    return subprocess.run(
+        [*images.program(image), *words],
+        cwd="/",
+        env={"PATH": "/usr/bin:/bin", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_base_is_one_version_and_the_same_for_both_stages():
+    (base,) = [each for each in instructions("ARG") if each.startswith("BASE=")]
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+", base)
+    assert instructions("FROM") == ["${BASE} AS build", "${BASE}"]
+
+
+def test_whatever_is_installed_has_a_hash_or_is_our_own_wheel():
+    commands = [each.strip() for line in instructions("RUN") for each in line.split("&&")]
+    installs = [each for each in commands if " install " in each]
+    assert len(installs) == 3
+    for each in installs:
+        pinned = "--require-hashes" in each and "--only-binary :all:" in each
+        assert pinned or "--no-deps --no-index /wheels/muster-*.whl" in each
+
+
+@pytest.mark.parametrize("name", ["build", "runtime"])
+def test_all_that_is_pinned_has_hashes_and_no_address(name):
+    text = (images.ROOT / "requirements" / f"{name}.txt").read_text()
+    for each in re.split(r"\n(?=\S)", text.strip()):
+        assert re.match(r"[a-z0-9-]+==[^ ]+ .*\\\n", each + "\n"), each
+        assert "--hash=sha256:" in each
+    assert "://" not in text
+
+
+def test_what_is_copied_is_there_and_let_through():
+    let_through = {
+        line[1:] for line in (images.ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    copied = {word.rstrip("/") for line in instructions("COPY") if "--from" not in line for word in line.split()[:-1]}
+    assert copied == let_through
+    assert all((images.ROOT / each).exists() for each in copied)
+    assert copied >= {*images.PACKAGES, *images.FILES}
+
+
+def test_it_runs_as_a_user_without_rights_named_by_number():
+    assert instructions("USER") == [f"{images.USER}:{images.USER}"]
+    assert INSTRUCTIONS.index(f"USER {images.USER}:{images.USER}") < INSTRUCTIONS.index('ENTRYPOINT ["muster"]')
+
+
+def test_it_says_version_and_revision(image):
+    done = run(image, "--version")
+    assert (done.returncode, done.stdout) == (0, f"muster {__version__} (0123abc)\n"), done.stderr
+
+
+def test_from_sources_it_says_its_version_alone():
+    assert CliRunner().invoke(main.muster, ["--version"]).output == f"muster {__version__}\n"
+
+
+def test_it_holds_what_an_installation_applies_and_not_the_chart(image):
+    done = run(image, "install", "--dry-run", "--legacy-apis")
+    assert done.stdout == CliRunner().invoke(install.install_command, ["--dry-run", "--legacy-apis"]).output
+    (packages,) = (image / "lib").glob("python3*/site-packages")
+    assert sorted(each.name for each in (packages / "deploy").iterdir() if each.is_dir()) == [
+        "crds",
+        "policies",
+        "rbac",
+    ]
+
+
+@pytest.mark.parametrize("command", ["webhook", "scheduler"])
+def test_its_programs_say_what_is_missing_in_one_line(image, command, tmp_path):
+    certificates = ("--certificates", "/") if command == "webhook" else ()
+    done = run(image, command, *certificates, KUBECONFIG=str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("Error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_written_where_the_programs_are(image):
+    before = {each: each.lstat().st_mtime_ns for each in image.rglob("*")}
+    assert run(image, "queue", "--help").returncode == 0
+    assert {each: each.lstat().st_mtime_ns for each in image.rglob("*")} == before
+
+
+@pytest.mark.parametrize("target", ["kind", "image"])
+def test_without_a_container_engine_that_is_said_in_one_line(target, tmp_path):
+    (tmp_path / "engine").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "engine").chmod(0o755)
+    make = shutil.which("make")
+    assert make is not None
+    environment = os.environ | {"ENGINE": str(tmp_path / "engine")}
+    command = [make, "--no-print-directory", target, f"ENGINE={tmp_path / 'engine'}"]
+    done = subprocess.run(command, cwd=images.ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    (said, *makes_own) = (done.stdout + done.stderr).splitlines()
+    assert said.startswith(f"make {target}: no container engine")
+    assert all(each.startswith("make: ***") for each in makes_own)
