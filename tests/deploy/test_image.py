@@ -89,11 +89,8 @@ def test_it_holds_what_an_installation_applies_and_not_the_chart(image):
     done = run(image, "install", "--dry-run", "--legacy-apis")
     assert done.stdout == CliRunner().invoke(install.install_command, ["--dry-run", "--legacy-apis"]).output
     (packages,) = (image / "lib").glob("python3*/site-packages")
-    assert sorted(each.name for each in (packages / "deploy").iterdir() if each.is_dir()) == [
-        "crds",
-        "policies",
-        "rbac",
-    ]
+    held = {each.name for each in (packages / "deploy").iterdir() if each.is_dir()}
+    assert held - {"__pycache__"} == {"crds", "policies", "rbac"}
 
 
 @pytest.mark.parametrize("command", ["webhook", "scheduler"])
