@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -76,6 +76,10 @@ class WebhookServer:
             return ["stopping"]
         listening = [] if self._listener is not None else ["not listening yet"]
         return [*listening, *self._certificate.problems(), *self._waiting()]
+
+    def delay(self, delays: bool) -> None:  # noqa: FBT001 - what is set has no other name
+        """Have Jobs wait for their group's turn from now on, or no longer."""
+        self._admission.settings = replace(self._admission.settings, delay=delays)
 
     async def start(self) -> None:
         """Listen.

@@ -37,7 +37,7 @@ from scheduler.policy import Policy
 from scheduler.worker import Worker
 from webhooks.compose import Options, serving
 from webhooks.registration import UrlBase, configurations
-from webhooks.server import Listen
+from webhooks.server import Listen, WebhookServer
 from webhooks.settings import Settings
 from webhooks.tls import Files
 
@@ -153,20 +153,25 @@ async def _muster(
                 own_namespace=install.SYSTEM_NAMESPACE,
             ),
         )
-        leading = asyncio.create_task(_lead(client, clock, wishes), name="worker")
+        leading = asyncio.create_task(_lead(client, clock, wishes, server), name="worker")
         stack.push_async_callback(_cancelled, leading)
         await _led(client, leading)
         yield leading
 
 
-async def _lead(client: Client, clock: Clock, wishes: Wishes) -> None:
+async def _lead(client: Client, clock: Clock, wishes: Wishes, server: WebhookServer) -> None:
     worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
+
+    def adopt(policy: Policy) -> None:
+        # First admission: a Job that it suspends is resumed, one that it doesn't is never held back.
+        server.delay(policy.enqueues)
+        worker.adopt(policy)
 
     async def lead(fence: Fence) -> None:
         await worker.run(fence)
 
     live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
-    following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
+    following = asyncio.create_task(live.run(adopt), name="configuration") if live is not None else None
     try:
         await Elector(client, install.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
     finally:

@@ -6,19 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from muster.model import grouping, names, scopes
+from muster.model.amounts import Resources
 from muster.model.objects import Meta, OwnerReference, PodSpec
 from muster.model.requests import pod_request
 
 
-def podgroup(owner: OwnerReference, metas: Sequence[Meta], template: PodSpec) -> dict[str, Any]:
+def podgroup(
+    owner: OwnerReference, metas: Sequence[Meta], template: PodSpec, known: Sequence[PodSpec]
+) -> dict[str, Any]:
     """Write the PodGroup generated for ``owner``; ``metas`` are read for annotations, the nearest first.
 
+    Where these don't say what it needs it is what the first of the ``known`` pods ask for, at least one; those that
+    nobody has seen yet are taken to be like the last one.
+
     Raises:
-        QuantityError: the template's request can't be read.
+        QuantityError: a request can't be read.
     """
     member, _ = grouping.min_member(*metas)
     stated, _ = grouping.min_resources(*metas)
-    amounts = stated if stated is not None else pod_request(template) * member
+    amounts = stated if stated is not None else _estimate(known[:member] or known[:1], member)
     return {
         "metadata": {
             "name": grouping.generated_name(owner.uid),
@@ -44,6 +50,11 @@ def podgroup(owner: OwnerReference, metas: Sequence[Meta], template: PodSpec) ->
             **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
         },
     }
+
+
+def _estimate(known: Sequence[PodSpec], member: int) -> Resources:
+    requests = [pod_request(each) for each in known]
+    return sum(requests[:member], requests[-1] * max(member - len(requests), 0))
 
 
 def warnings(metas: Sequence[Meta]) -> list[str]:

@@ -5,6 +5,7 @@ All of it follows from what the caches show, so that it is done again after a cr
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,7 @@ from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodGrou
 from scheduler import intake
 from scheduler.controllers import manifests
 from scheduler.controllers.owners import Owners
+from scheduler.controllers.siblings import Siblings
 from scheduler.snapshot import Phase
 from scheduler.views import BY_CONTROLLER, Views, queue_of
 from scheduler.work import Work
@@ -66,6 +68,7 @@ class PodGroupController:
         self._delays = delays
         self._rules = rules
         self._owners = Owners(client, views)
+        self._siblings = Siblings(views)
         self._released: frozenset[str] = frozenset()
         self._work: Work[_Key] = Work("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
@@ -158,7 +161,8 @@ class PodGroupController:
                 await self._note(job, grouping.generated_name(chosen.uid))
         if self._views.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
-            await self._generate(kinds.JOBS, job, chosen, nearest, job.spec.template.spec)
+            template = job.spec.template.spec
+            await self._generate(kinds.JOBS, job, chosen, nearest, template, [template])
 
     async def _chosen(
         self, meta: Meta, namespace: str, own: OwnerReference | None, named: str
@@ -243,7 +247,12 @@ class PodGroupController:
             # Its group is made from the Job, whose template is what was promised.
             self._work.add(_Key(kinds.JOBS, pod.namespace, job.name))
         elif self._views.find_group(pod.namespace, group) is None:
-            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec)
+            metas = await self._metas(pod, [pod.metadata])
+            if wait := self._siblings.missing(pod, grouping.min_member(*metas)[0]):
+                asyncio.get_running_loop().call_later(wait, self._work.add, _Key(kinds.PODS, pod.namespace, pod.name))
+                return
+            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, self._siblings.known(pod))
+            self._siblings.made(pod)
         if not named:
             await self._join(pod, group)
 
@@ -267,19 +276,29 @@ class PodGroupController:
         found = self._views.cache(kinds.NAMESPACES).get(name)
         return (found.metadata,) if found is not None else ()
 
+    async def _metas(self, about: Object, nearest: Sequence[Meta]) -> list[Meta]:
+        """Give whose annotations count: the nearest, all above, the namespace."""
+        above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
+        return [*nearest, *above.metas, *self._namespace(about.namespace)]
+
     async def _generate(
-        self, kind: Kind[Any], about: Object, owner: OwnerReference, nearest: Sequence[Meta], template: PodSpec
+        self,
+        kind: Kind[Any],
+        about: Object,
+        owner: OwnerReference,
+        nearest: Sequence[Meta],
+        template: PodSpec,
+        known: Sequence[PodSpec],
     ) -> None:
         """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say."""
-        above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
-        metas = [*nearest, *above.metas, *self._namespace(about.namespace)]
+        metas = await self._metas(about, nearest)
         queue = self._views.queue(grouping.queue_name(*metas))
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
             raise _NotNowError(f"queue {queue.name} is being deleted")
         try:
-            body = manifests.podgroup(owner, metas, template)
+            body = manifests.podgroup(owner, metas, template, known)
         except QuantityError as error:
             self._tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
             return

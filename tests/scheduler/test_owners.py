@@ -99,6 +99,29 @@ async def test_pods_of_any_kind_share_the_group_of_their_owner_which_is_read_onc
     assert "as=PartialObjectMetadata" in read.accept
 
 
+async def test_a_group_of_different_pods_needs_what_they_ask_for_together(world):
+    await world.node("4")
+    cluster = await custom(world, "ray.io", "v1", "RayCluster", "rayclusters")
+    ray = await made(world, cluster, "ray", **{names.GROUP_MIN_MEMBER: "3"})
+    await world.work()
+    head = pod("head", reference(ray))
+    container = TEMPLATE["containers"][0] | {"resources": {"requests": {"cpu": "2"}}}
+    await world.create(head | {"spec": TEMPLATE | {"containers": [container]}})
+    await world.create(pod("worker-1", reference(ray)), pod("worker-2", reference(ray)))
+    group = await world.phase(f"podgroup-{ray.metadata.uid}", "Running")
+    assert group.spec.min_resources == {"cpu": "4"}
+
+
+async def test_pods_that_do_not_come_are_taken_to_be_like_the_last_one(world):
+    await world.node("4")
+    cluster = await custom(world, "ray.io", "v1", "RayCluster", "rayclusters")
+    ray = await made(world, cluster, "ray", **{names.GROUP_MIN_MEMBER: "3"})
+    await world.work()
+    await world.create(pod("head", reference(ray)))
+    group = await world.plane.until(kinds.PODGROUPS, f"podgroup-{ray.metadata.uid}", world.namespace)
+    assert (group.spec.min_member, group.spec.min_resources) == (3, {"cpu": "3"})
+
+
 async def test_a_replicaset_that_nobody_owns_owns_the_group_of_its_pods(world):
     await world.node("4")
     await world.work()
