@@ -12,19 +12,19 @@ from muster.model.requests import pod_request
 
 
 def podgroup(
-    owner: OwnerReference, metas: Sequence[Meta], template: PodSpec, known: Sequence[PodSpec]
+    owner: OwnerReference, metas: Sequence[Meta], template: PodSpec, known: Sequence[PodSpec] = ()
 ) -> dict[str, Any]:
     """Write the PodGroup generated for ``owner``; ``metas`` are read for annotations, the nearest first.
 
-    Where these don't say what it needs it is what the first of the ``known`` pods ask for, at least one; those that
-    nobody has seen yet are taken to be like the last one.
+    Where these don't say what it needs it is what the first of the ``known`` pods ask for; those that nobody has seen yet
+    are taken to be like the last one, and all like the template where none is known.
 
     Raises:
         QuantityError: a request can't be read.
     """
     member, _ = grouping.min_member(*metas)
     stated, _ = grouping.min_resources(*metas)
-    amounts = stated if stated is not None else _estimate(known[:member] or known[:1], member)
+    amounts = stated if stated is not None else _estimate(known or [template], member)
     return {
         "metadata": {
             "name": grouping.generated_name(owner.uid),
@@ -53,7 +53,7 @@ def podgroup(
 
 
 def _estimate(known: Sequence[PodSpec], member: int) -> Resources:
-    requests = [pod_request(each) for each in known]
+    requests = [pod_request(each) for each in known[: max(member, 1)]]
     return sum(requests[:member], requests[-1] * max(member - len(requests), 0))
 
 

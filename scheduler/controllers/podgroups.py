@@ -161,8 +161,7 @@ class PodGroupController:
                 await self._note(job, grouping.generated_name(chosen.uid))
         if self._views.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
-            template = job.spec.template.spec
-            await self._generate(kinds.JOBS, job, chosen, nearest, template, [template])
+            await self._generate(kinds.JOBS, job, chosen, nearest, job.spec.template.spec)
 
     async def _chosen(
         self, meta: Meta, namespace: str, own: OwnerReference | None, named: str
@@ -288,7 +287,7 @@ class PodGroupController:
         owner: OwnerReference,
         nearest: Sequence[Meta],
         template: PodSpec,
-        known: Sequence[PodSpec],
+        known: Sequence[PodSpec] = (),
     ) -> None:
         """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say."""
         metas = await self._metas(about, nearest)

@@ -9,7 +9,7 @@ import pytest
 from muster.kube.client import Client
 from muster.kube.fence import Fence
 from muster.model import kinds, names
-from scheduler import worker
+from scheduler import torn, worker
 
 SIX = 6
 
@@ -63,8 +63,8 @@ async def test_the_next_leader_finishes_a_gang(world, half_bound):
     assert {each.spec.node_name for each in await world.pods()} == {half_bound}
 
 
-@pytest.mark.only("sandbox", reason="the rest of a gang has 30 seconds to find a place, which only virtual time gives")
-async def test_or_undoes_it_where_the_rest_has_no_room_any_more(world, half_bound):
+async def test_or_undoes_it_where_the_rest_has_no_room_any_more(world, half_bound, monkeypatch):
+    monkeypatch.setattr(torn, "PATIENCE", 2.0)
     await world.create(pod("stranger", "4", "another", node=half_bound))
     await world.work()
     await world.until(lambda: bound(world, 0), within=120)
