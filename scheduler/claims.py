@@ -7,14 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from scheduler import placing, vectors
+from scheduler.eligible import eligible
 from scheduler.policy import ActionArguments
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import OCCUPYING, Task
 from scheduler.statement import Statement
-from scheduler.vectors import Vector
+from scheduler.vectors import Matrix, Vector
+
+Helps = Callable[[Vector, Vector], bool]
+"""Whether a node that is short of the second gains by the going of who has the first."""
+
+_MOST_CROWDED = 100
+"""Nodes that are looked at pod by pod, for who is in the way of a task with affinities: it takes a while for each."""
 
 
 class EvictionArguments(ActionArguments):
@@ -97,21 +105,34 @@ class Claims:
         alike = (queue.name, task.kind, task.priority, job.job.priority_class)
         if task.patient or alike in self._hopeless or not self._rules.entitled(queue, task):
             return False
-        if any(self._clear(statement, queue, job, task, row) for row in self._rows(queue, task)):
+        room = self._room(queue)
+        rows = session.picker.ranked(task.kind, room)
+        if any(self._clear(statement, queue, job, task, row, _helps) for row in rows):
+            return True
+        others = self._crowded(task, room, rows) if task.kind.constraints.sociable else ()
+        if any(self._clear(statement, queue, job, task, row, lambda *_: True) for row in others):
             return True
         if not statement:
             self._hopeless.add(alike)
         return False
 
-    def _rows(self, queue: QueueState, task: Task) -> list[int]:
-        """Give the nodes that would have room if all that may be evicted were."""
-        session = self._session
-        room = session.future.copy()
+    def _room(self, queue: QueueState) -> Matrix:
+        """What each node would have if all that may be evicted were, [nodes, resources]."""
+        room = self._session.future.copy()
         for source in self._rules.sources(queue):
-            room += session.tenants.amounts(source.name)
-        return session.picker.ranked(task.kind, room)
+            room += self._session.tenants.amounts(source.name)
+        return room
 
-    def _clear(self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int) -> bool:
+    def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
+        """Give nodes on which pods that a task doesn't want near may be all that is in its way: at most so many."""
+        table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.kind)
+        mask = eligible(table, task.kind.constraints) & (room >= wanted).all(axis=1)
+        mask[list(known)] = False
+        return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
+
+    def _clear(
+        self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps
+    ) -> bool:
         """Evict from a node until a task fits, and promise it the place; nothing where that can't be."""
         start, gone = len(statement), list[Task]()
 
@@ -121,7 +142,7 @@ class Claims:
                 self._evict(statement, job, task, victim)
             return self._fits(queue, task, row)
 
-        for victim in self._victims(queue, job, task, row):
+        for victim in self._victims(queue, job, task, row, helps):
             gone.append(victim)
             if fits_without(gone):
                 break
@@ -140,7 +161,7 @@ class Claims:
         session = self._session
         return session.picker.fits(task.kind, row, session.future) and session.allocatable(queue, task) is None
 
-    def _victims(self, queue: QueueState, job: JobState, task: Task, row: int) -> list[Task]:
+    def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
         """Give the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
         short = vectors.short(task.kind.vector(session.axes), tuple(session.future[row].tolist()))
@@ -148,7 +169,7 @@ class Claims:
             each
             for source in self._rules.sources(queue)
             for each in session.tenants.there(source.name, row)
-            if session.tenants.owner(each) is not job and _helps(each.kind.vector(session.axes), short)
+            if session.tenants.owner(each) is not job and helps(each.kind.vector(session.axes), short)
         ]
         candidates.sort(key=self._importance, reverse=True)
         return self._rules.choose(task, candidates) if candidates else []

@@ -66,6 +66,42 @@ def test_nobody_is_evicted_for_a_gang_that_could_not_start_all_the_same(build):
     assert plan.pipelined == ()
 
 
+def apart(label):
+    term = {"labelSelector": {"matchLabels": {"app": label}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_who_is_not_wanted_near_goes_and_nobody_else(build):
+    build.node("n", "8", labels={"kubernetes.io/hostname": "n"}).group("low", 0, phase="Running")
+    build.pod("low-beside", "low", node="n").pod("low-x", "low", node="n", labels={"app": "x"})
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", affinity=apart("x"))
+    plan = build.decide(POLICY)
+    assert evicted(plan) == ["low-x"]
+    assert [bind.node for bind in plan.pipelined] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("node", "there", "asked", "words"),
+    [
+        ({}, {"ports": [{"hostPort": 80}]}, {"ports": [{"hostPort": 80}]}, "using its host port already"),
+        ({}, {}, {"nodeSelector": {"disk": "ssd"}}, "not matched by the node selector or affinity"),
+        ({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, {}, {}, "tainted"),
+        ({"labels": {"kubernetes.io/hostname": "n"}}, {"labels": {"app": "x", "volcano.sh/preemptable": "false"}},
+         {"affinity": apart("x")}, "near pods that its own anti-affinity excludes"),
+    ],
+    ids=["host port", "selector", "taint", "anti-affinity to who may not go"],
+)  # fmt: skip
+def test_nobody_goes_where_that_is_not_what_keeps_a_pod_off(build, node, there, asked, words):
+    build.node("n", "2", **node)
+    build.group("low", 0, phase="Running").pod("low-0", "low", node="n", **there).pod("low-1", "low", node="n")
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", **asked)
+    plan = build.decide(POLICY)
+    assert evicted(plan) == []
+    (found,) = [each for key, each in plan.records.items() if key.name == "urgent"]
+    assert words in " ".join(words for words, _ in found.nodes.refusals)
+    assert words in found.message
+
+
 def test_a_whole_job_goes_only_where_the_action_may_take_it(build):
     build.node("n", "4")
     running(build, "low", 4, 4, "n")
