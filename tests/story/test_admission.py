@@ -136,3 +136,16 @@ def test_a_job_is_stored_suspended_and_applying_it_again_changes_nothing(run: Ru
         "create", "--dry-run=server", "-o", "jsonpath={.spec.suspend}", "-f", "-", stdin=JOB.replace("train", "x")
     )
     assert tried.splitlines()[-1] == "true"
+
+
+def test_of_a_job_of_a_thousand_pods_that_can_not_run_the_api_server_sees_none(run: Run):
+    large = JOB.replace("spec:\n", "spec:\n  parallelism: 1000\n  completions: 1000\n", 1)
+    assert "job.batch/train created" in run("apply", "-f", "-", stdin=large)
+    run("wait", "job/train", "--for=condition=Suspended", "--timeout=60s")
+    group = "podgroup/podgroup-" + run("get", "job", "train", "-o", "jsonpath={.metadata.uid}")
+    for what in ("create", "condition=Unschedulable"):
+        run("wait", group, f"--for={what}", "--timeout=60s")
+    assert run("get", "pods").strip().startswith("No resources found")
+    reasons = run("get", "events", "--field-selector=involvedObject.name=train", "-o", "jsonpath={.items[*].reason}")
+    assert "Suspended" in reasons
+    assert "SuccessfulCreate" not in reasons
