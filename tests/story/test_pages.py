@@ -60,7 +60,8 @@ def _section(page: str, text: str) -> Section:
 def matches(printed: str, lines: tuple[str, ...]) -> bool:
     """Whether a command printed these lines; ``…`` stands for anything in a line, alone for any lines."""
     parts = [r"(?:[^\n]*\n)*" if line == "…" else _pattern(line) for line in lines]
-    return re.fullmatch("".join(parts), re.sub(r"[ \t]+", " ", printed).replace(" \n", "\n")) is not None
+    plain = "".join(f"{' '.join(line.split())}\n" for line in printed.splitlines())
+    return re.fullmatch("".join(parts), plain) is not None
 
 
 def _pattern(line: str) -> str:
