@@ -67,6 +67,22 @@ def reason(one: Any) -> str:
     return next((each.reason for each in one.status.conditions or () if each.status == "True"), "")
 
 
+async def test_a_queue_lets_no_more_groups_in_than_it_says_at_a_time(world):
+    await world.node("4")
+    await world.work(QUICK)
+    team = world.plane.unique("team")
+    await world.create({"kind": "Queue", "metadata": {"name": team}, "spec": {"maxPodGroups": 1}})
+    await world.create(group("first", minMember=1, queue=team), pod("first", "first"))
+    await world.phase("first", "Running")
+    await world.create(group("second", minMember=1, queue=team), pod("second", "second"))
+    words = f"queue {team} has 1 unfinished PodGroup past Pending and its maxPodGroups is 1"
+    waiting = await world.becomes(kinds.PODGROUPS, "second", lambda one: said(one) == words)
+    assert (waiting.status.phase, reason(waiting)) == ("Pending", "NotEnoughQuota")
+    await world.client.delete(kinds.PODS, "first", world.namespace)
+    await world.client.delete(kinds.PODGROUPS, "first", world.namespace)
+    await world.phase("second", "Running")
+
+
 # ── back to Pending ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

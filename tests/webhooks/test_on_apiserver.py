@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +95,44 @@ async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -
         while not (warning := (await cluster.client.send(request)).headers.get("warning")):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.02)
     assert warning == f'299 - "deleting queue \\"{fresh}\\" deletes 1 PodGroup in it"'
+
+
+async def test_a_queue_that_is_closed_has_children_or_is_for_others_takes_neither_new_work_nor_moved(
+    cluster: Admitted,
+) -> None:
+    theirs, shut, above, below = (cluster.plane.unique(name) for name in ("theirs", "shut", "above", "below"))
+    selector = {"matchLabels": {"team": "another"}}
+    for name, spec in (
+        (theirs, {"namespaceSelector": selector}),
+        (shut, {"desiredState": "Closed"}),
+        (above, {}),
+        (below, {"parent": above}),
+    ):
+        await cluster.plane.create(kinds.QUEUES, _queue(name, **spec))
+    await cluster.client.patch(kinds.QUEUES, shut, {"status": {"state": "Closed"}}, subresource="status")
+    await cluster.create(kinds.PODGROUPS, _podgroup("here", names.DEFAULT_QUEUE))
+    for queue, why in (
+        (theirs, f'serves only namespaces with team=another, not "{cluster.namespace}"'),
+        (shut, "is Closed and takes no new PodGroup"),
+        (above, f"has children and takes no PodGroup itself: use one of them ({below})"),
+    ):
+        new = {"metadata": {"generateName": "new-"}, "spec": {"queue": queue}}
+        async with asyncio.timeout(PATIENCE):
+            while why not in await _said(cluster.create(kinds.PODGROUPS, new)):  # noqa: ASYNC110 - it has yet to see that
+                await asyncio.sleep(0.02)
+        move = cluster.client.patch(kinds.PODGROUPS, "here", {"spec": {"queue": queue}}, cluster.namespace)
+        text = await _said(move)
+        assert f'queue "{queue}"' in text
+        assert why in text
+
+
+async def _said(made: Awaitable[Any]) -> str:
+    """Give the words of a refusal; none where it isn't refused."""
+    try:
+        await made
+    except ForbiddenError as error:
+        return str(error)
+    return ""
 
 
 async def test_what_children_are_guaranteed_must_fit_their_parent(cluster: Admitted) -> None:
