@@ -154,7 +154,10 @@ def test_the_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
         assert {"name", "rules"} == set(group)
 
 
-def test_templates_of_alerts_name_labels_that_the_alert_has() -> None:
+def test_templates_of_alerts_name_labels_that_the_alert_has_and_functions_of_prometheus() -> None:
     for rule in RULES:
-        named = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        text = json.dumps(rule["annotations"])
+        assert set(re.findall(r"\| (\w+)", text)) <= {"humanize", "humanizeDuration", "humanizePercentage"}
+        assert text.count("{{") == len(re.findall(r"{{ \$(?:value|labels\.\w+)(?: \| \w+)? }}", text))
+        named = set(re.findall(r"\$labels\.(\w+)", text))
         assert named <= grouping(rule["expr"]), rule["alert"]
