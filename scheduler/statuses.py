@@ -28,7 +28,10 @@ _DENIED: Final = "denied the request: "
 
 
 class StatusWriter:
-    """Has one status in hand per group: the newest that was decided. ``seen`` is told what the server stored."""
+    """Has one status in hand per group: the newest that was decided. ``seen`` is told what the server stored.
+
+    ``before``: work that is more urgent than statuses.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class StatusWriter:
         kinds_by_group: dict[str, Kind[PodGroup]],
         seen: Callable[[GroupKey, PodGroup], None],
         refused: Callable[[GroupKey, str], None],
+        before: Work[Any],
     ) -> None:
         self._client = client
         self._recorder = recorder
@@ -46,7 +50,7 @@ class StatusWriter:
         self._asking: set[GroupKey] = set()
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
-        self._work = Work("status of PodGroup", self._write, at_once=_AT_ONCE)
+        self._work = Work("status of PodGroup", self._write, at_once=_AT_ONCE, before=before)
 
     def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float | None]:
         """Take what is due for writing; give that, and in how many seconds the next of the others will be."""
@@ -63,7 +67,8 @@ class StatusWriter:
                 self._asking.add(status.key)
             self._written[status.key] = now
             self._due[status.key] = status
-            self._work.add(status.key)
+            # Jobs wait for a phase; a text is only read.
+            self._work.add(status.key, urgent=status.phase is not status.before)
             self._tell(status)
             taken.append(status)
         return taken, soonest

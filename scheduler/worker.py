@@ -171,12 +171,14 @@ class Term:
         self._patience = Patience()
         self._evictor = Evictor(client, self._recorder, self)
         self._views.pods.subscribe(self._forget_pod)
+        self._queues = QueueController(client, self._views, self._recorder, scheduler_names)
         kinds_by_group = {kind.group: kind for kind in self._views.groups}
-        self._statuses = StatusWriter(client, self._recorder, kinds_by_group, self._seen, self._refuse)
+        self._statuses = StatusWriter(
+            client, self._recorder, kinds_by_group, self._seen, self._refuse, self._queues.work
+        )
         for kind, cache in self._views.groups.items():
             cache.subscribe(self._forgetting(kind.group))
         self._unplaced = UnplacedPods(client, self._views.pods, scheduler_names)
-        self._queues = QueueController(client, self._views, self._recorder, scheduler_names)
         self._fences = FenceController(client, self._views, quota_mode)
         self._rules = OwnerRules(client, self._recorder, namespace)
         self._podgroups = PodGroupController(

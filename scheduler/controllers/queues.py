@@ -26,8 +26,9 @@ OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
 _QUIET: Final = 1.0
 """Seconds between two writings of the counters of one queue."""
-_AT_ONCE: Final = 24
-"""Queues written at a time: three for each group's status, of which there may be ten thousand to write before them."""
+_TICK: Final = 0.001
+_AT_ONCE: Final = 32
+"""Queues written at a time: half of all requests that may be under way."""
 _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 
@@ -87,6 +88,16 @@ def _state(queue: Queue, content: Content, busy: bool) -> tuple[str, str]:  # no
     return (CLOSING if busy else CLOSED), ""
 
 
+def _is_open(queue: Queue) -> bool:
+    shown = queue.status.state == OPEN
+    return shown and queue.spec.desired_state != CLOSED and queue.metadata.deletion_timestamp is None
+
+
+def _counted_as(group: PodGroup) -> tuple[str, Phase, bool]:
+    """Give all of a group that its queue's status depends on, the queue first."""
+    return queue_of(group), intake.phase_of(group), grouping.is_foreign(group.metadata)
+
+
 def _failed(job: Job) -> bool:
     return any(each.type == "Failed" and each.status == "True" for each in job.status.conditions or ())
 
@@ -109,6 +120,9 @@ class QueueController:
     """Keeps every queue's status, finalizer and content as its spec asks.
 
     A legacy queue of the name of a primary one is an alias of that: it has its status, and nothing of its own.
+
+    Attributes:
+        work: what it has to do. Counters must be right soon, however much there is to write about each group.
     """
 
     def __init__(self, client: Client, views: Views, recorder: Recorder, scheduler_names: Collection[str]) -> None:
@@ -118,7 +132,8 @@ class QueueController:
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
         self._written: dict[_Key, float] = {}
-        self._work: Work[_Key] = Work("queue", self._reconcile, at_once=_AT_ONCE)
+        self._postponed: set[_Key] = set()
+        self.work: Work[_Key] = Work("queue", self._reconcile, at_once=_AT_ONCE)
         for queues in views.queues.values():
             queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)
@@ -128,7 +143,7 @@ class QueueController:
     async def run(self) -> None:
         """Work until cancelled."""
         self._look(names.DEFAULT_QUEUE)
-        await self._work.run()
+        await self.work.run()
 
     def shares(self, shares: Mapping[str, QueueShare]) -> None:
         """Learn what each queue has, after a cycle."""
@@ -142,7 +157,7 @@ class QueueController:
     def _look(self, name: str) -> None:
         for kind, cache in self._views.queues.items():
             if kind is kinds.QUEUES or cache.get(name) is not None:
-                self._work.add(_Key(kind, name))
+                self.work.add(_Key(kind, name))
 
     def _on_queue(self, change: Change[Queue]) -> None:
         for one in (change.old, change.new):
@@ -166,9 +181,38 @@ class QueueController:
         return queue.spec.parent if queue is not None and name != names.ROOT_QUEUE else ""
 
     def _on_group(self, change: Change[PodGroup]) -> None:
-        for one in (change.old, change.new):
-            if one is not None:
-                self._look(queue_of(one))
+        old, new = (_counted_as(one) if one is not None else None for one in (change.old, change.new))
+        if old == new:
+            return  # Most changes are of what is said about it.
+        for counted in (old, new):
+            if counted is not None:
+                self._count(counted[0])
+
+    def _count(self, name: str) -> None:
+        """Have a queue's content counted: at once, or where that was done just now, when it may be written again."""
+        for kind, cache in self._views.queues.items():
+            key, queue = _Key(kind, name), cache.get(name)
+            if queue is not None and _is_open(queue):
+                self._again(key)
+            else:
+                self._look(name)  # Whether it may be closed, or deleted, depends on what is in it.
+
+    def _again(self, key: _Key) -> None:
+        left = self._quiet_for(key)
+        if not left:
+            self.work.add(key)
+        elif key not in self._postponed:
+            self._postponed.add(key)
+            asyncio.get_running_loop().call_later(left, self._postponed_no_more, key)
+
+    def _quiet_for(self, key: _Key) -> float:
+        """Give the seconds until a queue's counters may be written again; loops call a little before it is time."""
+        left = self._written.get(key, float("-inf")) + _QUIET - asyncio.get_running_loop().time()
+        return left if left > _TICK else 0.0
+
+    def _postponed_no_more(self, key: _Key) -> None:
+        self._postponed.discard(key)
+        self.work.add(key)
 
     def _on_job(self, change: Change[Job]) -> None:
         one = change.new or change.old
@@ -213,12 +257,10 @@ class QueueController:
         wanted = status(self._views.queue(key.name) or queue, self._content(queue.name))
         if wanted == queue.status:
             return
-        now = asyncio.get_running_loop().time()
-        due = self._written.get(key, float("-inf")) + _QUIET
-        if now < due and wanted.state == queue.status.state:
-            asyncio.get_running_loop().call_later(due - now, self._work.add, key)
+        if self._quiet_for(key) and wanted.state == queue.status.state:
+            self._again(key)
             return
-        self._written[key] = now
+        self._written[key] = asyncio.get_running_loop().time()
         change = {"metadata": {"uid": queue.metadata.uid}, "status": _json(wanted)}
         try:
             await self._client.patch(key.kind, queue.name, change, subresource="status")
@@ -274,7 +316,7 @@ class QueueController:
         except errors.NotFoundError:
             return
         except errors.ConflictError:
-            self._work.add(key)
+            self.work.add(key)
 
 
 _COUNTS: Final = ("total", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
