@@ -67,7 +67,7 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
         ConfigError: there is no usable one; the text names the file and says what to do.
     """
     _at_home()
-    # It imports the kubernetes package, half a second that a process which was given its endpoint doesn't spend.
+    # A process that was given its endpoint needs no reader of files.
     from muster.kube import kubeconfig as files
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT

@@ -1,15 +1,13 @@
-"""Reading kubeconfig files and a pod's service account, with the kubernetes package's loader.
-
-What the package leaves as a stack trace, a log line or a silent default is made a `ConfigError` here.
-"""
+"""Reading kubeconfig files and a pod's service account. What is wrong with them is a `ConfigError` that says where."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
-import tempfile
 import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,24 +15,43 @@ from urllib.parse import urlsplit
 
 import msgspec
 import yaml
-from kubernetes.aio import config as package
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, kube_config
 
 from muster.kube import execplugin
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConfigError, bounded
 from muster.kube.settings import Settings
 
-# Not annotated in the package.
-_load_incluster_config: Any = package.load_incluster_config
-_Loader: Any = kube_config.KubeConfigLoader
-_Merger: Any = kube_config.KubeConfigMerger
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its token and the cluster's certificate."""
 
 _TOKEN_FRESH: Final = 60.0  # seconds; token files are rotated in place by whoever put them there
+_PARTS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
-# What the loader raises at files that aren't as it expects.
-_LOADER_ERRORS: Final = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError)
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A cluster, user or context, and the folder that its paths start from."""
+
+    value: dict[str, Any]
+    folder: Path
+
+    def content(self, key: str, paths: str) -> str:
+        """Give what ``key-data`` holds, or what the file holds that ``key`` names; empty where there is neither."""
+        data, path = self.value.get(f"{key}-data"), self.value.get(key)
+        if data:
+            return _decoded(data, f"{key}-data", paths)
+        return self.read(str(path)) if path else ""
+
+    def read(self, path: str) -> str:
+        return (self.folder / Path(path).expanduser()).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """Several files as one: of each name the first counts, as for kubectl."""
+
+    entries: dict[str, dict[str, _Entry]]
+    current: str
 
 
 async def read(paths: str, context: str | None) -> Settings:
@@ -45,16 +62,29 @@ async def read(paths: str, context: str | None) -> Settings:
     """
     config = _merged(paths)
     chosen = _chosen(config, paths, context)
-    cluster, user, folder = _parts(config, paths, chosen)
-    with tempfile.TemporaryDirectory() as scratch:
-        fresh_for = await _prepare(cluster, user, folder, Path(scratch), paths)
-        try:
-            loader = _Loader(config, active_context=chosen, config_base_path=None)
-            found = Configuration()
-            await loader.load_and_set(found)
-            return _settings(found, paths, fresh_for)
-        except _LOADER_ERRORS as error:
-            raise ConfigError(bounded(f"context {chosen!r} of kubeconfig {paths} can't be used: {error}")) from error
+    cluster, user = _parts(config, paths, chosen)
+    server = str(cluster.value.get("server") or "").rstrip("/")
+    if urlsplit(server).scheme not in {"http", "https"} or not urlsplit(server).hostname:
+        raise ConfigError(bounded(f"kubeconfig {paths} names the server {server!r}; it must be an https:// URL"))
+    fresh_for = await _run_plugin(cluster, user, paths) if "exec" in user.value else None
+    if user.value.get("tokenFile"):
+        fresh_for = _TOKEN_FRESH
+    try:
+        authorization = await _authorization_of(user, paths)
+        return Settings(
+            source=paths,
+            server=server,
+            authority=cluster.content("certificate-authority", paths),
+            certificate=user.content("client-certificate", paths),
+            key=user.content("client-key", paths),
+            authorization=authorization,
+            server_name=str(cluster.value.get("tls-server-name") or ""),
+            proxy=_proxy(str(cluster.value.get("proxy-url") or ""), server, paths),
+            verify=not cluster.value.get("insecure-skip-tls-verify"),
+            fresh_for=fresh_for,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(bounded(f"context {chosen!r} of kubeconfig {paths} can't be used: {error}")) from error
 
 
 def namespace(paths: str, context: str | None) -> str:
@@ -64,8 +94,7 @@ def namespace(paths: str, context: str | None) -> str:
         ConfigError: there is no such file or context.
     """
     config = _merged(paths)
-    chosen = _chosen(config, paths, context)
-    return str(config["contexts"].get_with_name(chosen)["context"].value.get("namespace") or "default")
+    return str(config.entries["contexts"][_chosen(config, paths, context)].value.get("namespace") or "default")
 
 
 def read_pod() -> Settings:
@@ -74,103 +103,113 @@ def read_pod() -> Settings:
     Raises:
         ConfigError: its files aren't there or are empty.
     """
-    found = Configuration()
+    source = "the pod's service account"
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port or 443}"
     try:
-        _load_incluster_config(found)
-        return _settings(found, "the pod's service account", _TOKEN_FRESH)
-    except _LOADER_ERRORS as error:
-        raise ConfigError(
-            f"the pod's service account can't be used: {error}; see automountServiceAccountToken of the pod"
-        ) from error
+        token, authority = ((SERVICE_ACCOUNT / name).read_text(encoding="utf-8") for name in ("token", "ca.crt"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source} can't be used: {error}; see automountServiceAccountToken of the pod") from error
+    if not token.strip() or not authority.strip():
+        raise ConfigError(f"{source} can't be used: its token or ca.crt in {SERVICE_ACCOUNT} is empty")
+    return Settings(
+        source=source,
+        server=server,
+        authority=authority,
+        authorization=_bearer(token, source),
+        proxy=_proxy("", server, source),
+        fresh_for=_TOKEN_FRESH,
+    )
 
 
-def _merged(paths: str) -> Any:
-    files = [path for path in paths.split(os.pathsep) if path]
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _merged(paths: str) -> _Config:
+    entries: dict[str, dict[str, _Entry]] = {section: {} for section in _PARTS}
+    current = ""
     # As for kubectl, a file of several may be missing.
-    present = [path for path in files if Path(path).expanduser().exists()]
+    present = [path for path in paths.split(os.pathsep) if path and Path(path).expanduser().exists()]
     if not present:
         raise ConfigError(f"kubeconfig {paths} doesn't exist; name another with --kubeconfig or KUBECONFIG")
-    merger: Any = None
     for path in present:
-        try:
-            if merger is None:
-                merger = _Merger(path)
-            else:
-                merger.load_config(str(Path(path).expanduser()))
-        except yaml.YAMLError as error:
-            raise ConfigError(bounded(f"kubeconfig {path} isn't YAML: {error}")) from error
-        except OSError as error:
-            raise ConfigError(f"kubeconfig {path} can't be read: {error.strerror}") from error
-        except (TypeError, AttributeError, KeyError, ValueError) as error:
-            raise ConfigError(f"{path} isn't a kubeconfig: it must hold clusters, contexts and users") from error
-    return merger.config
+        content, folder = _content(path), Path(path).expanduser().parent
+        for section, part in _PARTS.items():
+            for name, value in _named(content.get(section), part, path):
+                entries[section].setdefault(name, _Entry(value, folder))
+        current = current or str(content.get("current-context") or "")
+    return _Config(entries, current)
 
 
-def _chosen(config: Any, paths: str, context: str | None) -> str:
-    known = [str(each["name"]) for each in config.value["contexts"]]
-    chosen = context or config.value.get("current-context") or ""
+def _content(path: str) -> Mapping[str, Any]:
+    try:
+        content = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(bounded(f"kubeconfig {path} isn't YAML: {error}")) from error
+    except OSError as error:
+        raise ConfigError(f"kubeconfig {path} can't be read: {error.strerror}") from error
+    if not isinstance(content, dict):
+        raise _no_kubeconfig(path)
+    return content
+
+
+def _named(section: Any, part: str, path: str) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(section or [], list):
+        raise _no_kubeconfig(path)
+    found = []
+    for each in section or []:
+        value = (each.get(part) or {}) if isinstance(each, dict) else None
+        if not isinstance(value, dict) or "name" not in each:
+            raise _no_kubeconfig(path)
+        found.append((str(each["name"]), value))
+    return found
+
+
+def _no_kubeconfig(path: str) -> ConfigError:
+    return ConfigError(f"{path} isn't a kubeconfig: it must hold clusters, contexts and users")
+
+
+def _chosen(config: _Config, paths: str, context: str | None) -> str:
+    known = config.entries["contexts"]
+    chosen = context or config.current
     if chosen in known:
-        return str(chosen)
+        return chosen
     choice = f"it has {', '.join(known)}" if known else "it has none at all"
     if not chosen:
         raise ConfigError(bounded(f"kubeconfig {paths} has no current-context; choose one with --context: {choice}"))
     raise ConfigError(bounded(f"kubeconfig {paths} has no context {chosen!r}; {choice}"))
 
 
-def _parts(config: Any, paths: str, chosen: str) -> tuple[dict[str, Any], dict[str, Any], Path]:
-    """Give the cluster's part, the user's part (both may be changed), and the folder that paths start from."""
+def _parts(config: _Config, paths: str, chosen: str) -> tuple[_Entry, _Entry]:
+    """Give the cluster and the user of a context."""
+    context = config.entries["contexts"][chosen].value
     found = []
     for section, key in (("clusters", "cluster"), ("users", "user")):
-        try:
-            name = config["contexts"].get_with_name(chosen)["context"].value.get(key) or ""
-            found.append(config[section].get_with_name(name)[key])
-        except (ConfigException, TypeError, AttributeError) as error:
+        entry = config.entries[section].get(str(context.get(key) or ""))
+        if entry is None:
             raise ConfigError(
                 bounded(f"context {chosen!r} of kubeconfig {paths} needs a {key} that is described under {section}")
-            ) from error
-    cluster, user = found
-    return cluster.value, user.value, Path(user.path).parent
+            )
+        found.append(entry)
+    return found[0], found[1]
 
 
-async def _prepare(
-    cluster: dict[str, Any], user: dict[str, Any], folder: Path, scratch: Path, paths: str
-) -> float | None:
-    """Turn what the loader handles badly into what it handles well; gives how long the result is good for."""
-    server = cluster.get("server") or ""
-    if urlsplit(server).scheme not in {"http", "https"} or not urlsplit(server).hostname:
-        raise ConfigError(bounded(f"kubeconfig {paths} names the server {server!r}; it must be an https:// URL"))
-    fresh_for = None
-    if user.get("tokenFile"):
-        # The file is the newer of the two; the loader would take the other.
-        user.pop("token", None)
-        fresh_for = _TOKEN_FRESH
-    if "exec" in user:
-        fresh_for = await _run_plugin(cluster, user, folder, paths)
-    # The loader would leave these in temporary files until the process ends, and for ever if it is killed.
-    for part, key in ((cluster, "certificate-authority"), (user, "client-certificate"), (user, "client-key")):
-        data = part.pop(f"{key}-data", None)
-        if data:
-            part[key] = _kept(scratch / key, _decoded(data, f"{key}-data", paths))
-    return fresh_for
+# ── credentials ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _kept(path: Path, content: bytes) -> str:
-    path.write_bytes(content)
-    return str(path)
-
-
-async def _run_plugin(cluster: dict[str, Any], user: dict[str, Any], folder: Path, paths: str) -> float | None:
+async def _run_plugin(cluster: _Entry, user: _Entry, paths: str) -> float | None:
+    """Let the user's plugin fill in what it knows; give for how long that is good."""
     try:
-        plugin = msgspec.convert(user.pop("exec"), execplugin.Plugin)
+        plugin = msgspec.convert(user.value["exec"], execplugin.Plugin)
     except msgspec.ValidationError as error:
         raise ConfigError(bounded(f"the exec section of a user in kubeconfig {paths} is wrong: {error}")) from error
-    credential = await execplugin.run(plugin, cluster, folder)
+    credential = await execplugin.run(plugin, cluster.value, user.folder)
     if credential.token:
-        user["token"] = credential.token
-        user.pop("tokenFile", None)
+        user.value["token"] = credential.token
+        user.value.pop("tokenFile", None)
     if credential.client_certificate_data:
-        user["client-certificate-data"] = base64.b64encode(credential.client_certificate_data.encode())
-        user["client-key-data"] = base64.b64encode(credential.client_key_data.encode())
+        user.value["client-certificate-data"] = base64.b64encode(credential.client_certificate_data.encode())
+        user.value["client-key-data"] = base64.b64encode(credential.client_key_data.encode())
     return _fresh_for(credential.expiration_timestamp)
 
 
@@ -182,39 +221,39 @@ def _fresh_for(expires: datetime | None) -> float | None:
     return left - min(60.0, left / 4)
 
 
-def _decoded(data: str | bytes, key: str, paths: str) -> bytes:
+def _decoded(data: str | bytes, key: str, paths: str) -> str:
     try:
-        return base64.b64decode(data, validate=True)
+        return base64.b64decode(data, validate=True).decode()
     except (binascii.Error, ValueError, TypeError) as error:
         raise ConfigError(f"{key} in kubeconfig {paths} isn't base64: {error}") from error
 
 
-def _settings(found: Any, source: str, fresh_for: float | None) -> Settings:
-    def text(path: str | None) -> str:
-        return Path(path).read_text(encoding="utf-8") if path else ""
+async def _authorization_of(user: _Entry, paths: str) -> str:
+    """Give the header by which a user is known: a provider's token, that of a file or of the user, or a password."""
+    value = user.value
+    if "auth-provider" in value:
+        # Of the old kind, before plugins: the kubernetes package knows how to get a token from them. Importing it
+        # takes a third of a second, which nobody else has to wait for.
+        from muster.kube import authproviders
 
-    server = str(found.host).rstrip("/")
-    return Settings(
-        source=source,
-        server=server,
-        authority=text(found.ssl_ca_cert),
-        certificate=text(found.cert_file),
-        key=text(found.key_file),
-        authorization=_authorization(found.api_key.get("BearerToken") or "", source),
-        server_name=found.tls_server_name or "",
-        proxy=_proxy(found.proxy or "", server, source),
-        verify=bool(found.verify_ssl),
-        fresh_for=fresh_for,
-    )
+        return _bearer(await authproviders.token(value["auth-provider"], user.folder, paths), paths)
+    if value.get("tokenFile"):
+        # The file is the newer of the two.
+        return _bearer(user.read(str(value["tokenFile"])), paths)
+    if value.get("token"):
+        return _bearer(str(value["token"]), paths)
+    if value.get("username"):
+        pair = f"{value['username']}:{value.get('password') or ''}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return ""
 
 
-def _authorization(value: str, source: str) -> str:
+def _bearer(token: str, source: str) -> str:
     # Files end with a newline, headers must not.
-    kind, _, token = value.strip().partition(" ")
     token = token.strip()
     if not token.isprintable() or " " in token:
         raise ConfigError(f"the token of {source} holds characters that no token has; write it again")
-    return f"{kind.capitalize()} {token}" if token else ""
+    return f"Bearer {token}" if token else ""
 
 
 def _proxy(configured: str, server: str, source: str) -> str:

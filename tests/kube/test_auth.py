@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -266,7 +267,7 @@ async def test_what_is_wrong_with_its_content_is_said(write, pair):
     good = {"client-certificate-data": b64(client.certificate), "client-key-data": b64(client.key)}
     await refused(write(good | {"client-key-data": b64(ca.key)}), "client certificate and key of .* can't be used")
     await refused(write(good | {"client-key-data": "!!"}), "client-key-data in kubeconfig .* isn't base64")
-    await refused(write({"client-certificate": "gone"}), "File does not exists: .*gone")
+    await refused(write({"client-certificate": "gone"}), "can't be used: .*No such file or directory: .*gone")
     await refused(write({"tokenFile": "gone"}), "No such file or directory: .*gone")
     await refused(write({"token": "a\nb"}), "holds characters that no token has")
     await refused(write({}, {"certificate-authority-data": b64(b"junk")}), "is no PEM certificate")
@@ -279,15 +280,11 @@ async def test_without_any_cluster_the_person_is_told_how_to_get_one():
 
 
 async def test_inside_a_pod_the_service_account_is_used_and_read_again(monkeypatch, tmp_path, pair):
-    from kubernetes.aio.config import incluster_config
-
     (tmp_path / "token").write_text("first\n")
     (tmp_path / "ca.crt").write_bytes(pair[0].certificate)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    package = incluster_config.load_incluster_config.__globals__
-    monkeypatch.setitem(package, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setitem(package, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
     endpoint = await auth.load()
     assert endpoint.server == "https://[::1]:443"
     first = await endpoint.headers()
@@ -297,4 +294,51 @@ async def test_inside_a_pod_the_service_account_is_used_and_read_again(monkeypat
     assert await endpoint.headers() == {"Authorization": "Bearer second"}
     await refused(None, "--context x needs a kubeconfig", "x")
     (tmp_path / "token").unlink()
-    await refused(None, "the pod's service account can't be used: Service token file does not exist")
+    await refused(None, "the pod's service account can't be used: .*No such file.*automountServiceAccountToken")
+    (tmp_path / "token").write_text("\n")
+    await refused(None, "the pod's service account can't be used: its token or ca.crt in .* is empty")
+
+
+async def test_of_several_files_the_first_that_names_something_counts_and_paths_start_beside_it(write, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, token in ((first, "one"), (second, "two")):
+        folder.mkdir()
+        (folder / "token").write_text(token)
+    write({"tokenFile": "token"}, name="first/config")
+    write({"token": "three"}, {"server": "https://other"}, name="second/config", context="d")
+    (tmp_path / "third").write_text(
+        yaml.safe_dump(
+            {
+                "contexts": [{"name": "d", "context": {"cluster": "k", "user": "v", "namespace": "team"}}],
+                "users": [{"name": "v", "user": {"token": "four"}}],
+                "clusters": None,
+            }
+        )
+    )
+    paths = f"{first}/config:{second}/config:{tmp_path}/third"
+    endpoint = await auth.load(paths)
+    assert (endpoint.server, await endpoint.headers()) == ("https://127.0.0.1:1", {"Authorization": "Bearer one"})
+    assert await (await auth.load(paths, "d")).headers() == {"Authorization": "Bearer four"}
+    assert (auth.namespace(paths), auth.namespace(paths, "d")) == ("default", "team")
+
+
+def oidc(**config):
+    return {"auth-provider": {"name": "oidc", "config": config}}
+
+
+async def test_users_from_before_plugins_are_asked_for_their_token_or_refused(write):
+    parts = [b64(part).rstrip("=") for part in (b"{}", b'{"exp": 99999999999}', b"x")]
+    endpoint = await auth.load(write(oidc(**{"id-token": ".".join(parts)})))
+    assert await endpoint.headers() == {"Authorization": f"Bearer {'.'.join(parts)}"}
+    await refused(write(oidc()), "the auth-provider oidc of a user in kubeconfig .* gave no token: oidc: No valid")
+    await refused(write({"auth-provider": {"name": "azure"}}), "auth-provider 'azure' .* isn't supported; use an exec")
+
+
+async def test_the_kubernetes_package_is_not_imported_for_those_who_need_it_not(write):
+    code = "import asyncio, sys; from muster.kube import auth; asyncio.run(auth.load(sys.argv[1])); print(*sys.modules)"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, write({"token": "t"}), stdout=asyncio.subprocess.PIPE
+    )
+    imported = (await process.communicate())[0].decode().split()
+    assert "muster.kube.kubeconfig" in imported
+    assert not {"kubernetes", "aiohttp", "requests"} & set(imported)
