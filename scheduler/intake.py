@@ -17,6 +17,7 @@ from scheduler.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
 _OVER: Final = frozenset({"Succeeded", "Failed"})
+_PHASES: Final = {phase.value: phase for phase in Phase}
 _SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")
 _ROLE: Final = "volcano.sh/task-spec"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
@@ -140,10 +141,7 @@ def _timeless(group: PodGroup) -> tuple[Any, ...]:
 
 def phase_of(group: PodGroup) -> Phase:
     """Give a group's phase; none, or one that isn't ours, is Pending."""
-    try:
-        return Phase(group.status.phase)
-    except ValueError:
-        return Phase.PENDING
+    return _PHASES.get(group.status.phase, Phase.PENDING)
 
 
 def queue_info(queue: Queue) -> QueueInfo:

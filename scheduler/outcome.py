@@ -156,8 +156,18 @@ class Outcome:
         return status
 
     def _new_status(self, job: JobState) -> GroupStatus:
+        old, facts = job.job, self._facts(job)
+        if old.settled and old.settled[0] == facts:
+            # Nothing changed by what is so, and it is so still.
+            known: GroupStatus = old.settled[1]
+            return known
+        status = self._settle(job, facts)
+        if not differs(old, status):
+            old.settled[:] = [facts, status]
+        return status
+
+    def _settle(self, job: JobState, facts: Facts) -> GroupStatus:
         old = job.job
-        facts = self._facts(job)
         phase = lifecycle.settle(old.phase, facts)
         finished = old.phase is Phase.COMPLETED
         conditions = lifecycle.conditions(old.conditions, phase, facts, transition=self._transition, now=self._now)

@@ -116,6 +116,7 @@ class Job:
     _sums: list[tuple[Axes, Sums]] = field(default_factory=list, init=False)
     _tally: list[Tally] = field(default_factory=list, init=False)
     quiet: list[Any] = field(default_factory=list, init=False)
+    settled: list[Any] = field(default_factory=list, init=False)
     """What `scheduler.outcome` found out about it, while nothing happens to it."""
 
     @property

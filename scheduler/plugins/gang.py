@@ -47,6 +47,8 @@ class Gang(Plugin):
         """Whether the minimum is placed."""
         if job.ready < job.job.min_member:
             return False
+        if not job.job.min_task_member:
+            return True
         return all(job.roles[role, Status.ALLOCATED] >= least for role, least in job.job.min_task_member.items())
 
     def missing(self, job: JobState) -> int:
