@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,11 +36,15 @@ class Teller:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._waiting: dict[str, _Wait] = {}
-        self._plan: Plan | None = None
+        # Of the last plan no more than this: its tasks are as many as there are pods.
+        self._queues: Mapping[str, QueueShare] = {}
+        self._records: Mapping[GroupKey, Record] = {}
+        self._kept = ""
 
     def tell(self, plan: Plan, now: float, seconds: float) -> None:
         """Tell of a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
-        self._plan = plan
+        self._queues, self._records = plan.queues, plan.records
+        self._kept = str(plan.reserved.key) if plan.reserved is not None else ""
         metrics = self._metrics
         metrics.binds.inc(len(plan.binds))
         metrics.evictions.inc(len(plan.evictions))
@@ -67,13 +72,10 @@ class Teller:
 
     def state(self) -> dict[str, Any]:
         """Give what the last cycle decided, for a person who looks for a fault; bounded."""
-        plan = self._plan
-        if plan is None:
-            return {}
         return {
-            "queues": first(({"queue": name, **_share(share)} for name, share in plan.queues.items()), SHOWN),
-            "waiting": first((record.data() for record in plan.records.values()), SHOWN),
-            "keptNodesFor": str(plan.reserved.key) if plan.reserved is not None else "",
+            "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), SHOWN),
+            "waiting": first((record.data() for record in self._records.values()), SHOWN),
+            "keptNodesFor": self._kept,
         }
 
     def _follow(self, plan: Plan, now: float) -> None:
