@@ -58,12 +58,12 @@ def listed(
     """
     view = NamespaceView({}, Graveyard())
     for quota in quotas:
-        view.put_quota(_limits(quota))
+        view.put_quota(shown_quota(quota))
     for pod in pods:
-        view.put_pod(_shown_pod(pod))
+        view.put_pod(shown_pod(pod))
     for group, items in groups.items():
         for item in items:
-            view.put(_shown(group, item, 0))
+            view.put(shown_group(group, item, 0))
     return view
 
 
@@ -93,7 +93,7 @@ class Observer:
         for kind, cache in self._groups.items():
             self._follow(kind, cache)
         for quota in quotas.items():
-            self._own(quota.namespace).put_quota(_limits(quota))
+            self._own(quota.namespace).put_quota(shown_quota(quota))
             self._count_pods(quota.namespace)
         quotas.subscribe(self._quota_changed)
         pods.subscribe(self._pod_changed)
@@ -159,9 +159,9 @@ class Observer:
         for kind, listing in listings.items():
             self._add_listed(view, known, kind, listing)
         for quota in quotas.items:
-            view.put_quota(_limits(quota))
+            view.put_quota(shown_quota(quota))
         for pod in pods.items:
-            view.put_pod(_shown_pod(pod))
+            view.put_pod(shown_pod(pod))
         return view
 
     async def _catches_up(self, namespace: str, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
@@ -206,7 +206,7 @@ class Observer:
 
     def _add_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
         absent_at = self._revisions.get(source(kind.group), 0)
-        shown = [_shown(kind.group, group, absent_at) for group in listing.items]
+        shown = [shown_group(kind.group, group, absent_at) for group in listing.items]
         for each in sorted((self._as_known(known, each) for each in shown), key=lambda each: each.absent_at):
             view.put(each)
         for unreadable in listing.unreadable:
@@ -223,7 +223,7 @@ class Observer:
 
     def _follow(self, kind: Kind[PodGroup], cache: Cache[PodGroup]) -> None:
         for group in cache.items():
-            self._own(group.namespace).put(_shown(kind.group, group, 0))
+            self._own(group.namespace).put(shown_group(kind.group, group, 0))
         cache.subscribe(lambda change: self._group_changed(kind, cache, change))
 
     def _group_changed(self, kind: Kind[PodGroup], cache: Cache[PodGroup], change: Change[PodGroup]) -> None:
@@ -238,7 +238,7 @@ class Observer:
         view = self._own(change.new.namespace)
         known = view.group(change.new.metadata.uid)
         absent_at = known.absent_at if known else self._absent_at(place, cache, change.new)
-        view.put(_shown(kind.group, change.new, absent_at))
+        view.put(shown_group(kind.group, change.new, absent_at))
         self._tell(change.new.namespace)
 
     def _absent_at(self, place: str, cache: Cache[PodGroup], group: PodGroup) -> int:
@@ -256,7 +256,7 @@ class Observer:
         quota = change.new or change.old
         assert quota is not None
         if change.new is not None:
-            self._own(quota.namespace).put_quota(_limits(quota))
+            self._own(quota.namespace).put_quota(shown_quota(quota))
             self._count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)
@@ -268,7 +268,7 @@ class Observer:
         if namespace not in self._counted:
             self._counted.add(namespace)
             for pod in self._pods.by_namespace(namespace):
-                self._own(namespace).put_pod(_shown_pod(pod))
+                self._own(namespace).put_pod(shown_pod(pod))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new or change.old
@@ -282,7 +282,7 @@ class Observer:
             view = self._own(pod.namespace)
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
-            view.put_pod(_shown_pod(change.new, known.amounts if known is not None and same else None))
+            view.put_pod(shown_pod(change.new, known.amounts if known is not None and same else None))
         self._tell(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:
@@ -331,7 +331,8 @@ class _Elsewhere:
         return (QUOTAS, quota.revision) if quota else self._graveyard.last_seen(uid)
 
 
-def _shown(group: str, item: PodGroup, absent_at: int) -> Shown:
+def shown_group(group: str, item: PodGroup, absent_at: int) -> Shown:
+    """Give a PodGroup of an API group as a view shows it; see `Shown` for ``absent_at``."""
     amounts = held(readable(item.spec.min_resources)) if reserving(item) else NOTHING
     meta = item.metadata
     traits = scopes.legible(meta.annotation(names.POD_TRAITS))
@@ -343,7 +344,8 @@ def _takes_the_same(old: Pod, new: Pod) -> bool:
     return old.metadata.uid == new.metadata.uid and (old.spec, old.status.phase) == (new.spec, new.status.phase)
 
 
-def _shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
+def shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
+    """Give a Pod as a view shows it; ``amounts`` where it is known what it takes."""
     if amounts is None:
         try:
             amounts = taken_by(pod)
@@ -354,6 +356,7 @@ def _shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
     return ShownPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.traits(pod.spec))
 
 
-def _limits(quota: ResourceQuota) -> Limits:
+def shown_quota(quota: ResourceQuota) -> Limits:
+    """Give a ResourceQuota as a view shows it."""
     meta = quota.metadata
     return Limits(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))

@@ -20,8 +20,8 @@ from scheduler.policy import Policy
 from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
-_GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *_GROUP_KINDS)
+GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *GROUP_KINDS)
 
 
 class StateError(ValueError):
@@ -40,24 +40,30 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
     cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
     learn = learners(cluster) | {kinds.QUEUES: cluster.queue}
     for raw in objects:
-        kind = _kind(raw)
+        kind = kind_of(raw)
         if kind is None:
             continue
-        one = _decoded(kind, raw)
-        if kind in _GROUP_KINDS:
+        one = decoded(kind, raw)
+        if kind in GROUP_KINDS:
             cluster.group(kind.group, one)
         else:
             learn[kind](one)
     return cluster
 
 
-def _kind(raw: Mapping[str, Any]) -> Kind[Any] | None:
+def kind_of(raw: Mapping[str, Any], among: Iterable[Kind[Any]] = READ) -> Kind[Any] | None:
+    """Give the kind of an object, None where it is none of those."""
     return next(
-        (kind for kind in READ if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
+        (kind for kind in among if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
     )
 
 
-def _decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:
+def decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:
+    """Read an object; a pod without a uid gets its name for one.
+
+    Raises:
+        StateError: it isn't what its kind says.
+    """
     metadata = dict(raw.get("metadata") or {})
     if kind is kinds.PODS:
         metadata.setdefault("namespace", "default")
@@ -118,7 +124,7 @@ class Report:
             "evicted": [str(each.task) for each in plan.evictions],
             "pipelined": pipelined,
             "podgroups": {str(key): _group(plan, key) for key in plan.groups},
-            "queues": {name: _queue(share) for name, share in plan.queues.items()},
+            "queues": {name: queue_json(share) for name, share in plan.queues.items()},
             "tasks": {
                 str(key): {status.value: count for status, count in counts.items()}
                 for key, counts in plan.tasks.items()
@@ -156,7 +162,8 @@ def _group(plan: Plan, key: GroupKey) -> dict[str, Any]:
     }
 
 
-def _queue(share: QueueShare) -> dict[str, Any]:
+def queue_json(share: QueueShare) -> dict[str, Any]:
+    """Write what a queue has and deserves."""
     return {
         "deserved": share.deserved.quantities() if share.deserved is not None else None,
         "allocated": share.allocated.quantities(),

@@ -1,0 +1,245 @@
+"""Runs a cluster through its time, event by event: the worker's decisions, and what becomes of them.
+
+The same `decide`, patience, life cycle and admission as in a cluster, without an API server in between: what they write
+is there at once. A cycle is run when something changed, at the worker's pace, and when time alone may change what is
+decided (`scheduler.simulator.due`); time in between is jumped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from msgspec.structs import replace as changed
+
+from muster.model.amounts import Resources
+from muster.model.kinds import Kind
+from muster.model.objects import PodGroup, PriorityClass
+from scheduler.cluster import Cluster
+from scheduler.cycle import decide
+from scheduler.patience import Patience
+from scheduler.plan import GroupStatus, Plan, Urgency
+from scheduler.policy import Policy
+from scheduler.simulator import crowd, due
+from scheduler.simulator.calendar import Calendar
+from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gate import Gate
+from scheduler.simulator.lives import GROUP_KINDS, Lives
+from scheduler.simulator.measures import Measures
+from scheduler.simulator.workloads import Draw, TraceJob, Workloads
+from scheduler.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
+
+PACE: Final = 0.05
+"""Seconds between two cycles, at least; `scheduler.worker` has the same."""
+AGAIN: Final = 5.0
+"""Seconds after which a group that the ledger refused its minimum may ask again; the same holds."""
+_NEVER: Final = float("inf")
+_HOPE: Final = 86400.0
+"""Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
+_TELL: Final = 100
+_SETTLED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
+"""Phases that change nothing for others: what such a group uses was counted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a simulation starts from.
+
+    Attributes:
+        cluster: nodes, queues and what else is there from the beginning, but for groups, Jobs and pods.
+        existing, created: groups, Jobs and pods that are there, and that are created at the beginning, with their kinds.
+        trace: what arrives later, the earlier first.
+        until: seconds after which to stop; infinity: when nothing can happen any more.
+    """
+
+    cluster: Cluster
+    policy: Policy
+    gate: Gate
+    start: datetime
+    capacity: Resources
+    queues: tuple[str, ...]
+    draw: Draw
+    existing: tuple[tuple[Kind[Any], Any], ...] = ()
+    created: tuple[tuple[Kind[Any], Any], ...] = ()
+    priorities: tuple[PriorityClass, ...] = ()
+    trace: tuple[TraceJob, ...] = ()
+    until: float = _NEVER
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is: what is told to who watches. ``arrived`` of ``expected`` lines of the trace at ``now`` seconds."""
+
+    now: float = 0.0
+    arrived: int = 0
+    expected: int = 0
+
+
+class Simulation:
+    """One run. ``run`` is called once; then ``lives`` and ``measures`` tell what happened."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._cluster = setting.cluster
+        self._patience = Patience()
+        self._calendar = Calendar()
+        self._due = 0.0
+        self._last = -PACE
+        self._waiting = False
+        self._thins = crowd.usable(setting.policy)
+        self.measures = Measures(setting.capacity, setting.queues)
+        self._stirred = 0.0
+        self.lives = Lives(setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed)
+        self._workloads = Workloads(
+            setting.cluster, setting.gate, self.lives, self.measures, setting.start, setting.draw
+        )
+        self._trace = iter(setting.trace)
+        self.progress = Progress(expected=len(setting.trace))
+        self.cycles = 0
+        self._looked: Plan | None = None
+        self._promised: Mapping[str, str] = {}
+        self._reserved: Reservation | None = None
+        self._torn: Mapping[GroupKey, float] = {}
+
+    def run(self, tell: Callable[[Progress], None]) -> float:
+        """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
+        setting, calendar = self._setting, self._calendar
+        self._begin()
+        coming = next(self._trace, None)
+        while True:
+            arrival = coming.arrival if coming is not None else _NEVER
+            event = min(calendar.following, arrival)
+            at = min(event, self._due)
+            if at == _NEVER or at > setting.until or (event == _NEVER and at > self._stirred + _HOPE):
+                break
+            self.lives.now = at
+            if event <= at:
+                self._stirred = at
+            for deed in calendar.due(at):
+                deed()
+            while coming is not None and coming.arrival <= at:
+                self._workloads.arrive(coming)
+                self.progress.arrived += 1
+                coming = next(self._trace, None)
+            if self._due <= at:
+                self._cycle()
+                if self.cycles % _TELL == 0:
+                    self.progress.now = at
+                    tell(self.progress)
+        end = self.lives.now = setting.until if setting.until != _NEVER else self._stirred
+        self.measures.finish(end)
+        return end
+
+    def _begin(self) -> None:
+        """Take in what is there, and create what is created at the beginning."""
+        for priority in self._setting.priorities:
+            self._workloads.show_priority(priority)
+        for kind, one in self._setting.existing:
+            self._workloads.exists(kind, one)
+        for kind, one in self._setting.created:
+            self._workloads.create(kind, one)
+
+    def look(self) -> Plan:
+        """Give what would be decided now; nothing is done."""
+        if self._looked is None:
+            self._looked = self._decide()[1]
+        return self._looked
+
+    def group(self, gang: Gang) -> PodGroup | None:
+        """Give a group as it stands."""
+        if gang.key is None:
+            return None
+        return self.lives.crowd.find(gang.key) or self._cluster.find_group(gang.key)
+
+    # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _moment(self) -> datetime:
+        return self._setting.start + timedelta(seconds=self.lives.now)
+
+    def _arrived(self) -> None:
+        """Have a cycle run, as soon as the pace allows."""
+        self._due = min(self._due, max(self.lives.now, self._last + PACE))
+
+    def _freed(self) -> None:
+        """Have one run where somebody waits: to others, what became free is nothing to decide about."""
+        if self._waiting:
+            self._arrived()
+
+    def _cycle(self) -> None:
+        now = self._moment
+        self._due, self._last = _NEVER, self.lives.now
+        snapshot, plan = self._decide()
+        self._patience.learn(plan, now.timestamp())
+        self.cycles += 1
+        acted = self._perform(plan)
+        self._waiting = _waits(snapshot, plan)
+        self.measures.decided(self.lives.now, plan.queues, waiting=self._waiting)
+        if not self._waiting:
+            return
+        if acted:
+            self._stirred = self.lives.now
+            self._arrived()
+            return
+        moment = due.following(snapshot, self._setting.policy, plan, self._patience.waits, now.timestamp())
+        self._due = min(self._due, moment - self._setting.start.timestamp())
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        for namespace, late in self._cluster.late():
+            self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
+        snapshot = self._cluster.snapshot()
+        if self._thins:
+            snapshot = self.lives.crowd.thin(snapshot)
+        snapshot = replace(snapshot, waits=self._patience.waits)
+        return snapshot, decide(snapshot, self._setting.policy, self._moment)
+
+    def _perform(self, plan: Plan) -> bool:
+        """Carry a plan out; tell whether the next cycle may build on it."""
+        promised = {bind.task.uid: bind.node for bind in plan.pipelined}
+        news = (promised, plan.reserved, dict(plan.torn)) != (self._promised, self._reserved, self._torn)
+        self._promised, self._reserved, self._torn = promised, plan.reserved, dict(plan.torn)
+        self._cluster.promise(promised)
+        self._cluster.remember(plan.reserved, plan.torn)
+        self.lives.bind(plan.binds)
+        self.lives.evict(plan.evictions)
+        moved = [self._store(status) for status in plan.statuses if status.urgency is not Urgency.LATER]
+        released = self._workloads.release(plan.released)
+        return bool(news or plan.binds or plan.evictions or released or any(moved))
+
+    def _store(self, status: GroupStatus) -> bool:
+        """Write a status; tell whether it may matter to what is decided next."""
+        cluster, key = self._cluster, status.key
+        group = cluster.find_group(key)
+        if group is None:
+            return False  # a stand-in
+        kind, after = GROUP_KINDS[key.group], changed(group, status=status.struct())
+        if status.reserves:
+            refusal = self._setting.gate.advance(kind, group, after, self._moment)
+            if refusal:
+                cluster.refused(key, refusal)
+                self._calendar.enter(self.lives.now + AGAIN, partial(self._forgive, key))
+                return False
+        else:
+            self._setting.gate.show(kind, after)
+        cluster.group(key.group, after)
+        if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
+            self._workloads.take_back(self.lives.gangs[key.namespace, key.name])
+        return status.phase is not status.before and status.phase not in _SETTLED
+
+    def _forgive(self, key: GroupKey) -> None:
+        self._cluster.refused(key, "")
+        self._freed()
+
+
+def _waits(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether some group waits for anything, once a plan is carried out."""
+    for job in snapshot.jobs:
+        counts, phase = plan.tasks[job.key], plan.groups[job.key].phase
+        if phase is Phase.COMPLETED:
+            continue
+        if Status.PENDING in counts or Status.PIPELINED in counts or (not counts and phase is not Phase.RUNNING):
+            return True
+    return False

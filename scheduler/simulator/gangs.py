@@ -1,0 +1,53 @@
+"""Groups in a simulation: their pods, and what is remembered of them for the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from muster.model.amounts import Resources
+from muster.model.objects import Job, Pod
+from scheduler.population import Home
+from scheduler.snapshot import GroupKey
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """One group. Times are seconds since the beginning; those of what was there before are negative or None.
+
+    Attributes:
+        key: None as long as pods name a group that doesn't exist.
+        pods: those that are alive, waiting or running, by uid.
+        running: what each pod that has a node uses, by uid.
+        ended: pods that succeeded and are kept as long as others of the group live.
+        lacking: pods that admission refused; asked again when something of the namespace ends.
+        replaced: a controller makes a new pod where one is evicted.
+        counted: it came in the simulation, so that its waiting is part of the report.
+    """
+
+    home: Home
+    arrived: float
+    key: GroupKey | None = None
+    queue: str = ""
+    minimum: int = 0
+    pods: dict[str, Pod] = field(default_factory=dict)
+    running: dict[str, Resources] = field(default_factory=dict)
+    ended: dict[str, Pod] = field(default_factory=dict)
+    lacking: list[Pod] = field(default_factory=list)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    made: int = 0
+    replaced: bool = False
+    counted: bool = True
+    started: float | None = None
+    over: float | None = None
+    evicted: int = 0
+    most: int = 0
+
+    @property
+    def name(self) -> str:
+        """Namespace and name."""
+        return "/".join(self.home)
+
+    @property
+    def ready(self) -> bool:
+        """Whether its minimum has nodes, or had."""
+        return len(self.running) + len(self.ended) >= max(self.minimum, 1)

@@ -1,0 +1,100 @@
+"""What a simulation counts while it runs: amounts in use, shares of queues, evictions, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from muster.model.amounts import NOTHING, Resources
+from scheduler.plan import QueueShare
+from scheduler.simulator.gangs import Gang
+from scheduler.simulator.tracks import Track
+from scheduler.vectors import PODS
+
+_APART: Final = frozenset({PODS})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An object that admission refused: when, which, for which queue, and the text."""
+
+    at: float
+    subject: str
+    queue: str
+    text: str
+
+
+class Measures:
+    """Counts. ``capacity`` is what all nodes have together."""
+
+    def __init__(self, capacity: Resources, queues: Iterable[str]) -> None:
+        self.capacity = capacity
+        self._used: dict[str, int] = {}
+        self.resources: dict[str, Track] = {}
+        names = sorted(queues)
+        self._by_queue: dict[str, dict[str, int]] = {name: {} for name in names}
+        self.shares = {name: Track() for name in names}
+        self.deserved = {name: Track() for name in names}
+        self.held = {name: Track() for name in names}
+        self.waited = Track()
+        self.preempted: Counter[str] = Counter()
+        self.reclaimed: Counter[str] = Counter()
+        self.undone: Counter[str] = Counter()
+        self.refusals: list[Refusal] = []
+        self._contended = False
+
+    def used(self, now: float, queue: str, amounts: Resources, count: int) -> None:
+        """Count ``count`` pods of one kind that got a node, or with a negative number gave theirs back.
+
+        ``queue`` is empty for pods that are in no group.
+        """
+        mine = self._by_queue.get(queue)
+        for name, amount in amounts.nano.items():
+            self._used[name] = self._used.get(name, 0) + amount * count
+            if mine is not None:
+                mine[name] = mine.get(name, 0) + amount * count
+            track = self.resources.get(name)
+            if track is None:
+                track = self.resources[name] = Track()
+            track.set(now, self._used[name] / self.capacity[name] if self.capacity[name] else 0.0)
+        if mine is not None:
+            self.shares[queue].set(now, self._share(mine))
+
+    def decided(self, now: float, shares: Mapping[str, QueueShare], *, waiting: bool) -> None:
+        """Take note of what queues have and deserve, from ``now`` on, as long as somebody waits."""
+        self.waited.set(now, float(waiting))
+        for name, share in shares.items() if waiting or self._contended else ():
+            deserved = share.deserved if share.deserved is not None else NOTHING
+            if name in self.deserved:
+                self.deserved[name].set(now, self._share(deserved.nano) if waiting else 0.0)
+                self.held[name].set(now, self.shares[name].value if waiting else 0.0)
+        self._contended = waiting
+
+    def _share(self, amounts: Mapping[str, int]) -> float:
+        """Give the largest part of any resource of the cluster; what the cluster doesn't have, and pods, don't count."""
+        capacity = self.capacity.nano
+        parts = [
+            amount / capacity[name]
+            for name, amount in amounts.items()
+            if amount > 0 and name not in _APART and capacity.get(name)
+        ]
+        return max(parts, default=0.0)
+
+    def evicted(self, gang: Gang, beneficiary: Gang | None) -> None:
+        """Count a pod that has to go: for its own queue, for another one, or because its gang can't be completed."""
+        gang.evicted += 1
+        if beneficiary is None or beneficiary is gang:
+            self.undone[gang.queue] += 1
+        elif beneficiary.queue == gang.queue:
+            self.preempted[gang.queue] += 1
+        else:
+            self.reclaimed[gang.queue] += 1
+
+    def finish(self, now: float) -> None:
+        """Count what holds up to the end."""
+        for tracks in (self.resources, self.shares, self.deserved, self.held):
+            for track in tracks.values():
+                track.advance(now)
+        self.waited.advance(now)

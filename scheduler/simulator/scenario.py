@@ -1,0 +1,156 @@
+"""What a simulation is about, from objects and a trace; made anew for each run, since a run uses it up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.model import kinds, names
+from muster.model.amounts import NOTHING
+from muster.model.kinds import Kind
+from muster.model.objects import Job, Object, Pod, PodSpec, Queue
+from scheduler import intake
+from scheduler.cluster import Cluster
+from scheduler.feeding import learners
+from scheduler.policy import Policy
+from scheduler.simulator import state
+from scheduler.simulator.engine import Setting
+from scheduler.simulator.gate import Gate
+from scheduler.simulator.state import GROUP_KINDS, StateError
+from scheduler.simulator.workloads import Draw, TraceJob
+
+DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""When a simulation begins whose objects don't say what time it is."""
+
+_MADE: Final = (*GROUP_KINDS, kinds.JOBS, kinds.PODS)
+_RULED: Final = (kinds.RESOURCEQUOTAS, kinds.QUEUES)
+_READ: Final = tuple(dict.fromkeys((kinds.NAMESPACES, kinds.NODES, *_RULED, *state.READ)))
+_CLAIMING: Final = frozenset({"persistentVolumeClaim", "ephemeral"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Objects by kind, in the order of the files, and what arrives later.
+
+    Attributes:
+        others: kinds of objects in the files that a simulation has nothing to do with, and how many of each.
+    """
+
+    objects: Mapping[Kind[Any], tuple[Any, ...]]
+    schedulers: tuple[str, ...]
+    seed: int
+    until: float
+    trace: tuple[TraceJob, ...] = ()
+    others: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The names of the queues."""
+        return tuple(queue.name for queue in self.objects[kinds.QUEUES])
+
+    @property
+    def priorities(self) -> tuple[str, ...]:
+        """The names of the PriorityClasses."""
+        return tuple(each.name for each in self.objects[kinds.PRIORITYCLASSES])
+
+    def setting(self, policy: Policy, gate: Gate) -> Setting:
+        """Give what a run starts from.
+
+        Raises:
+            StateError: admission refuses a queue or a quota of the files.
+        """
+        start = _start(self.objects)
+        cluster = Cluster(frozenset(self.schedulers))
+        learn = learners(cluster) | {kinds.QUEUES: cluster.queue}
+        for kind in (each for each in _READ if each not in _MADE):
+            for one in self.objects[kind]:
+                if kind in _RULED and not _exists(one):
+                    self._admit(kind, one, gate, start)
+                else:
+                    gate.show(kind, one)
+                if kind in learn:
+                    learn[kind](one)
+        made = [(kind, one) for kind in _MADE for one in self.objects[kind]]
+        return Setting(
+            cluster=cluster,
+            policy=policy,
+            gate=gate,
+            start=start,
+            capacity=sum((intake.allocatable(node) or NOTHING for node in self.objects[kinds.NODES]), NOTHING),
+            queues=self.queues,
+            draw=Draw(self.seed, self.schedulers),
+            existing=tuple((kind, one) for kind, one in made if _exists(one)),
+            created=tuple((kind, one) for kind, one in made if not _exists(one)),
+            priorities=self.objects[kinds.PRIORITYCLASSES],
+            trace=self.trace,
+            until=self.until,
+        )
+
+    def _admit(self, kind: Kind[Any], one: Object, gate: Gate, start: datetime) -> None:
+        uid = replace(one.metadata, uid=one.metadata.uid or f"{kind} {one.namespace}/{one.name}")
+        refusal = gate.admit(kind, replace(one, metadata=uid), start).refusal
+        if refusal:
+            raise StateError(f"{kind.name} {one.name}: {refusal}")
+
+
+def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed: int, until: float) -> Scenario:
+    """Read objects as JSON. The queue ``default`` exists whether it is listed or not.
+
+    Raises:
+        StateError: an object isn't what its kind says, is there twice, or asks for what isn't simulated.
+    """
+    found: dict[Kind[Any], list[Any]] = {kind: [] for kind in _READ}
+    others: Counter[str] = Counter()
+    seen: set[tuple[Kind[Any], str, str]] = set()
+    for each in raw:
+        kind = state.kind_of(each, _READ)
+        if kind is None:
+            others[str(each.get("kind"))] += 1
+            continue
+        one = _placed(state.decoded(kind, each), kind)
+        place = (kind, one.namespace, one.name)
+        if place in seen:
+            raise StateError(f"{kind.name} {one.name} is in the files twice; leave one of them")
+        seen.add(place)
+        _check(one)
+        found[kind].append(one)
+    if not any(queue.name == names.DEFAULT_QUEUE for queue in found[kinds.QUEUES]):
+        found[kinds.QUEUES].insert(0, msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, Queue))
+    if not found[kinds.NODES]:
+        raise StateError("the files have no Node: add those of the cluster")
+    objects = {kind: tuple(items) for kind, items in found.items()}
+    return Scenario(objects, schedulers, seed, until, others=others)
+
+
+def _placed(one: Object, kind: Kind[Any]) -> Object:
+    if not kind.namespaced or one.namespace:
+        return one
+    return replace(one, metadata=replace(one.metadata, namespace="default"))
+
+
+def _check(one: Object) -> None:
+    spec: PodSpec | None = one.spec if isinstance(one, Pod) else None
+    if isinstance(one, Job):
+        spec = one.spec.template.spec
+    if spec is not None and not spec.node_name and any(_CLAIMING & each.keys() for each in spec.volumes or ()):
+        raise StateError(
+            f"{type(one).__name__} {one.name}: volumes of claims aren't simulated over time; leave them out, or decide"
+            " once with --cycles"
+        )
+
+
+def _exists(one: Object) -> bool:
+    """Whether an object was read from a cluster; one of a manifest is yet to be created."""
+    return one.metadata.creation_timestamp is not None
+
+
+def _start(objects: Mapping[Kind[Any], Iterable[Any]]) -> datetime:
+    """Begin when the files were read from a cluster, as far as they tell."""
+    created = [one.metadata.creation_timestamp for items in objects.values() for one in items if _exists(one)]
+    return max(created, default=DAWN)

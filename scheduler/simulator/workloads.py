@@ -1,0 +1,360 @@
+"""What makes groups and pods in a simulation: objects of files and lines of traces, through admission, and Jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.model import grouping, kinds, names
+from muster.model.amounts import Resources
+from muster.model.kinds import Kind
+from muster.model.objects import (
+    Condition,
+    Container,
+    Job,
+    JobStatus,
+    Meta,
+    Object,
+    OwnerReference,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    PodSpec,
+    PodStatus,
+    PriorityClass,
+    ResourceRequirements,
+)
+from scheduler import intake
+from scheduler.cluster import Cluster
+from scheduler.controllers import manifests
+from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gate import Gate
+from scheduler.simulator.lives import Lives
+from scheduler.simulator.measures import Measures, Refusal
+
+_PENDING: Final = PodStatus(phase="Pending")
+_COMPLETE: Final = Condition(type="Complete", status="True")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A line of a trace: a gang of equal pods that come together and run for the same time.
+
+    Attributes:
+        arrival, duration: seconds.
+        minimum: how many of the pods have to start together.
+        priority: the name of a PriorityClass; empty for none.
+    """
+
+    name: str
+    namespace: str
+    queue: str
+    arrival: float
+    duration: float
+    pods: int
+    minimum: int
+    request: Resources
+    priority: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What is drawn by lot in a cluster: uids, by the seed. ``schedulers`` are the scheduler names that are ours."""
+
+    seed: int
+    schedulers: tuple[str, ...]
+
+    def __call__(self, subject: str) -> str:
+        """Give the uid of something; the same for the same seed."""
+        return blake2b(f"{self.seed} {subject}".encode(), digest_size=16).hexdigest()
+
+
+class Workloads:
+    """Creates objects, and does what the controllers of Jobs and of generated groups do."""
+
+    def __init__(
+        self, cluster: Cluster, gate: Gate, lives: Lives, measures: Measures, start: datetime, draw: Draw
+    ) -> None:
+        self._cluster = cluster
+        self._gate = gate
+        self._lives = lives
+        self._measures = measures
+        self._start = start
+        self._draw = draw
+        self._specs: dict[tuple[Resources, str], PodSpec] = {}
+        self._priorities: dict[str, int] = {}
+        self._usual = ""
+        self._gang_of_job: dict[str, Gang] = {}
+        self._lacking: dict[str, list[Gang]] = {}
+        lives.controllers = self
+
+    def show_priority(self, one: PriorityClass) -> None:
+        """Learn of a PriorityClass."""
+        self._priorities[one.name] = one.value
+        if one.global_default:
+            self._usual = one.name
+
+    # ── creations ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def exists(self, kind: Kind[Any], one: Any) -> None:
+        """Take in a PodGroup, a Job or a Pod that was there before; how long it waited before is not counted."""
+        if kind is kinds.JOBS:
+            gang = self._lives.gang((one.namespace, intake.group_of_job(one)))
+            self.show_job(one, gang)
+        elif kind is kinds.PODS:
+            gang = self._lives.show_pod(one)
+        else:
+            gang = self._lives.show_group(kind, one)
+        self._gate.show(kind, one)
+        if gang is not None:
+            gang.counted = False
+
+    def create(self, kind: Kind[Any], one: Any) -> None:
+        """Create a PodGroup, a Job or a Pod of a file."""
+        if kind is kinds.JOBS:
+            self._create_job(one)
+        elif kind is kinds.PODS:
+            self._create_pod(one)
+        else:
+            self._create_group(kind, one)
+
+    def arrive(self, job: TraceJob) -> None:
+        """Create the group of a line of a trace, and its pods."""
+        spec = PodGroupSpec(
+            min_member=job.minimum,
+            queue=job.queue,
+            priority_class_name=job.priority,
+            min_resources=dict((job.request * job.minimum).quantities()),
+        )
+        meta = Meta(name=job.name, namespace=job.namespace)
+        gang = self._create_group(kinds.PODGROUPS, PodGroup(metadata=meta, spec=spec))
+        if gang is None:
+            return
+        gang.replaced = True
+        annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
+        meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations)
+        self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods)
+
+    def _spec(self, job: TraceJob) -> PodSpec:
+        """Give the spec of a trace's pods; equal ones are one."""
+        known = self._specs.get((job.request, job.priority))
+        if known is None:
+            requests = ResourceRequirements(requests=dict(job.request.quantities()))
+            container = Container(name="main", resources=requests)
+            spec = PodSpec(containers=(container,), priority_class_name=job.priority)
+            known = self._specs[job.request, job.priority] = self._completed(spec)
+        return known
+
+    def _create_group(self, kind: Kind[PodGroup], group: PodGroup) -> Gang | None:
+        queue = group.spec.queue or names.DEFAULT_QUEUE
+        fresh = replace(group, metadata=self._stamped(kind, group.metadata), status=PodGroupStatus())
+        stored = self._admitted(kind, fresh, queue)
+        return self._lives.show_group(kind, stored) if stored is not None else None
+
+    def _create_pod(self, pod: Pod) -> None:
+        """Create a pod that nobody controls; one of ours that names no group gets its own."""
+        fresh = replace(pod, metadata=self._stamped(kinds.PODS, pod.metadata), spec=self._completed(pod.spec))
+        stored = self._admit_pod(replace(fresh, status=_PENDING))
+        if stored is None:
+            return
+        meta = stored.metadata
+        if not grouping.group_of(meta) and self._ours(stored.spec):
+            owner = OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid)
+            if self._generate(owner, [meta], meta.namespace, stored.spec) is None:
+                return
+            named = {**(meta.annotations or {}), names.GROUP_NAME: grouping.generated_name(meta.uid)}
+            stored = replace(stored, metadata=replace(meta, annotations=named))
+        self._lives.show_pod(stored)
+
+    def _create_job(self, job: Job) -> None:
+        """Create a Job, and its group where it names none; its pods come when they may."""
+        spec = job.spec
+        template = replace(spec.template, spec=self._completed(spec.template.spec))
+        completions = 1 if spec.parallelism is None and spec.completions is None else spec.completions
+        spec = replace(spec, template=template, completions=completions)
+        fresh = replace(job, metadata=self._stamped(kinds.JOBS, job.metadata), spec=spec, status=JobStatus())
+        queue = grouping.queue_name(template.metadata, job.metadata, self._gate.namespace(job.namespace))
+        stored: Job | None = self._admitted(kinds.JOBS, fresh, queue)
+        if stored is None:
+            return
+        name = grouping.group_of(template.metadata)
+        if name:
+            self.show_job(stored, self._lives.gang((stored.namespace, name)))
+            return
+        owner, nearest = grouping.job_reference(stored.metadata), [template.metadata, stored.metadata]
+        gang = self._generate(owner, nearest, stored.namespace, template.spec)
+        if gang is not None:
+            self.show_job(stored, gang)
+
+    def show_job(self, job: Job, gang: Gang) -> None:
+        """Take in a Job whose pods are in a group, and make its pods where it isn't suspended."""
+        gang.jobs[job.metadata.uid] = job
+        self._gang_of_job[job.metadata.uid] = gang
+        self._show_job(gang, job)
+        if not job.spec.suspend:
+            self._spawn(gang, job)
+
+    def _generate(self, owner: OwnerReference, nearest: list[Meta], namespace: str, template: PodSpec) -> Gang | None:
+        space = self._gate.namespace(namespace)
+        body = manifests.podgroup(owner, [*nearest, *([space] if space is not None else [])], template)
+        group = msgspec.convert(body, PodGroup)
+        return self._create_group(
+            kinds.PODGROUPS, replace(group, metadata=replace(group.metadata, namespace=namespace))
+        )
+
+    # ── controllers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def release(self, jobs: Iterable[str]) -> bool:
+        """Let Jobs make their pods whose group has its turn; tell whether there were any."""
+        found = False
+        for uid in sorted(jobs):
+            gang = self._gang_of_job[uid]
+            job = gang.jobs[uid]
+            if job.spec.suspend:
+                found = True
+                self._show_job(gang, _suspended(job, suspend=False))
+                self._spawn(gang, gang.jobs[uid])
+        return found
+
+    def take_back(self, gang: Gang) -> None:
+        """Hold the Jobs of a group back again of which nothing has started: their pods go."""
+        for uid, job in list(gang.jobs.items()):
+            mine = [pod for pod in gang.pods.values() if _controlled_by(pod, uid)]
+            if job.spec.suspend or job.status.succeeded or any(pod.spec.node_name for pod in mine):
+                continue
+            self._show_job(gang, _suspended(job, suspend=True))
+            for pod in mine:
+                self._lives.delete_pod(gang, pod)
+
+    def succeeded(self, gang: Gang, pods: list[Pod]) -> None:
+        """Count the pods of Jobs; a Job that has enough of them is complete, another makes more."""
+        for uid, job in list(gang.jobs.items()):
+            count = sum(_controlled_by(pod, uid) for pod in pods)
+            if not count:
+                continue
+            done = job.status.succeeded + count
+            alive = any(_controlled_by(pod, uid) for pod in gang.pods.values())
+            enough = not alive if job.spec.completions is None else done >= job.spec.completions
+            status = replace(job.status, succeeded=done, conditions=(_COMPLETE,) if enough else None)
+            self._show_job(gang, replace(job, status=status))
+            if job.spec.completions is not None:
+                self._spawn(gang, gang.jobs[uid])
+
+    def evicted(self, gang: Gang, pod: Pod) -> None:
+        """Make another pod in the place of one that had to go."""
+        controller = pod.metadata.controller()
+        if gang.replaced:
+            again = replace(
+                pod, spec=replace(pod.spec, node_name=""), metadata=replace(pod.metadata, name=gang.home[1])
+            )
+            self._make(gang, again, 1)
+        elif controller is not None and controller.uid in gang.jobs:
+            self._spawn(gang, gang.jobs[controller.uid])
+
+    def over(self, gang: Gang) -> bool:
+        """Whether all Jobs of a group have ended."""
+        return all(intake.job_finished(job) for job in gang.jobs.values())
+
+    def room(self, namespace: str) -> None:
+        """Try again to make what the quota of a namespace had no room for."""
+        for gang in self._lacking.pop(namespace, ()):
+            lacking, gang.lacking = gang.lacking, []
+            for pod in lacking:
+                self._make(gang, pod, 1)
+
+    def _spawn(self, gang: Gang, job: Job) -> None:
+        uid, meta, spec = job.metadata.uid, job.spec.template.metadata, job.spec.template.spec
+        alive = sum(_controlled_by(pod, uid) for pod in (*gang.pods.values(), *gang.lacking))
+        owner = replace(grouping.job_reference(job.metadata), controller=True)
+        template = replace(meta, name=job.name, namespace=job.namespace, owner_references=(owner,))
+        self._make(gang, Pod(metadata=template, spec=spec), intake.pods_wanted(job) - alive)
+
+    def _make(self, gang: Gang, template: Pod, count: int) -> None:
+        """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""
+        alike, limited = None, self._gate.limited(gang.home[0])
+        created = self._moment.replace(microsecond=0)
+        for _ in range(count):
+            meta = template.metadata
+            name = f"{meta.name}-{gang.made}"
+            gang.made += 1
+            meta = replace(meta, name=name, uid=f"{self._draw(gang.name)}-{gang.made:06}", creation_timestamp=created)
+            pod = Pod(metadata=meta, spec=template.spec, status=_PENDING)
+            if alike is None or limited:
+                alike = self._admit_pod(pod)
+                if alike is None:
+                    gang.lacking.append(template)
+                    self._lacking.setdefault(gang.home[0], []).append(gang)
+                    continue
+                pod = alike
+            elif alike.metadata.annotations is not meta.annotations:
+                pod = replace(pod, metadata=replace(meta, annotations=alike.metadata.annotations))
+            self._lives.show_pod(pod)
+
+    def _show_job(self, gang: Gang, job: Job) -> None:
+        gang.jobs[job.metadata.uid] = job
+        self._cluster.batch_job(job)
+        self._gate.show(kinds.JOBS, job)
+
+    # ── admission ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _moment(self) -> datetime:
+        return self._start + timedelta(seconds=self._lives.now)
+
+    def _stamped(self, kind: Kind[Any], meta: Meta) -> Meta:
+        """Give an object what its creation gives it. Uids, which decide ties, are drawn by the seed."""
+        uid = self._draw(f"{kind} {meta.namespace}/{meta.name}")
+        return replace(meta, uid=uid, creation_timestamp=self._moment.replace(microsecond=0))
+
+    def _ours(self, spec: PodSpec) -> bool:
+        return spec.scheduler_name in self._draw.schedulers
+
+    def _completed(self, spec: PodSpec) -> PodSpec:
+        """Fill in what an API server fills in: the priority; and what no API server has seen is Muster's to schedule."""
+        name = spec.priority_class_name or self._usual
+        return replace(
+            spec,
+            scheduler_name=spec.scheduler_name or self._draw.schedulers[0],
+            priority_class_name=name,
+            priority=spec.priority if spec.priority is not None else self._priorities.get(name, 0),
+        )
+
+    def _admit_pod(self, pod: Pod) -> Pod | None:
+        name = pod.spec.priority_class_name
+        queue = grouping.queue_name(pod.metadata, self._gate.namespace(pod.namespace))
+        if name and name not in self._priorities:
+            self._refuse(kinds.PODS, pod, queue, f"no PriorityClass with name {name} was found")
+            return None
+        admitted: Pod | None = self._admitted(kinds.PODS, pod, queue)
+        return admitted
+
+    def _admitted(self, kind: Kind[Any], one: Object, queue: str) -> Any:
+        answer = self._gate.admit(kind, one, self._moment)
+        if answer.stored is None:
+            self._refuse(kind, one, queue, answer.refusal)
+        return answer.stored
+
+    def _refuse(self, kind: Kind[Any], one: Object, queue: str, text: str) -> None:
+        subject = f"{kind.name} {one.namespace}/{one.name}"
+        self._measures.refusals.append(Refusal(self._lives.now, subject, queue, text))
+
+
+def _suspended(job: Job, *, suspend: bool) -> Job:
+    """Suspend a Job in Muster's name, or let it go."""
+    others = {key: value for key, value in (job.metadata.annotations or {}).items() if key != names.SUSPENDED}
+    annotations = {**others, names.SUSPENDED: "true"} if suspend else others
+    return replace(
+        job, metadata=replace(job.metadata, annotations=annotations), spec=replace(job.spec, suspend=suspend)
+    )
+
+
+def _controlled_by(pod: Pod, uid: str) -> bool:
+    controller = pod.metadata.controller()
+    return controller is not None and controller.uid == uid
