@@ -139,8 +139,15 @@ class JobState:
         return self.job.stated is None and not self.job.tasks and not self.job.coming and self.job.min_member > 0
 
     def lacking(self) -> Vector:
-        """What of the need it doesn't have yet."""
-        return vectors.above_zero(vectors.subtract(self.need(), self.allocated))
+        """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
+        if self.job.over:
+            return self.axes.zero
+        had = self.allocated
+        if Status.SUCCEEDED in self.job.counts:
+            for task in self.job.tasks:
+                if task.status is Status.SUCCEEDED:
+                    had = vectors.add(had, self.vector(task.kind))
+        return vectors.above_zero(vectors.subtract(self.need(), had))
 
 
 _kind: Final = attrgetter("kind")
