@@ -355,7 +355,7 @@ class Session:
 
 
 @cache
-def _has(plugin: type[Plugin], point: str, *, guarded: bool) -> bool:
+def _has(plugin: Any, point: str, *, guarded: bool) -> bool:
     """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
     if defines(plugin, point):
         return True

@@ -22,7 +22,7 @@ from muster.ledger.view import PODS, QUOTAS, Graveyard, NamespaceView, source
 from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
-from muster.model.objects import Meta, Namespace, Node, Object, PodGroup, Queue
+from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceQuota
 from muster.sandbox.admission.patches import apply_patch
 from scheduler.simulator.gate import Admitted
 from webhooks.admission import HOOKS
@@ -102,11 +102,11 @@ class Gatehouse:
         """Tell of an object as it is now. Pods are looked at only where a quota counts them."""
         self._revision += 1
         book = self._book(one.namespace, make=kind is kinds.RESOURCEQUOTAS)
-        if kind is kinds.PODS:
-            if book is not None:
-                book.view.put_pod(shown_pod(self._renewed(one)))
-            return
         one = self._renewed(one)
+        if isinstance(one, Pod):
+            if book is not None:
+                book.view.put_pod(shown_pod(one))
+            return
         self._of(kind)[one.namespace, one.name] = one
         if isinstance(one, Queue):
             self._children.setdefault(parent_of(one), {})[one.name] = one
@@ -114,7 +114,7 @@ class Gatehouse:
             self._capacity += _allocatable(one)
         elif book is not None and isinstance(one, PodGroup):
             book.view.put(shown_group(kind.group, one, 0))
-        elif book is not None and kind is kinds.RESOURCEQUOTAS:
+        elif book is not None and isinstance(one, ResourceQuota):
             book.view.put_quota(shown_quota(one))
 
     def hide(self, kind: Kind[Any], one: Object) -> None:

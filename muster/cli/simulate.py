@@ -28,22 +28,19 @@ Examples:
 """
 
 
-class _Time(click.ParamType):
-    """Seconds, or a duration such as ``12h`` or ``7d``."""
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Read seconds, or a duration such as ``12h`` or ``7d``."""
+    if value is None:
+        return None
+    from scheduler.simulator import trace
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it."""
-        from scheduler.simulator import trace
-
-        try:
-            found = trace.seconds(str(value))
-        except ValueError:
-            found = 0.0
-        if found <= 0:
-            self.fail(f"{value!r} is no time; write it like 90s, 12h or 7d", param, ctx)
-        return found
+    try:
+        found = trace.seconds(value)
+    except ValueError:
+        found = 0.0
+    if found <= 0:
+        raise click.BadParameter(f"{value!r} is no time; write it like 90s, 12h or 7d", ctx, param)
+    return found
 
 
 @click.command(epilog=_EPILOG)
@@ -55,7 +52,7 @@ class _Time(click.ParamType):
 @click.option("--compare", type=_FILE, metavar="FILE", help="Another configuration, to be put beside the first.")
 @click.option("--cycles", type=click.IntRange(1, 10_000), help="Decide so many times on the objects, without a clock.")
 @click.option("--until-idle", is_flag=True, help="Let time pass until nothing can happen any more.")
-@click.option("--for", "time", type=_Time(), metavar="TIME", help="Let so much time pass: 90s, 12h, 7d.")
+@click.option("--for", "time", callback=_time, metavar="TIME", help="Let so much time pass: 90s, 12h, 7d.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws the order of equals.")
 @click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
 @click.option(

@@ -19,6 +19,7 @@ from scheduler.simulator.engine import Progress, Simulation
 from scheduler.simulator.report import Report
 from scheduler.simulator.scenario import Scenario
 from scheduler.simulator.state import StateError
+from scheduler.simulator.workloads import TraceJob
 from webhooks.settings import Settings
 
 NEVER: Final = float("inf")
@@ -52,7 +53,7 @@ def prepare(files: tuple[str, ...], schedulers: tuple[str, ...], wishes: Wishes)
     return found
 
 
-def _trace(file: Path, found: Scenario) -> tuple[trace.TraceJob, ...]:
+def _trace(file: Path, found: Scenario) -> tuple[TraceJob, ...]:
     known = trace.Known(frozenset(found.queues), frozenset(found.priorities))
     try:
         with file.open(encoding="utf-8", newline="") as lines:

@@ -28,9 +28,9 @@ from scheduler.simulator.workloads import Draw, TraceJob
 DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a simulation begins whose objects don't say what time it is."""
 
-_MADE: Final = (*GROUP_KINDS, kinds.JOBS, kinds.PODS)
-_RULED: Final = (kinds.RESOURCEQUOTAS, kinds.QUEUES)
-_READ: Final = tuple(dict.fromkeys((kinds.NAMESPACES, kinds.NODES, *_RULED, *state.READ)))
+_MADE: Final[tuple[Kind[Any], ...]] = (*GROUP_KINDS, kinds.JOBS, kinds.PODS)
+_RULED: Final[tuple[Kind[Any], ...]] = (kinds.RESOURCEQUOTAS, kinds.QUEUES)
+_READ: Final[tuple[Kind[Any], ...]] = tuple(dict.fromkeys((kinds.NAMESPACES, kinds.NODES, *_RULED, *state.READ)))
 _CLAIMING: Final = frozenset({"persistentVolumeClaim", "ephemeral"})
 
 

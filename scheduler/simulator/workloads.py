@@ -105,6 +105,7 @@ class Workloads:
 
     def exists(self, kind: Kind[Any], one: Any) -> None:
         """Take in a PodGroup, a Job or a Pod that was there before; how long it waited before is not counted."""
+        gang: Gang | None
         if kind is kinds.JOBS:
             gang = self._lives.gang((one.namespace, intake.group_of_job(one)))
             self.show_job(one, gang)

@@ -34,7 +34,12 @@ def pod(group, number, phase="Pending", node=""):
     }
 
 
-NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", "pods": "9"}}}
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {"allocatable": {"cpu": "8", "pods": "9"}},
+}
 
 
 @pytest.mark.parametrize("still_running", [0, 1])

@@ -55,7 +55,8 @@ class _Hooks:
     async def call(
         self, url: str, ca_bundle: bytes, body: bytes, *, within: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        assert self.admission is not None and ca_bundle
+        assert self.admission is not None
+        assert ca_bundle
         target = urlsplit(url)
         async with asyncio.timeout(within):
             status, headers, answer = await self.admission.handle(target.path, dict(parse_qsl(target.query)), body)
@@ -71,7 +72,7 @@ class _Together(InProcessTransport):
     @contextlib.asynccontextmanager
     async def watch(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
         async with super().watch(request, idle=idle) as lines:
-            queue: asyncio.Queue[bytes] = asyncio.Queue()
+            queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
             pump = asyncio.create_task(_pump(lines, queue))
             try:
                 yield _bursts(queue)
@@ -80,24 +81,30 @@ class _Together(InProcessTransport):
                 await asyncio.wait([pump])
 
 
-async def _pump(lines: AsyncIterator[bytes], queue: asyncio.Queue[bytes]) -> None:
-    async for line in lines:
-        queue.put_nowait(line)
+async def _pump(lines: AsyncIterator[bytes], queue: asyncio.Queue[bytes | Exception | None]) -> None:
+    try:
+        async for line in lines:
+            queue.put_nowait(line)
+        queue.put_nowait(None)
+    except errors.KubeError as error:
+        queue.put_nowait(error)
 
 
-async def _bursts(queue: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+async def _bursts(queue: asyncio.Queue[bytes | Exception | None]) -> AsyncIterator[bytes]:
     while True:
         burst = [await queue.get()]
         await asyncio.sleep(0.01)
         while not queue.empty():
             burst.append(queue.get_nowait())
         for line in burst:
+            if line is None:
+                return
+            if isinstance(line, Exception):
+                raise line
             yield line
 
 
-def play(
-    trace: Sequence[TraceJob], objects: Sequence[dict[str, Any]], policy: str, until: float
-) -> Mapping[str, Life]:
+def play(trace: Sequence[TraceJob], objects: Sequence[dict[str, Any]], policy: str, until: float) -> Mapping[str, Life]:
     """Play a trace on nodes and queues, and give what became of each of its lines."""
     return virtual_time.run(_play(trace, objects, policy, until))
 
