@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,9 +78,7 @@ class Session:
             opened = [(each, self._open_plugin(each)) for each in tier]
             for point in POINTS:
                 found = [
-                    getattr(plugin, point)
-                    for each, plugin in opened
-                    if point in each.points and _has(each.plugin, point, guarded=each.guarded)
+                    getattr(plugin, point) for each, plugin in opened if point in each.points and _has(each, point)
                 ]
                 if found:
                     tiers[point].append(found)
@@ -354,12 +352,11 @@ class Session:
                 taken.remove(port)
 
 
-@cache
-def _has(plugin: Any, point: str, *, guarded: bool) -> bool:
+def _has(enabled: Enabled, point: str) -> bool:
     """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
-    if defines(plugin, point):
+    if defines(enabled.plugin, point):
         return True
-    return guarded and point == "objections" and defines(plugin, "feasible")
+    return enabled.guarded and point == "objections" and defines(enabled.plugin, "feasible")
 
 
 def _victims(
