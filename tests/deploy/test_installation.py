@@ -148,6 +148,17 @@ async def test_a_second_one_is_refused_by_the_name_of_the_first(cluster, admin):
     }
 
 
+async def test_a_webhook_that_helm_could_not_take_out_is_told_before_an_upgrade(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    found = await admin.get(kinds.MUTATING, "muster")
+    former = found.webhooks[0] | {"name": "former.muster.sh"}
+    await admin.patch(kinds.MUTATING, "muster", {"webhooks": [*found.webhooks, former]})
+    done = cluster.run(f"helm upgrade muster deploy/helm/muster -n {SPACE} --dry-run=server")
+    await admin.patch(kinds.MUTATING, "muster", {"webhooks": list(found.webhooks)})
+    assert done.returncode != 0
+    assert "webhook former.muster.sh of MutatingWebhookConfiguration muster isn't in this chart" in done.stderr
+
+
 async def test_what_the_chart_makes_of_any_values_is_accepted_by_the_api_server(cluster, admin, value_sets, render):
     await asyncio.to_thread(cluster.reach, "installed")
     for crd in yaml.safe_load_all((Path(__file__).parent / "foreign-crds.yaml").read_text()):

@@ -107,6 +107,7 @@ def generated() -> dict[Path, str]:
         files / "uninstall.yaml": _dumped(_uninstalling()),
         files / "plugins.json": _json(sorted(config.PLUGINS)),
         files / "kinds.json": _json(_kinds()),
+        files / "webhooks.json": _json(webhook_names()),
         files / "alerts.yaml": (ROOT / "deploy" / "alerts" / "muster.yaml").read_text(),
         files / "dashboard.json": (ROOT / "deploy" / "dashboards" / "muster.json").read_text(),
         CHART / "values.schema.json": _schema(),

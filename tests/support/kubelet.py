@@ -43,6 +43,7 @@ _PATIENCE = 2.0
 _AGAIN = 0.5
 _SPREAD = 0.5
 """Seconds until who leads to pods has noticed that one is ready, or isn't any more."""
+_CONTROLLERS = 60.0
 _NOBODY = 1  # a port that nobody listens on
 
 
@@ -70,7 +71,7 @@ class Running:
     spec: Mapping[str, Any]
     address: str
     folder: Path
-    ports: Mapping[str, int]
+    ports: Mapping[str, int] = field(default_factory=dict)
     process: asyncio.subprocess.Process | None = None
     ending: bool = False
     starts: int = 0
@@ -100,6 +101,7 @@ class Kubelet:
         self._program = program
         self._numbers = itertools.count(1)
         self._contents: dict[tuple[str, str], dict[str, bytes]] = {}
+        self._listed: dict[str, list[str]] = {}
         self._behind: dict[str, list[str]] = {}
         self._failed: list[BaseException] = []
         self._entered = threading.Event()
@@ -137,6 +139,7 @@ class Kubelet:
 
     async def _run(self) -> None:
         self._loop, self._left, self._power = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        self._relisted = asyncio.Event()
         self._power.set()
         self._servers: dict[str, asyncio.Server] = {}
         try:
@@ -199,13 +202,13 @@ class Kubelet:
         if found is None:
             assert change.old is not None
             if (gone := self.pods.pop(change.old.name, None)) is not None:
+                gone.ending = True
                 _kill(gone)
             return
         pod = self.pods.get(found.name)
         if pod is None:
             number = next(self._numbers)
-            ports = dict(zip((PORT, PROBES), free_ports(2), strict=True))
-            pod = Running(found.name, found.spec, f"10.244.0.{number}", self._folder / found.name, ports)
+            pod = Running(found.name, found.spec, f"10.244.0.{number}", self._folder / found.name)
             self.pods[found.name] = pod
             pod.living.append(self._group.create_task(self._live(pod)))
         if found.metadata.deletion_timestamp is not None and not pod.ending:
@@ -216,11 +219,15 @@ class Kubelet:
         self._mount(pod)
         target = {"metadata": {"name": pod.name}, "target": {"kind": "Node", "name": NODE}}
         path = PODS.path(self._namespace, pod.name, "binding")
-        with contextlib.suppress(errors.ConflictError):
+        try:
             await self._client.send(Request("POST", path, {}, json.dumps(target).encode()))
-        config = await self._kubeconfig(pod.spec["serviceAccountName"])
+            config = await self._kubeconfig(pod.spec["serviceAccountName"])
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # it goes already, or its account does
         while not pod.ending:
             await self._power.wait()
+            if pod.ending:
+                return
             status = await self._once(pod, config)
             if pod.spec["restartPolicy"] == "Never" and not pod.ending:
                 await self._report(pod, ready=False, phase="Failed" if status else "Succeeded")
@@ -229,6 +236,8 @@ class Kubelet:
             await asyncio.sleep(_AGAIN)
 
     async def _once(self, pod: Running, kubeconfig: Path) -> int:
+        # Anew each time: another program may have taken one meanwhile.
+        pod.ports = dict(zip((PORT, PROBES), free_ports(2), strict=True))
         with self.log.open("ab") as log:
             pod.process = await asyncio.create_subprocess_exec(
                 *(*self._program, *self._arguments(pod)),
@@ -288,6 +297,11 @@ class Kubelet:
     async def _end(self, pod: Running) -> None:
         """End a pod as its manifest says: first what precedes the signal, then the signal, at last by force."""
         before = pod.container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        # How quick the controllers are on this machine isn't what is looked at: time begins when they have noticed.
+        async with asyncio.timeout(_CONTROLLERS):
+            while any(pod.address in addresses for addresses in self._listed.values()):
+                self._relisted.clear()
+                await self._relisted.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pod.spec["terminationGracePeriodSeconds"]):
                 await asyncio.sleep(before)
@@ -325,7 +339,7 @@ class Kubelet:
     def _turns(self, service: str) -> Iterator[int]:
         for number in itertools.count():
             addresses = self._behind.get(service, [])
-            found = [pod.ports[PORT] for pod in self.pods.values() if pod.address in addresses]
+            found = [pod.ports[PORT] for pod in self.pods.values() if pod.ports and pod.address in addresses]
             yield found[number % len(found)] if found else _NOBODY
 
     def _on_endpoints(self, change: Change[Raw]) -> None:
@@ -334,6 +348,8 @@ class Kubelet:
         ready = [each for each in found.endpoints or () if each.get("conditions", {}).get("ready")]
         addresses = [address for each in ready for address in each["addresses"]]
         service = found.metadata.label("kubernetes.io/service-name")
+        self._listed[service] = addresses
+        self._relisted.set()
         self._loop.call_later(_SPREAD, self._behind.__setitem__, service, addresses)
 
 
