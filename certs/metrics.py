@@ -25,6 +25,7 @@ class Metrics:
             f"{_PREFIX}phase", "1 for the phase of the rotation, 0 for the others.", ["phase"], registry=registry
         )
         self._bundle = Gauge(f"{_PREFIX}bundle_size", "CAs that are to be trusted.", registry=registry)
+        self._webhooks = Gauge(f"{_PREFIX}webhooks", "Webhooks that are registered.", registry=registry)
         self._astray = Gauge(f"{_PREFIX}webhooks_astray", "Webhooks with another bundle.", registry=registry)
         self._failures = Counter(f"{_PREFIX}failures", "Steps that could not be taken.", registry=registry)
 
@@ -36,6 +37,7 @@ class Metrics:
         for phase in Phase:
             self._phase.labels(phase.value).set(phase is state.phase)
         self._bundle.set(len(state.wanted))
+        self._webhooks.set(len(state.published))
         self._astray.set(len(state.astray))
 
     def forget(self) -> None:
@@ -43,6 +45,7 @@ class Metrics:
         self._ends.clear()
         self._phase.clear()
         self._bundle.set(0)
+        self._webhooks.set(0)
         self._astray.set(0)
 
     def failed(self) -> None:

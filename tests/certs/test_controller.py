@@ -75,6 +75,18 @@ async def test_it_begins_as_soon_as_there_is_something_to_keep(setting, keep, ca
             await trusting(setting, kind, lambda found: set(found) == {trusted})
 
 
+@pytest.mark.only("sandbox", reason="seconds pass")
+async def test_webhooks_that_somebody_deletes_are_missed(setting, keep):
+    await setting.begun()
+    async with running(keep()):
+        await asyncio.sleep(10)
+        assert setting.registry.get_sample_value("muster_certificates_webhooks") == 4
+        await setting.client.delete(kinds.VALIDATING, setting.target.configuration)
+        await asyncio.sleep(10)
+        assert setting.registry.get_sample_value("muster_certificates_webhooks") == 2
+    assert setting.registry.get_sample_value("muster_certificates_webhooks") == 0
+
+
 async def aged(setting: Any, ca_part: float, leaf_part: float) -> KeyPair:
     """Make everything as if CA and certificate had lived those parts of their lives; give the certificate."""
     now, space = setting.clock.now(), setting.target.namespace
