@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import chart
 import pytest
 import yaml
-from installation import SPACE, Installation, Load
+from installation import SMALLER, SPACE, Installation, Load
 from kubelet import PODS
 from plane import PATIENCE
 
@@ -309,19 +310,39 @@ async def test_what_is_in_the_way_is_told_before_anything_is_changed(cluster, ad
     )
 
 
-async def test_the_plain_manifest_installs_the_same(cluster, admin):
-    await asyncio.to_thread(cluster.reach, "uninstalled")
-    await asyncio.to_thread(cluster.kubelet.power, on=False)
-    said = await asyncio.to_thread(
-        cluster.done, "kubectl apply --server-side --force-conflicts -f deploy/manifests/muster.yaml"
-    )
-    assert said.count("serverside-applied") == len(
-        list(yaml.safe_load_all((Path(__file__).parents[2] / "deploy" / "manifests" / "muster.yaml").read_text()))
-    )
+@pytest.fixture
+def no_nodes(cluster):
+    """Have no pod run; what is made of Muster is gone at the end."""
+    cluster.reach("uninstalled")
+    cluster.kubelet.power(on=False)
+    yield
+    cluster.kubelet.power(on=True)
+
+
+def shown(line: str) -> str:
+    """Give a command that the page shows beside those that it has in order."""
+    assert f"\n    {line}\n" in PAGE
+    return line
+
+
+def test_the_plain_manifest_installs_the_same(cluster, no_nodes):
+    file = "deploy/manifests/muster.yaml"
+    said = cluster.done(shown(f"kubectl apply --server-side -f {file}"), "--force-conflicts")
+    assert said.count("serverside-applied") == sum(1 for _ in yaml.safe_load_all((chart.ROOT / file).read_text()))
     assert "muster uninstall` first" in cluster.run(f"helm install muster deploy/helm/muster -n {SPACE}").stderr
     cluster.done("muster uninstall")
-    cluster.done("kubectl delete --ignore-not-found --wait=false -f deploy/manifests/muster.yaml")
-    await asyncio.to_thread(cluster.kubelet.power, on=True)
+    # What else it holds; the kinds stay.
+    kinds_of_it = "deployments,services,configmaps,networkpolicies,poddisruptionbudgets"
+    cluster.done(f"kubectl -n {SPACE} delete {kinds_of_it} --selector app.kubernetes.io/name=muster --wait=false")
+    cluster.done("kubectl delete flowschema/muster prioritylevelconfiguration/muster")
+
+
+def test_where_no_pod_can_run_it_is_taken_away_from_outside(cluster, no_nodes):
+    cluster.done(f"helm install muster deploy/helm/muster -n {SPACE}", *SMALLER)
+    cluster.done(shown("muster uninstall --namespace muster-system"))
+    cluster.done(shown("helm uninstall muster --namespace muster-system --no-hooks"))
+    left = cluster.done(f"kubectl get clusterroles,deployments,services,flowschemas -n {SPACE} -o name")
+    assert "muster" not in left
 
 
 async def test_asked_it_takes_the_kinds_too(cluster, admin):
