@@ -44,6 +44,10 @@ class Metrics(Collector):
 
     def answered(self, webhook: str, operation: str, verdict: str, seconds: float) -> None:
         """Count one answer. ``operation`` is the caller's text: an unknown one counts as ``other``."""
+        if webhook not in self._buckets:
+            # Counters that are to stay at zero are there from the start: an increase from nothing is none to Prometheus.
+            self._refusals.update({(webhook, "failed"): 0, (webhook, "busy"): 0})
+            self._reviews[webhook, "other", "malformed"] += 0
         self._reviews[webhook, operation if operation in OPERATIONS else "other", verdict] += 1
         self._buckets[webhook][bisect_left(BUCKETS, seconds)] += 1
         self._seconds[webhook] += seconds

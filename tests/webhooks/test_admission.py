@@ -250,6 +250,10 @@ def test_answers_are_counted_by_bounded_labels(
 
     reviews = {"webhook": "/validate/podgroups"}
     assert counted("muster_webhook_reviews_total", **reviews, operation="CREATE", verdict="denied") == 1
+    assert counted("muster_webhook_refusals_total", **reviews, reason="queue-missing") == 1
+    # From the start: Prometheus sees no increase of what wasn't there before.
+    assert counted("muster_webhook_refusals_total", **reviews, reason="failed") == 0
+    assert counted("muster_webhook_reviews_total", **reviews, operation="other", verdict="malformed") == 0
     assert counted("muster_webhook_reviews_total", **reviews, operation="other", verdict="allowed") == 1
     assert counted("muster_webhook_review_seconds_count", **reviews) == 2
     assert counted("muster_webhook_confirmations_total", outcome="refused") == 1
