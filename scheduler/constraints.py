@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from muster.model.objects import (
     LabelSelectorRequirement,
@@ -41,7 +42,10 @@ _PLAIN_VOLUMES: Final = frozenset(
     }
 )
 """Types of volumes that leave all nodes open by themselves; claims have rules of their own."""
+_SHARED_VOLUMES: Final = (_PLAIN_VOLUMES - {"persistentVolumeClaim", "ephemeral"}) | {"name"}
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
+_encode_any: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(PodSpec).decode
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,22 @@ class Constraints:
 
 def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     """Compile a pod's spec."""
+    if spec.affinity is None and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
+        # Nothing here depends on the pod itself, and those of one workload are alike: once for all of them.
+        return _of_spec(_encode_any(structs.replace(spec, node_name="", volumes=None)))
+    return _of_pod(metadata, spec)
+
+
+def _has_volumes_of_its_own(spec: PodSpec) -> bool:
+    return any(not _SHARED_VOLUMES.issuperset(volume) for volume in spec.volumes or ())
+
+
+@lru_cache(maxsize=4096)
+def _of_spec(encoded: bytes) -> Constraints:
+    return _of_pod(Meta(), _decode(encoded))
+
+
+def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     wanted = spec.affinity.node_affinity if spec.affinity else None
     company = affinity.of_pod(metadata.namespace, metadata.labels or {}, spec)
     ports = frozenset(_host_ports(spec))

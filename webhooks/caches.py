@@ -45,6 +45,7 @@ class CachedView:
     """A `webhooks.view.View` over caches. Readers and reflectors share the loop, so a read is always whole.
 
     Attributes:
+        kinds: those that there is a cache of.
         watching: what keeps the caches, and knows how they stand.
     """
 

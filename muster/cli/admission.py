@@ -86,7 +86,7 @@ class Start:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Finding:
     """All of it."""
 
@@ -294,12 +294,13 @@ def _supposed_pods(group: PodGroup) -> list[Pod]:
 
 def _later(scene: Scene, start: Start) -> Start:
     key = start.key
+    before = scene.decide().records.get(key)
+    if before is None:
+        return replace(start, kind="unknown", text="the scheduler says nothing of it")
     with scene.supposing():
         scene.starts([key])
         ends = outlook.after(scene, key)
         if ends.groups:
             return replace(start, kind="after", after=ends.groups, text=outlook.ending(scene, ends))
-        record = scene.decide().records.get(key)
-        if record is None:
-            return replace(start, kind="unknown", text="the scheduler says nothing of it")
+        record = outlook.at_rest(scene, before)
         return replace(start, kind="never", record=record, changes=tuple(outlook.changes(scene, key, record, Lack())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ import msgspec
 
 from muster.cli import kubectl, manifests
 from muster.cli.clusterstate import read
-from muster.cli.connect import cluster_options, connected, explaining, namespace_option
+from muster.cli.connect import cluster_options, connected, explaining, namespace_option, uncollected
 from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, text_option, wrapped
 from muster.kube import errors
@@ -46,6 +47,7 @@ _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow",
 @schedulers_option()
 @text_option
 @cluster_options
+@uncollected()
 @explaining(CANT_TELL)
 def admit(
     more_files: tuple[str, ...],
@@ -64,9 +66,6 @@ def admit(
 
     Files may be named without -f, too, as pre-commit does it. Exit status: 0 all admitted, 1 something refused, 2 can't tell.
     """
-    from muster.cli import admission
-    from muster.sandbox import virtual_time
-
     files = (*files, *more_files)
     if not files:
         raise click.UsageError("which files? name them with -f")
@@ -74,6 +73,9 @@ def admit(
     where = namespace or ("default" if state_file else _namespace(**cluster))
     wanted = manifests.read_for(files, where)
     state, whole = asyncio.run(_read(state_file, wanted, **cluster))
+    from muster.cli import admission
+    from muster.sandbox import virtual_time
+
     # In virtual time, nobody waits for what has to be tried again.
     finding = virtual_time.run(admission.find_out(state, wanted, whole, policy, schedulers))
     if output in DOCUMENTS:
@@ -91,7 +93,12 @@ async def _read(
     if state_file is not None:
         return await state_of(state_file, None, None), []
     async with connected(kubeconfig, context) as client:
-        state, whole = await asyncio.gather(read(client, SystemClock().now()), _existing(client, wanted))
+        # While the API server writes its answers there is time to import what judges them.
+        state, whole, _ = await asyncio.gather(
+            read(client, SystemClock().now()),
+            _existing(client, wanted),
+            asyncio.to_thread(import_module, "muster.cli.admission"),
+        )
     tell(state)
     return state, whole
 

@@ -51,7 +51,8 @@ class NotInstalledError(click.ClickException):
         super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
 
 
-@dataclass(frozen=True)
+# Without a repr: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
+@dataclass(frozen=True, repr=False)
 class State:
     """All objects that matter, by kind.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+import gc
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -54,6 +55,18 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     endpoint = await auth.load(kubeconfig, context)
     async with HttpTransport(endpoint) as transport:
         yield Client(transport)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let nobody look for garbage meanwhile: what is read and decided in a second or two is needed to the end of it."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

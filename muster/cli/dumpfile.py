@@ -23,6 +23,7 @@ from msgspec import structs
 from muster import __version__
 from muster.cli import manifests
 from muster.cli.clusterstate import KINDS, State
+from muster.kube.decoding import decoder
 from muster.model.kinds import Kind
 from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate
 from muster.model.rules import SOURCES
@@ -31,6 +32,16 @@ _BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind 
 _KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
 _KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
 _CLAIMING: Final = frozenset({"name", "persistentVolumeClaim", "ephemeral"})
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Name = _Name()
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,28 +110,34 @@ def read(file: str) -> State:
         ClickException: it can't be read, isn't a dump, or is one of another version.
     """
     name = manifests.shown(file)
-    documents = [each for each in manifests.parsed(manifests.text_of(file), name) if each is not None]
+    text = manifests.text_of(file)
+    head, _, rest = text.partition("\nitems:\n")
+    # A line of JSON for each, as it was written; what somebody edited may be any YAML.
+    written = all(line.startswith("- {") for line in rest.splitlines())
+    documents = [each for each in manifests.parsed(head if written else text, name) if each is not None]
     document = documents[0] if len(documents) == 1 else None
     manifests.check_dump(document, name)
     assert isinstance(document, dict), "checked just now"
-    found: dict[Kind[Any], list[Any]] = {kind: [] for kind in KINDS}
-    for item in document.get("items") or ():
-        kind = _kind_of(item)
-        if kind is not None:
-            found[kind].append(_struct(item, kind, name))
-    return State(_taken(document, name), {kind: tuple(items) for kind, items in found.items()})
+    items = (
+        rest.replace("\n- ", "\n")[2:].splitlines() if written else map(msgspec.json.encode, document["items"] or ())
+    )
+    found: dict[str, list[Any]] = {str(kind): [] for kind in KINDS}
+    for item in items:
+        _take(item, found, name)
+    return State(_taken(document, name), {kind: tuple(found[str(kind)]) for kind in KINDS})
 
 
-def _kind_of(item: Any) -> Kind[Any] | None:
-    return _BY_TYPE.get((item.get("apiVersion"), item.get("kind"))) if isinstance(item, dict) else None
-
-
-def _struct(item: Any, kind: Kind[Any], name: str) -> Any:
+def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:
+    about = _Head()
     try:
-        return msgspec.convert(item, kind.struct)
-    except msgspec.ValidationError as error:
-        called = (item.get("metadata") or {}).get("name", "(no name)")
-        raise click.ClickException(f"{name}, {kind.name} {called}: {error}; {manifests.ANEW}") from error
+        about = decoder(_Head).decode(item)
+        kind = _BY_TYPE.get((about.api_version, about.kind))
+        if kind is not None:
+            struct: Any = kind.struct
+            found[str(kind)].append(decoder(struct).decode(item))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        what = f"{about.kind} {about.metadata.name}".strip() or "an object"
+        raise click.ClickException(f"{name}, {what}: {error}; {manifests.ANEW}") from error
 
 
 def _taken(document: dict[str, Any], name: str) -> datetime:

@@ -76,12 +76,16 @@ def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
             scene.end(ends)
             return bool(scene.starts([wanted]))
 
-    if not line or not enough(line):
+    # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
+    few, count = 0, min(1, len(line))
+    while count and not enough(line[:count]):
+        if count == len(line):
+            return After(more=True)
+        few, count = count, min(count * 2, len(line))
+    if not count:
         return After(more=True)
-    few, count = 0, len(line)
     while count - few > 1:
-        # The first guesses are small: most often a few are enough, and of many it takes long to suppose the end.
-        middle = min(few * 2 + 1, (few + count) // 2)
+        middle = (few + count) // 2
         few, count = (few, middle) if enough(line[:middle]) else (middle, count)
     ends = list(line[:count])
     if count > _PRUNED:
@@ -114,9 +118,13 @@ def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator
         if gave_way is not None:
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
-        settled = scene.decide().records.get(key)
-        if settled is not None:
-            yield from _at_rest(scene, scene.job(key), settled)
+        yield from _at_rest(scene, scene.job(key), at_rest(scene, record))
+
+
+def at_rest(scene: Scene, before: Record) -> Record:
+    """Give what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
+    record = scene.decide().records.get(before.key)
+    return record if record is not None and (record.limit is not None or record.nodes is not None) else before
 
 
 def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:

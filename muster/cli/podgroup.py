@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ import msgspec
 
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
-from muster.cli.connect import cluster_options, connected, namespace_option, runs
+from muster.cli.connect import cluster_options, connected, namespace_option, runs, uncollected
 from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table, text_option
 from muster.cli.quota import podgroups
@@ -83,6 +84,7 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
 @schedulers_option()
 @text_option
 @cluster_options
+@uncollected()
 @runs
 async def why(
     name: str,
@@ -99,12 +101,14 @@ async def why(
     Where it stands, what limits it and by how much, who is ahead, what it needs, the nearest fit. What would change that
     is tried: each answer let the group start when the scheduler was asked about a cluster that has it.
     """
+    where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
+    # While the API server writes its answer there is time to import the scheduler.
+    state, policy = await asyncio.gather(
+        state_of(state_file, kubeconfig, context), asyncio.to_thread(policy_of, configuration)
+    )
     from muster.cli import why as reasons
     from muster.cli.scene import Scene
 
-    policy = policy_of(configuration)
-    where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
-    state = await state_of(state_file, kubeconfig, context)
     key = reasons.find(state, where, name)
     if key is None:
         raise click.ClickException(_unknown(state, where, name))

@@ -7,7 +7,7 @@ in are created, those that were evicted are gone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
@@ -31,7 +31,9 @@ from scheduler.cycle import decide
 from scheduler.feeding import learners
 from scheduler.patience import Patience
 from scheduler.plan import Plan
+from scheduler.plugin import Stage
 from scheduler.policy import Policy
+from scheduler.reservations import ReservationArguments
 from scheduler.snapshot import GroupKey, Job, Phase, Snapshot
 
 CYCLES: Final = 12
@@ -40,8 +42,8 @@ CYCLES: Final = 12
 _LATER: Final = timedelta(seconds=10)
 """A group whose pods nobody knows of yet is left alone for its first seconds; here nothing more will come."""
 
-_TOO_LONG: Final = timedelta(hours=1)
-"""More than a group without nodes may keep others waiting, whatever the scheduler's configuration says."""
+_TOO_LONG: Final = timedelta(days=1)
+"""More than a group without nodes may keep others waiting, and more than it then has to wait for its next turn."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -51,7 +53,7 @@ class Scene:
 
     def __init__(self, state: State, policy: Policy, schedulers: Sequence[str]) -> None:
         self.state = state
-        self.policy = policy
+        self.policy = _without_reservations(policy)
         self.now: datetime = state.taken + _LATER
         self.cluster = Cluster(frozenset(schedulers))
         self._ours = frozenset(schedulers)
@@ -170,7 +172,8 @@ class Scene:
             self._undo.append(partial(undo, *args, **kwargs))
 
     def end(self, keys: Iterable[GroupKey]) -> None:
-        """Suppose that groups are over, and their pods gone."""
+        """Suppose that groups are over, in a while, and their pods gone."""
+        self._pass()
         for key in keys:
             for pod in self.members(key):
                 self._drop(pod)
@@ -181,14 +184,21 @@ class Scene:
             group = self._groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
 
+    def _pass(self) -> None:
+        """Suppose that a long time goes by."""
+        self._can(setattr, self, "now", self.now)
+        self.now += _TOO_LONG
+
     def nodes(self, nodes: Iterable[Node]) -> None:
-        """Suppose more nodes."""
+        """Suppose more nodes, in a while."""
+        self._pass()
         for node in nodes:
             self.cluster.node(node)
             self._can(self.cluster.node, node, gone=True)
 
     def queue(self, queue: Queue) -> None:
-        """Suppose another version of a queue."""
+        """Suppose another version of a queue, in a while."""
+        self._pass()
         old = self.state.find(kinds.QUEUES, queue.name) or Queue(metadata=Meta(name=queue.name))
         self.cluster.queue(queue)
         self._can(self.cluster.queue, old)
@@ -199,21 +209,20 @@ class Scene:
         With each are the groups that had to give way first: let in, without nodes for too long, and taken back.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        now, patience, gave_way, waited = self.now, Patience(), frozenset[GroupKey](), False
+        patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
-            plan = decide(replace_fields(self.snapshot(), waits=patience.waits), self.policy, now)
-            patience.learn(plan, now.timestamp())
+            plan = decide(replace_fields(self.snapshot(), waits=patience.waits), self.policy, self.now)
+            patience.learn(plan, self.now.timestamp())
             gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
                 started[key] = gave_way - {key}
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):
-                if waited or not any(
-                    each.phase is Phase.INQUEUE for key, each in plan.groups.items() if key not in wanted
-                ):
+                if waited or not _stuck(plan, wanted):
                     break
-                now, waited = now + _TOO_LONG, True
+                self._pass()
+                waited = True
         return started
 
     def _perform(self, plan: Plan) -> bool:
@@ -261,6 +270,15 @@ class Scene:
         return len(pods)
 
 
+def _stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:
+    """Whether groups other than some were let in and find no nodes: they keep others waiting, for a while."""
+    return any(
+        plan.groups[key].phase is Phase.INQUEUE and record.stage is not Stage.BIND
+        for key, record in plan.records.items()
+        if key not in wanted
+    )
+
+
 def pod_of(job: BatchJob, number: int) -> Pod:
     """Write a pod as the Job controller would make it."""
     template, uid = job.spec.template, f"{job.metadata.uid}-{number}"
@@ -275,6 +293,15 @@ def pod_of(job: BatchJob, number: int) -> Pod:
         creation_timestamp=job.metadata.creation_timestamp,
     )
     return Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending"))
+
+
+def _without_reservations(policy: Policy) -> Policy:
+    """Leave out what a cycle keeps for the next ones: it takes time, and nobody here remembers it."""
+    known = policy.arguments.get("allocate")
+    if not isinstance(known, ReservationArguments):
+        return policy
+    arguments = {**policy.arguments, "allocate": known.model_copy(update={"after": None})}
+    return replace_fields(policy, arguments=arguments)
 
 
 def view_of(state: State, namespace: str) -> View:
