@@ -38,7 +38,7 @@ BINARIES = (
     Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _KUBERNETES_FLAGS, 6),
     Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBERNETES_FLAGS),
     Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _KUBERNETES_FLAGS, 0.5),
-    Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm", "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1", 1.5),
+    Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm", "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1", 2.5),
     Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", minutes=1.5),
 )
 

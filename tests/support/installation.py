@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import re
 import shlex
 import shutil
@@ -16,13 +15,13 @@ from typing import Self
 import binaries
 import chart
 import image as images
+import rotating
 import yaml
 from controlplane import ControlPlane
 from kubelet import Kubelet
 from plane import running
 
 from muster.kube import errors
-from muster.kube.client import Client
 from muster.model import kinds
 
 SPACE = "muster-system"
@@ -150,27 +149,12 @@ class Installation:
         return {line: self.done(line) for line in self.sections["Taking it away"][2:]}
 
 
-class Load:
+class Load(rotating.Load):
     """Clients that create PodGroups without storing them, each reviewed; what was refused, in the API server's words."""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        self.made = 0
-        self.failures: list[str] = []
-        self._client = client
-        self._namespace = namespace
-        self._numbers = itertools.count()
-        self._more = asyncio.Event()
-
-    async def another(self, count: int) -> None:
-        """Wait until that many more were made, or one failed."""
-        count += self.made
-        while self.made < count and not self.failures:
-            self._more.clear()
-            await self._more.wait()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Create while the context is open."""
+        """Create while the context is open: few clients, since the servers are processes of this machine."""
         async with running(*(self._create() for _ in range(_CLIENTS))):
             yield
 
