@@ -37,13 +37,19 @@ async def half_bound(world, monkeypatch):
     """A gang of six, of which three were bound when the leader was lost; gives the node."""
     node = await world.node("8")
     await world.create(*gang("g", SIX))
-    fence, bind, sent = Fence("test", until=float("inf")), Client.bind, []
+    fence, bind, sent, done = Fence("test", until=float("inf")), Client.bind, [], []
+    half = asyncio.Event()
 
     async def until_lost(self, *asked):
         sent.append(asked)
         if len(sent) > SIX // 2:
+            # What is under way when the leader is lost may be done or not.
+            await half.wait()
             fence.revoke()
         await bind(self, *asked)
+        done.append(asked)
+        if len(done) == SIX // 2:
+            half.set()
 
     monkeypatch.setattr(Client, "bind", until_lost)
     await world.work(fence=fence)
