@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +21,8 @@ _PROBES: Final = 8081
 _SWITCH: Final = 0.0005
 """Seconds for which a thread that decides keeps the interpreter from the loop, whose turns are many and short: with Python's
 5 ms the loop made 1,800 round trips in a second beside a busy thread, with this 4,300."""
+_LISTS: Final = 60.0
+"""Seconds for which nothing is collected while the first lists are read, at most."""
 
 
 @click.command(epilog="\b\nExamples:\n  muster scheduler --config scheduler.yaml --scheduler-name muster")
@@ -60,6 +64,8 @@ def scheduler(**options: Any) -> None:
     """Run the scheduler and the controllers; one process of several leads."""
     logs.configure(options["log_level"], options["log_format"])
     sys.setswitchinterval(_SWITCH)
+    # What is imported stays: looking for garbage among it takes a tenth of the start.
+    gc.disable()
     # They take a second to import, which --help doesn't spend.
     import uvloop
 
@@ -79,16 +85,12 @@ def scheduler(**options: Any) -> None:
 
 async def _run(options: dict[str, Any], policy: Any) -> None:
     """Stand for election and work, until SIGINT or SIGTERM."""
-    from certs.controller import CertificateController
-    from certs.metrics import Metrics
-    from certs.publish import Target
     from muster.kube import auth
     from muster.kube.client import Client
     from muster.kube.clock import SystemClock
-    from muster.kube.fence import Fence, FencedTransport
+    from muster.kube.fence import Fence
     from muster.kube.http import HttpTransport
     from muster.kube.lease import Elector
-    from muster.telemetry.probes import Probes
     from scheduler.livepolicy import LivePolicy
     from scheduler.worker import Worker
 
@@ -97,6 +99,8 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     endpoint = await auth.load(options["kubeconfig"], options["context"])
+    gc.freeze()
+    gc.enable()
     async with HttpTransport(endpoint) as transport:
         client, clock = Client(transport), SystemClock()
         worker = Worker(
@@ -109,44 +113,100 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
-        target, metrics = Target(options["lease_namespace"]), Metrics(worker.metrics.registry)
+        certify = _Certifier(transport, clock, options["lease_namespace"], worker.metrics.registry)
 
         async def lead(fence: Fence) -> None:
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(worker.run(fence), name="worker")
+                parts.create_task(_settle(worker.synced), name="settling")
                 if options["certificates"]:
-                    fenced = Client(FencedTransport(transport, fence))
-                    certificates = CertificateController(fenced, clock, target, metrics)
-                    parts.create_task(certificates.run(), name="certificates")
+                    parts.create_task(certify(fence), name="certificates")
 
         elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
-        probes = Probes(
-            worker.not_ready,
-            worker.metrics.registry,
-            alive=worker.not_alive,
-            state=worker.state if options["debug_state"] else None,
-            port=options["probe_port"],
-        )
-        await probes.start()
-        settling = asyncio.create_task(_settle(worker.synced), name="settling")
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
+        leading = asyncio.create_task(elector.run(lead), name="election")
         try:
-            await elector.run(lead)
+            async with _probes(worker, options):
+                await leading
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
             return
         finally:
             if following is not None:
                 following.cancel()
-            settling.cancel()
-            await probes.stop()
+            leading.cancel()
+            await asyncio.wait([leading])
+
+
+class _Certifier:
+    """Keeps certificates during a leadership.
+
+    What it needs is imported in a thread, as the first lists are on their way: cryptography takes a while.
+    """
+
+    def __init__(self, transport: Any, clock: Any, namespace: str, registry: Any) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._namespace = namespace
+        self._registry = registry
+        self._metrics: Any = None
+
+    async def __call__(self, fence: Any) -> None:
+        from muster.kube.client import Client
+        from muster.kube.fence import FencedTransport
+
+        controller, metrics, target = await asyncio.to_thread(self._imported)
+        self._metrics = self._metrics or metrics(self._registry)
+        fenced = Client(FencedTransport(self._transport, fence))
+        await controller(fenced, self._clock, target(self._namespace), self._metrics).run()
+
+    @staticmethod
+    def _imported() -> tuple[Any, Any, Any]:
+        from certs.controller import CertificateController
+        from certs.metrics import Metrics
+        from certs.publish import Target
+
+        return CertificateController, Metrics, Target
+
+
+@contextlib.asynccontextmanager
+async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
+    """Listen for probes; aiohttp is imported in a thread, as the election is on its way.
+
+    Raises:
+        OSError: the address is taken.
+    """
+
+    def imported() -> Any:
+        from muster.telemetry.probes import Probes
+
+        return Probes
+
+    probes = (await asyncio.to_thread(imported))(
+        worker.not_ready,
+        worker.metrics.registry,
+        alive=worker.not_alive,
+        state=worker.state if options["debug_state"] else None,
+        port=options["probe_port"],
+    )
+    await probes.start()
+    try:
+        yield
+    finally:
+        await probes.stop()
 
 
 async def _settle(synced: asyncio.Event) -> None:
-    """Have the garbage collector pass over what was listed at the start: a look through all pods takes a second."""
-    await synced.wait()
-    gc.collect()
-    gc.freeze()
+    """Have the garbage collector pass over what is listed at the start, then and later: a look through all takes a second."""
+    gc.disable()
+    try:
+        async with asyncio.timeout(_LISTS):
+            await synced.wait()
+        gc.freeze()
+    except TimeoutError:
+        return
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

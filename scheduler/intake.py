@@ -46,7 +46,7 @@ def same_demands(old: Pod, new: Pod) -> bool:
         and old.metadata.annotations == new.metadata.annotations
         and old.metadata.owner_references == new.metadata.owner_references
         and (old.status.phase in _OVER) == (new.status.phase in _OVER)
-        and structs.replace(old.spec, node_name="") == structs.replace(new.spec, node_name="")
+        and (old.spec == new.spec or structs.replace(old.spec, node_name=new.spec.node_name) == new.spec)
     )
 
 
@@ -58,7 +58,7 @@ def role_of(pod: Pod) -> str:
 def preemptable(pod: Pod) -> bool:
     """Whether a pod may be evicted, as far as it says itself."""
     said = pod.metadata.annotation(_PREEMPTABLE) or pod.metadata.label(_PREEMPTABLE)
-    return said.lower() not in {"false", "f", "0"}
+    return not said or said.lower() not in {"false", "f", "0"}
 
 
 def replaced(pod: Pod) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+import msgspec
 
 from muster.kube import versions
 from muster.kube.decoding import Unreadable
@@ -20,8 +21,7 @@ Index = Callable[[T], Iterable[str]]
 """Under which keys an object is found in an index. Must give the same keys for the same object each time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """What happened to one object: ``old`` is as the view showed it, ``new`` as it shows it now.
 
     An object that was deleted and made again under its name is two changes, a DELETED and an ADDED.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -176,6 +177,9 @@ def _unreachable(error: OSError, server: str) -> errors.UnreachableError:
             text = f"the name in {server} can't be resolved: {error}"
         case _RefusedError():
             text = f"the proxy refused to connect to {server}: {error}"
+        case ssl.SSLError():
+            text = f"no connection to {server}: its TLS isn't understood ({error.reason or error})"
         case _:
-            text = f"no connection to {server}: {error.strerror or error}"
+            # What asyncio says in its place names the address, which the URL does already.
+            text = f"no connection to {server}: {os.strerror(error.errno) if error.errno else error}"
     return errors.UnreachableError(text, maybe_applied=False)

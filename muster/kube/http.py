@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote, urlencode
@@ -21,6 +23,13 @@ _WATCH_OPENS: Final = 30.0  # seconds for a watch to begin
 _BUFFER: Final = 2**18
 _AS_IT_IS: Final = "/:@!$&'()*+,;=~"
 """What a path may hold besides letters, digits and ``_.-`` (RFC 3986)."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_./-]*").fullmatch
+
+
+@lru_cache(maxsize=256)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Write a query; those of writes are always the same few."""
+    return urlencode(query)
 
 
 class HttpTransport:
@@ -181,8 +190,9 @@ class HttpTransport:
 
     def _written(self, request: Request, headers: Mapping[str, str]) -> bytes:
         """Write a request, head and body."""
-        query = f"?{urlencode(request.query)}" if request.query else ""
-        path = f"{self._dialer.target}{quote(request.path, safe=_AS_IT_IS)}{query}"
+        query = f"?{_encoded(tuple(request.query.items()))}" if request.query else ""
+        plain = _PLAIN(request.path) is not None
+        path = f"{self._dialer.target}{request.path if plain else quote(request.path, safe=_AS_IT_IS)}{query}"
         length = f"Content-Length: {len(request.body)}\r\n" if request.body or request.writes else ""
         kind = f"Content-Type: {request.content_type}\r\n" if request.body else ""
         first = f"{request.method} {path} HTTP/1.1\r\nAccept: {request.accept}\r\n{kind}{length}"

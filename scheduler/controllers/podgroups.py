@@ -114,14 +114,12 @@ class PodGroupController:
 
     def _homeless(self, pod: Pod) -> bool:
         """Whether a pod waits for a group to be made: it names none, or admission named one that nobody made yet."""
+        if pod.spec.node_name or pod.spec.scheduler_name not in self._names:
+            return False
+        if pod.spec.scheduling_group or pod.metadata.deletion_timestamp is not None:
+            return False
         group = grouping.group_of(pod.metadata)
-        return (
-            pod.spec.scheduler_name in self._names
-            and not pod.spec.node_name
-            and not pod.spec.scheduling_group
-            and pod.metadata.deletion_timestamp is None
-            and (not group or (grouping.is_generated(group) and self._views.find_group(pod.namespace, group) is None))
-        )
+        return not group or (grouping.is_generated(group) and self._views.find_group(pod.namespace, group) is None)
 
     async def _reconcile(self, key: _Key) -> None:
         if key.kind is kinds.JOBS:

@@ -148,7 +148,9 @@ async def test_no_more_requests_are_under_way_than_allowed_and_the_wait_counts()
 
 async def test_a_write_that_found_no_connection_was_certainly_not_applied():
     async with HttpTransport(Endpoint(f"http://127.0.0.1:{unused_port()}")) as transport:
-        with pytest.raises(errors.UnreachableError, match=r"no connection to http://127.0.0.1:") as caught:
+        with pytest.raises(
+            errors.UnreachableError, match=r"no connection to http://127.0.0.1:\d+: Connection refused"
+        ) as caught:
             await transport.request(PUT, within=5)
     assert not caught.value.maybe_applied
     assert isinstance(caught.value.__cause__, OSError)
@@ -386,6 +388,16 @@ async def test_a_certificate_that_is_not_trusted_is_said_in_one_line_and_nothing
             await transport.request(PUT, within=5)
     assert not caught.value.maybe_applied
     assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_speaks_no_tls_is_said_so_and_nothing_was_sent():
+    async with (
+        serving(fine) as url,
+        HttpTransport(Endpoint(url.replace("http:", "https:"), ssl.create_default_context())) as transport,
+    ):
+        with pytest.raises(errors.UnreachableError, match="its TLS isn't understood") as caught:
+            await transport.request(PUT, within=5)
+    assert not caught.value.maybe_applied
 
 
 async def test_a_certificate_for_another_name_needs_the_server_name(ca, tls):
