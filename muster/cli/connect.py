@@ -48,7 +48,7 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     Raises:
         ConfigError: no usable kubeconfig.
     """
-    # The kubernetes package takes a second to import: not before it is needed.
+    # What reads kubeconfigs and speaks HTTP takes a while to import: not before it is needed.
     from muster.kube import auth
     from muster.kube.http import HttpTransport
 

@@ -104,7 +104,7 @@ def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
 
 
 def _at_home() -> None:
-    """Have a home directory: the kubernetes package asks for it when it is imported, and users of containers have none."""
+    """Have a home directory: paths that begin with ``~`` need one, and users of containers have none."""
     try:
         Path.home()
     except RuntimeError:

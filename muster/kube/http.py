@@ -148,21 +148,30 @@ class HttpTransport:
         raise errors.from_answer(connection.status, body, connection.headers)
 
     async def _begin(self, request: Request, headers: Mapping[str, str], idle: float) -> Connection:
-        connection: Connection | None = None
         try:
             async with asyncio.timeout(min(_WATCH_OPENS, idle)):
                 connection = self._rested() or await self._dial(_WATCH_OPENS)
-                connection.send(self._written(request, headers), streams=True)
-                await connection.headed()
+                again = connection.served > 0
+                try:
+                    await self._head(connection, request, headers)
+                except OSError:
+                    if not (again and connection.silent):
+                        raise
+                    connection = await self._dial(_WATCH_OPENS)
+                    await self._head(connection, request, headers)
+                return connection
         except OSError as error:
-            if connection is not None:
-                connection.abort()
             raise self._broke(error, writes=False) from error
-        except BaseException:
-            if connection is not None:
+
+    async def _head(self, connection: Connection, request: Request, headers: Mapping[str, str]) -> None:
+        begun = False
+        try:
+            connection.send(self._written(request, headers), streams=True)
+            await connection.headed()
+            begun = True
+        finally:
+            if not begun:
                 connection.abort()
-            raise
-        return connection
 
     async def _lines(self, request: Request, connection: Connection, idle: float) -> AsyncIterator[bytes]:
         partial: list[bytes] = []

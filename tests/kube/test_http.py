@@ -207,6 +207,19 @@ async def test_a_read_on_a_connection_that_the_server_had_closed_is_sent_again()
             assert (await transport.request(GET, within=5)).body == b"{}"
 
 
+async def test_a_watch_on_a_connection_that_the_server_had_closed_is_opened_again():
+    async def conversation(reader, writer, number):
+        await head(reader)
+        writer.write(OK if number == 1 else b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\none\n")
+        await head(reader)
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
+        await transport.request(GET, within=5)
+        seen = []
+        await read(transport, seen, idle=5)
+    assert seen == [b"one"]
+
+
 @pytest.mark.parametrize(("request_", "maybe"), [(GET, False), (PUT, True)])
 async def test_a_server_that_never_answers_is_given_up(request_, maybe):
     async def conversation(reader, writer, number):
