@@ -1,0 +1,77 @@
+"""What `muster admit` foretells is what the API server then answers, word for word: on the sandbox and on the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from plane import Plane
+
+from muster.cli import admission, clusterstate, manifests
+from muster.cli.admission import Finding
+from muster.kube import errors
+from muster.model import kinds
+from scheduler import config
+from webhooks.compose import Options, serving
+from webhooks.server import Listen
+
+_KINDS = {kind.name: kind for kind in (kinds.PODGROUPS, kinds.JOBS, kinds.QUEUES)}
+
+
+def group(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace}
+    return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": meta, "spec": spec}
+
+
+def job(name: str, namespace: str, queue: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/train", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}}
+    meta = {"name": name, "namespace": namespace, "annotations": {"scheduling.volcano.sh/queue-name": queue}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"parallelism": 2, "template": template}}
+
+
+async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> Finding:
+    file = folder / "all.yaml"
+    file.write_text(yaml.safe_dump_all(bodies))
+    state = await clusterstate.read(plane.client, plane.clock.now())
+    wanted = manifests.read_for([str(file)], "default")
+    return await admission.find_out(state, wanted, [], config.parse(config.DEFAULT), ("muster",))
+
+
+async def answered(plane: Plane, body: dict[str, Any]) -> tuple[int, str]:
+    try:
+        await plane.client.create(_KINDS[body["kind"]], body, body["metadata"]["namespace"])
+    except errors.ApiError as error:
+        return error.code, error.message
+    return 201, ""
+
+
+async def test_admit_foretells_what_the_api_server_answers(plane: Plane, tmp_path: Path) -> None:
+    namespace, open_, shut = await plane.namespace(), plane.unique("open"), plane.unique("shut")
+    options = Options(plane.certificate, Listen("127.0.0.1", 0, drain=0))
+    async with serving(await plane.connect(), plane.clock, options) as server:
+        await plane.register(server, namespace=namespace)
+        await plane.create(kinds.QUEUES, {"metadata": {"name": open_}})
+        await plane.create(kinds.QUEUES, {"metadata": {"name": shut}, "spec": {"desiredState": "Closed"}})
+        hard = {"metadata": {"name": "compute"}, "spec": {"hard": {"requests.cpu": "10", "pods": "8"}}}
+        await plane.client.create(kinds.RESOURCEQUOTAS, hard, namespace)
+        bodies = [
+            group("lost", namespace, minMember=1, queue="nowhere"),
+            group("wrong", namespace, minMember=-1, queue=open_),
+            group("late", namespace, minMember=1, queue=shut),
+            group("first", namespace, minMember=2, queue=open_, minResources={"cpu": "6"}),
+            group("second", namespace, minMember=9, queue=open_, minResources={"cpu": "6"}),
+            job("shut", namespace, shut),
+            job("fine", namespace, open_),
+            group("nowhere", f"{namespace}-missing", minMember=1, queue=open_),
+        ]
+        finding = await foretold(plane, bodies, tmp_path)
+        answers = [each.answer for each in finding.verdicts]
+        told = [(each.code, errors.bounded((each.status or {}).get("message", ""))) for each in answers]
+        assert told == [await answered(plane, body) for body in bodies]
+        assert [code for code, _ in told] == [403, 422, 403, 201, 403, 403, 201, 404]
+        assert any("allows 8 pods" in warning for warning in answers[4].warnings)
+        assert finding.verdicts[4].alone
+        await plane.unregister()
