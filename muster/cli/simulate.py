@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from muster.cli import manifests
+from muster.cli.options import config_option, policy_of, schedulers_option
 from muster.cli.output import document, table
 from muster.kube.clock import SystemClock
-from muster.model import names
 
 if TYPE_CHECKING:
     from scheduler.policy import Policy
 
 _FORMATS: Final = ("table", "json", "yaml")
 _FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
-_CONFIG: Final = "Actions and plugins (YAML). Default: that of muster scheduler."
 _EPILOG: Final = """\b
 Examples:
   muster simulate -f cluster.yaml -f gang.yaml --config scheduler.yaml -o json
@@ -48,13 +47,13 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="Objects; repeatable, - is stdin."
 )
 @click.option("--trace", type=_FILE, metavar="FILE", help="Jobs that arrive over time, as CSV.")
-@click.option("--config", "configuration", type=_FILE, metavar="FILE", help=_CONFIG)
+@config_option("Actions and plugins (YAML). Default: that of muster scheduler.")
 @click.option("--compare", type=_FILE, metavar="FILE", help="Another configuration, to be put beside the first.")
 @click.option("--cycles", type=click.IntRange(1, 10_000), help="Decide so many times on the objects, without a clock.")
 @click.option("--until-idle", is_flag=True, help="Let time pass until nothing can happen any more.")
 @click.option("--for", "time", callback=_time, metavar="TIME", help="Let so much time pass: 90s, 12h, 7d.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws the order of equals.")
-@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
+@schedulers_option()
 @click.option(
     "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
 )
@@ -73,12 +72,11 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
     """
     wishes = _Wishes(**options)
     wishes.check()
-    names_ = schedulers or (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
     policy = policy_of(wishes.configuration)
     if wishes.passes:
-        _over_time(files, names_, wishes, policy, output)
+        _over_time(files, schedulers, wishes, policy, output)
     else:
-        _at_once(files, names_, wishes.cycles or 1, policy, output)
+        _at_once(files, schedulers, wishes.cycles or 1, policy, output)
 
 
 @dataclass(frozen=True)
@@ -162,20 +160,6 @@ def _over_time(
 
 def _name(configuration: Path | None) -> str:
     return configuration.name if configuration is not None else "default"
-
-
-def policy_of(file: Path | None) -> Policy:
-    """Read a scheduler's configuration, the default where there is no file.
-
-    Raises:
-        ClickException: it can't be used; a line per mistake.
-    """
-    from scheduler.config import DEFAULT, ConfigurationError, parse
-
-    try:
-        return parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
-    except (ConfigurationError, UnicodeDecodeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _show(result: dict[str, Any]) -> None:

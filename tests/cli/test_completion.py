@@ -15,7 +15,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import Result
 
-from muster.cli.main import muster
+from muster.cli import completing
+from muster.cli.main import kubectl_complete, muster
 
 PROGRAM = "import sys; sys.argv[0] = {name!r}; from muster.cli.main import {entry} as run; run()"
 NOBODY = """\
@@ -29,7 +30,7 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 
 
 def completed(entry: str, words: str, *arguments: str, **environment: str) -> list[str]:
-    name = {"main": "muster", "vcctl": "vcctl"}.get(entry, "kubectl_complete-muster")
+    name = {"main": "muster", "vcctl": "vcctl"}[entry]
     variables = {f"_{name.upper()}_COMPLETE": "bash_complete", "COMP_WORDS": words} if words else {}
     variables["COMP_CWORD"] = str(len(words.split(" ")) - 1)
     command = [sys.executable, "-c", PROGRAM.format(name=name, entry=entry), *arguments]
@@ -51,7 +52,6 @@ def test_a_script_completes_both_programs(run: Callable[..., Result], shell: str
 
 
 def test_commands_and_options_are_completed() -> None:
-    assert "plain,queue" in completed("main", "muster qu")
     assert completed("main", "muster podgroup why --st") == ["plain,--state"]
     assert completed("vcctl", "vcctl queue cr") == ["plain,create"]
 
@@ -66,26 +66,50 @@ def test_commands_and_options_are_completed() -> None:
         ("muster podgroup view t", []),
     ],
 )
-async def test_names_are_completed_from_the_cluster(furnished: Any, words: str, names: list[str]) -> None:
+async def test_names_are_completed_from_the_cluster(
+    furnished: Any, monkeypatch: pytest.MonkeyPatch, words: str, names: list[str]
+) -> None:
     furnished("busy.yaml")
+    monkeypatch.setattr(completing, "SECONDS", 60)
     *before, incomplete = words.split(" ")[1:]
     shell = ShellComplete(muster, {}, "muster", "")
     found = await asyncio.to_thread(shell.get_completions, before, incomplete)
     assert [item.value for item in found] == names
 
 
-def test_a_cluster_that_does_not_answer_has_no_names_and_no_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["queue", "view"], ["podgroup", "why"]])
+@pytest.mark.parametrize("file", ["kubeconfig", "missing"])
+def test_a_cluster_that_does_not_answer_has_no_names_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], file: str
+) -> None:
     (tmp_path / "kubeconfig").write_text(NOBODY)
-    assert completed("main", "muster queue view re", KUBECONFIG=str(tmp_path / "kubeconfig")) == []
-    assert completed("main", "muster podgroup why re", KUBECONFIG=str(tmp_path / "missing")) == []
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
+    assert ShellComplete(muster, {}, "muster", "").get_completions(words, "re") == []
 
 
-async def test_kubectl_is_told_names_in_its_own_protocol(furnished: Any) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["queue", "view", "re"], ["research", ":4"]),
+        (["po"], ["podgroup", ":4"]),
+        (["podgroup", "why", "--config", ""], [":0"]),
+        ([], [":4"]),
+    ],
+)
+async def test_kubectl_is_told_names_in_its_own_protocol(
+    furnished: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    told: list[str],
+) -> None:
     furnished("busy.yaml")
-    assert await asyncio.to_thread(completed, "kubectl_complete", "", "queue", "view", "re") == ["research", ":4"]
-    told = await asyncio.to_thread(completed, "kubectl_complete", "", "po")
-    assert [line.partition("\t")[0] for line in told] == ["podgroup", ":4"]
-    assert completed("kubectl_complete", "", "podgroup", "why", "--config", "") == [":0"]
+    monkeypatch.setattr(completing, "SECONDS", 60)
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-muster", *arguments])
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(kubectl_complete)
+    said = [line.partition("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == told if arguments else said[-1:] == told
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from muster.cli.simulate import policy_of
+from muster.cli.options import policy_of
 from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
