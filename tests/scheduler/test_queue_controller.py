@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.cli import install
 from muster.kube import errors
+from muster.kube.client import Client
+from muster.kube.clock import LoopClock
+from muster.kube.events import Recorder
+from muster.kube.transport import Request, Response
 from muster.model import kinds, names
 from muster.model.objects import (
     Condition,
@@ -23,7 +32,9 @@ from muster.model.objects import (
     PodGroupSpec,
     PodGroupStatus,
     Queue,
+    QueueStatus,
 )
+from muster.sandbox import virtual_time
 from scheduler.controllers import queues
 from scheduler.controllers.queues import Content
 from scheduler.views import Views
@@ -118,6 +129,58 @@ def test_counts_are_right_after_any_order_of_events(history, random):
 
 
 # ── on a control plane ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Storing:
+    """A transport that stores the status of queues, and shows it in their view at once."""
+
+    def __init__(self, views: Views) -> None:
+        self._shown = views.cache(kinds.QUEUES)
+        self.writes: list[tuple[float, int]] = []
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        del within
+        patch = msgspec.json.decode(request.body)["status"]
+        status = {key: value for key, value in patch.items() if value is not None}
+        old = self._shown.get(request.path.split("/")[-2])
+        assert old is not None
+        self.writes.append((asyncio.get_running_loop().time(), status["pending"]))
+        version = str(int(old.metadata.resource_version) + 1)
+        new = replace(
+            old,
+            metadata=replace(old.metadata, resource_version=version),
+            status=msgspec.convert(status, type(old.status)),
+        )
+        self._shown.put(new)
+        return Response(200, msgspec.json.encode(new))
+
+
+def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_is_right_soon_after_the_last():
+    async def main() -> list[tuple[float, int]]:
+        views = Views(legacy_apis=False)
+        store = Storing(views)
+        client = Client(store)
+        recorder = Recorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
+        controller = queues.QueueController(client, views, recorder, ["muster"])
+        meta = Meta(name="default", uid="q", resource_version="1")
+        views.cache(kinds.QUEUES).put(Queue(metadata=meta, status=QueueStatus(state="Open")))
+        running = asyncio.create_task(controller.work.run())
+        for number in range(500):
+            spec = PodGroupSpec(min_member=1, queue="default")
+            about = Meta(name=f"g-{number}", namespace="ns", uid=f"{number}", resource_version=str(number + 1))
+            views.cache(kinds.PODGROUPS).put(PodGroup(metadata=about, spec=spec))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(10)
+        assert not running.done()
+        running.cancel()
+        return store.writes
+
+    writes = virtual_time.run(main())
+    moments = [moment for moment, _ in writes]
+    assert writes[-1][1] == 500
+    assert moments[-1] <= 5 + 1
+    assert all(later - earlier > 0.99 for earlier, later in pairwise(moments))
+    assert len(moments) >= 5
 
 
 async def test_a_foreign_controllers_group_counts_as_unknown_too(world):
