@@ -140,7 +140,8 @@ class HttpTransport:
         if connection.status == 200:
             return connection
         try:
-            body = await connection.whole()
+            async with asyncio.timeout(min(_WATCH_OPENS, idle)):
+                body = await connection.whole()
         except OSError as error:
             raise self._broke(error, writes=False) from error
         finally:

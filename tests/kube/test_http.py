@@ -337,6 +337,17 @@ async def test_a_refused_watch_says_why():
                 pytest.fail("a refused watch was opened")
 
 
+async def test_a_refusal_whose_reason_never_comes_is_given_up():
+    async def conversation(reader, writer, number):
+        await head(reader)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\n{")
+        await asyncio.Event().wait()
+
+    async with speaking(conversation) as url, HttpTransport(Endpoint(url)) as transport:
+        with pytest.raises(errors.UnreachableError, match="did not answer in time"):
+            await read(transport, [], idle=0.1)
+
+
 async def test_a_watch_that_is_cancelled_closes_its_connection_at_once():
     closed = asyncio.Event()
 
