@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -352,11 +352,17 @@ class Session:
                 taken.remove(port)
 
 
+_KNOWN: Final[dict[tuple[type[Plugin], str, bool], bool]] = {}
+
+
 def _has(enabled: Enabled, point: str) -> bool:
     """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
-    if defines(enabled.plugin, point):
-        return True
-    return enabled.guarded and point == "objections" and defines(enabled.plugin, "feasible")
+    key = (enabled.plugin, point, enabled.guarded)
+    known = _KNOWN.get(key)
+    if known is None:
+        wide = enabled.guarded and point == "objections"
+        known = _KNOWN[key] = defines(enabled.plugin, point) or (wide and defines(enabled.plugin, "feasible"))
+    return known
 
 
 def _victims(

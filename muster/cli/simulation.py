@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -75,9 +76,22 @@ def run(found: Scenario, policy: Policy, label: str) -> Report:
         simulation = Simulation(found.setting(policy, gate))
     except StateError as error:
         raise click.ClickException(str(error)) from error
-    with _bar(found, label) as tell:
+    with _bar(found, label) as tell, _rarely_collecting():
         end = simulation.run(tell)
     return report.of(simulation, end)
+
+
+@contextlib.contextmanager
+def _rarely_collecting() -> Iterator[None]:
+    """Have garbage looked for less often: nearly all that is made here lives on, or is gone at once without that."""
+    usual = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
 
 
 @contextlib.contextmanager

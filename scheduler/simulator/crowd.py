@@ -48,15 +48,18 @@ class Crowd:
         self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
         self._stand_ins: dict[str, Job] = {}
 
-    def thin(self, snapshot: Snapshot) -> Snapshot:
-        """Give a snapshot in which stand-ins take the place of the groups that only run."""
+    def thin(self, snapshot: Snapshot, *, whole: bool) -> Snapshot:
+        """Give a snapshot in which stand-ins take the place of the groups that only run.
+
+        ``whole``: with their pods, which are looked at where nodes may have to be kept for somebody.
+        """
         others = []
         for job in snapshot.jobs:
             if _only_runs(job, snapshot):
                 self._take(job)
             else:
                 others.append(job)
-        return replace(snapshot, jobs=(*self._shown(), *others))
+        return replace(snapshot, jobs=(*self._shown(whole=whole), *others))
 
     def find(self, key: GroupKey) -> PodGroup | None:
         """Give a group that is among them."""
@@ -87,14 +90,15 @@ class Crowd:
         self._kinds.setdefault(job.queue, Counter()).update(job.tally.occupying)
         self._stand_ins.pop(job.queue, None)
 
-    def _shown(self) -> Iterator[Job]:
+    def _shown(self, *, whole: bool) -> Iterator[Job]:
         for queue, members in self._members.items():
             if members:
-                if queue not in self._stand_ins:
-                    self._stand_ins[queue] = self._stand_in(queue)
-                yield self._stand_ins[queue]
+                known = self._stand_ins.get(queue)
+                if known is None or (whole and not known.tasks):
+                    known = self._stand_ins[queue] = self._stand_in(queue, whole=whole)
+                yield known
 
-    def _stand_in(self, queue: str) -> Job:
+    def _stand_in(self, queue: str, *, whole: bool) -> Job:
         members, kinds = self._members[queue].values(), +self._kinds[queue]
         one = Job(
             key=GroupKey(TOGETHER, "", queue),
@@ -108,7 +112,7 @@ class Crowd:
             conditions=_CONDITIONS,
             counters=(kinds.total(), 0, 0),
             created=0.0,
-            tasks=tuple(chain.from_iterable(member.tasks for member in members)),
+            tasks=tuple(chain.from_iterable(member.tasks for member in members)) if whole else (),
         )
         # Counted already, member by member.
         one._tally.append(Tally({Status.RUNNING: kinds.total()}, (), kinds, {}))  # noqa: SLF001 - what the property would keep there

@@ -90,6 +90,7 @@ class Simulation:
         self._last = -PACE
         self._waiting = False
         self._thins = crowd.usable(setting.policy)
+        self._hasty = (due.reserve_after(setting.policy) or _NEVER) <= 1
         self.measures = Measures(setting.capacity, setting.queues)
         self._stirred = 0.0
         self.lives = Lives(setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed)
@@ -192,7 +193,8 @@ class Simulation:
             self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
         snapshot = self._cluster.snapshot()
         if self._thins:
-            snapshot = self.lives.crowd.thin(snapshot)
+            # Nodes are kept for who has waited before, or has at once waited for long enough.
+            snapshot = self.lives.crowd.thin(snapshot, whole=self._waiting or self._hasty)
         snapshot = replace(snapshot, waits=self._patience.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment)
 

@@ -93,6 +93,7 @@ class Workloads:
         self._usual = ""
         self._gang_of_job: dict[str, Gang] = {}
         self._lacking: dict[str, list[Gang]] = {}
+        self._passed: dict[tuple[str, int], Pod] = {}
         lives.controllers = self
 
     def show_priority(self, one: PriorityClass) -> None:
@@ -279,13 +280,15 @@ class Workloads:
 
     def _make(self, gang: Gang, template: Pod, count: int) -> None:
         """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""
-        alike, limited = None, self._gate.limited(gang.home[0])
+        limited, drawn = self._gate.limited(gang.home[0]), self._draw(gang.name)
         created = self._moment.replace(microsecond=0)
+        # Pods of a trace differ from line to line in nothing that admission looks at: theirs was asked about before.
+        alike = self._passed.get((gang.home[0], id(template.spec))) if gang.replaced else None
         for _ in range(count):
             meta = template.metadata
             name = f"{meta.name}-{gang.made}"
             gang.made += 1
-            meta = replace(meta, name=name, uid=f"{self._draw(gang.name)}-{gang.made:06}", creation_timestamp=created)
+            meta = replace(meta, name=name, uid=f"{drawn}-{gang.made:06}", creation_timestamp=created)
             pod = Pod(metadata=meta, spec=template.spec, status=_PENDING)
             if alike is None or limited:
                 alike = self._admit_pod(pod)
@@ -294,7 +297,9 @@ class Workloads:
                     self._lacking.setdefault(gang.home[0], []).append(gang)
                     continue
                 pod = alike
-            elif alike.metadata.annotations is not meta.annotations:
+                if gang.replaced:
+                    self._passed[gang.home[0], id(template.spec)] = pod
+            elif not gang.replaced and alike.metadata.annotations is not meta.annotations:
                 pod = replace(pod, metadata=replace(meta, annotations=alike.metadata.annotations))
             self._lives.show_pod(pod)
 
