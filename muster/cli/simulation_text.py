@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from muster.cli.output import table
+from muster.model import names
 from muster.sandbox.cells import span
 from scheduler.messages import counted
 from scheduler.simulator.report import QueueReport, Report, Waiting
@@ -21,7 +22,8 @@ def show(report: Report) -> None:
     """Print one report."""
     click.echo(_headline(report))
     click.echo()
-    rows = [(name, *_waits(queue.arrived, queue.waiting, queue.waits)) for name, queue in report.queues.items()]
+    queues = {name: report.queues[name] for name in _shown(report)}
+    rows = [(name, *_waits(queue.arrived, queue.waiting, queue.waits)) for name, queue in queues.items()]
     if len(rows) > 1:
         waiting = sum(queue.waiting for queue in report.queues.values())
         rows.append(("(all)", *_waits(report.arrived, waiting, report.waits)))
@@ -29,7 +31,7 @@ def show(report: Report) -> None:
     click.echo()
     table(
         ("queue", "share", "while groups wait", "deserved", "preempted", "reclaimed", "refused"),
-        [(name, *_shares(queue)) for name, queue in report.queues.items()],
+        [(name, *_shares(queue, contended=report.contended > 0)) for name, queue in queues.items()],
     )
     click.echo()
     table(("resource", "in use"), [(name, _percent(part)) for name, part in report.utilisation.items()])
@@ -37,15 +39,23 @@ def show(report: Report) -> None:
         click.echo(line)
 
 
-def compare(names: tuple[str, str], reports: tuple[Report, Report]) -> None:
+def compare(labels: tuple[str, str], reports: tuple[Report, Report]) -> None:
     """Print two reports side by side."""
-    for name, report in zip(names, reports, strict=True):
+    for name, report in zip(labels, reports, strict=True):
         click.echo(f"{name}: {_headline(report)}")
     click.echo()
-    table(("", *names), list(_side_by_side(*reports)))
-    for name, report in zip(names, reports, strict=True):
+    table(("", *labels), list(_side_by_side(*reports)))
+    for name, report in zip(labels, reports, strict=True):
         for line in _late(report):
             click.echo(f"{name}: {line}" if line else "")
+
+
+def _shown(*reports: Report) -> list[str]:
+    """Name the queues to tell of; the one that every cluster has, only where something happened in it."""
+    idle = all(
+        not (one.arrived or one.refused or one.used) for one in (each.queues[names.DEFAULT_QUEUE] for each in reports)
+    )
+    return sorted(name for name in reports[0].queues if not (idle and name == names.DEFAULT_QUEUE))
 
 
 def _headline(report: Report) -> str:
@@ -60,10 +70,10 @@ def _waits(arrived: int, waiting: int, waits: Waiting) -> Sequence[object]:
     return (arrived, *times, waiting or _NOTHING)
 
 
-def _shares(queue: QueueReport) -> Sequence[object]:
+def _shares(queue: QueueReport, *, contended: bool) -> Sequence[object]:
     return (
         _percent(queue.used),
-        _percent(queue.held),
+        _percent(queue.held if contended else None),
         _percent(queue.deserved),
         queue.preempted or _NOTHING,
         queue.reclaimed or _NOTHING,
@@ -113,11 +123,11 @@ def _side_by_side(first: Report, second: Report) -> Iterator[tuple[str, str, str
     yield row("groups ended", *(str(each.ended) for each in both))
     for words, pick in (("p50", "p50"), ("p95", "p95"), ("max", "most")):
         yield row(f"wait {words}", *(span(getattr(each.waits, pick)) for each in both))
-    for name in sorted(first.queues):
+    for name in _shown(*both):
         yield row(f"wait p95, {name}", *(span(each.queues[name].waits.p95) for each in both))
     for name in sorted(first.utilisation.keys() | second.utilisation.keys()):
         yield row(f"{name} in use", *(_percent(each.utilisation.get(name, 0.0)) for each in both))
-    for name in sorted(first.queues):
+    for name in _shown(*both):
         yield row(f"share, {name}", *(_percent(each.queues[name].used) for each in both))
     for words in ("preempted", "reclaimed", "undone"):
         counts = [

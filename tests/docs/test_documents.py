@@ -96,6 +96,7 @@ def test_a_command_in_a_document_exists_with_its_options(page: str, text: str) -
 
 
 # Each is played by a test: tests/story/test_pages.py and test_story.py, tests/certs/test_docs.py, tests/cli/test_pages.py,
+# tests/cli/test_simulate_over_time.py,
 # tests/deploy/test_installation.py; the page of the commands shows their own examples.
 PLAYED = {
     "README.md",
@@ -106,6 +107,7 @@ PLAYED = {
     "docs/migrating.md",
     "docs/operations.md",
     "docs/queues.md",
+    "docs/simulate.md",
     "docs/story.md",
     "docs/workloads.md",
 }

@@ -1,0 +1,145 @@
+"""What a simulation leaves out changes nothing: groups taken together, and moments that are jumped over."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from muster.cli.gatehouse import Gatehouse
+from muster.model.amounts import Resources
+from scheduler import config
+from scheduler.cycle import decide
+from scheduler.simulator import engine, report, scenario
+from scheduler.simulator.crowd import TOGETHER
+from scheduler.simulator.engine import Simulation
+from scheduler.simulator.workloads import TraceJob
+from webhooks.settings import Settings
+
+EVICTING = """\
+actions: "enqueue, allocate, preempt, reclaim, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+"""
+POLICIES = {
+    "default": config.DEFAULT,
+    "capacity": config.DEFAULT.replace("name: proportion", "name: capacity"),
+    "evicting": EVICTING,
+}
+
+
+def objects(nodes=4, queues=3):
+    allocatable = {"cpu": "8", "memory": "32Gi", "pods": "20"}
+    for number in range(nodes):
+        yield {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"n{number}"},
+            "status": {"allocatable": allocatable},
+        }
+    for number in range(queues):
+        yield {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": f"q{number}"},
+            "spec": {"weight": number + 1},
+        }
+
+
+def jobs(seed, count=40):
+    lot = random.Random(seed)
+    at = 0.0
+    for number in range(count):
+        at += lot.choice([0, 1, 20, 90])
+        pods = lot.randint(1, 6)
+        yield TraceJob(
+            name=f"job-{number}",
+            namespace="default",
+            queue=f"q{lot.randrange(3)}",
+            arrival=at,
+            duration=float(lot.choice([30, 200, 900])),
+            pods=pods,
+            minimum=lot.randint(1, pods),
+            request=Resources.parse({"cpu": lot.choice(["1", "2", "3"]), "memory": "1Gi"}),
+        )
+
+
+def simulation(policy, seed):
+    parsed = config.parse(POLICIES[policy])
+    found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
+    setting = replace(found, trace=tuple(jobs(seed))).setting(parsed, Gatehouse(Settings()))
+    return Simulation(setting)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("policy", ["default", "capacity"])
+def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatch):
+    def run():
+        one = simulation(policy, seed)
+        end = one.run(lambda _: None)
+        one._cluster.validate()
+        return report.of(one, end)
+
+    together = run()
+    monkeypatch.setattr(engine.crowd, "usable", lambda _: False)
+    apart = run()
+    assert together.bars == apart.bars
+    assert together.json()["report"] == apart.json()["report"]
+
+
+def test_one_stands_for_many_only_where_nobody_looks_at_each():
+    assert engine.crowd.usable(config.parse(config.DEFAULT))
+    assert not engine.crowd.usable(config.parse(EVICTING))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monkeypatch):
+    one = simulation(policy, seed=3)
+    looked = []
+
+    def decided(snapshot, policy, now):
+        looked.append((snapshot, policy, now))
+        return decide(snapshot, policy, now)
+
+    monkeypatch.setattr(engine, "decide", decided)
+    one.run(lambda _: None)
+    jumps = 0
+    for (before, rules, then), (_, _, now) in zip(looked, looked[1:], strict=False):
+        plan = decide(before, rules, then)
+        if plan.binds or plan.evictions or (now - then).total_seconds() < 2:
+            continue  # Something was to be done, and the next look came at once.
+        for step in (0.3, 0.6, 0.99):
+            again = decide(before, rules, then + step * (now - then))
+            assert (again.binds, again.evictions, again.released) == ((), (), frozenset())
+            assert [each.phase for each in again.statuses if each.phase is not each.before] == [
+                each.phase for each in plan.statuses if each.phase is not each.before
+            ]
+            assert (again.reserved and again.reserved.key) == (plan.reserved and plan.reserved.key)
+        jumps += 1
+    assert jumps > 3
+
+
+def test_stand_ins_are_nobodys_business_outside():
+    one = simulation("default", seed=1)
+    one.run(lambda _: None)
+    said = report.of(one, one.lives.now).json()
+    assert TOGETHER not in str(said)
+
+
+def test_a_pod_that_is_evicted_begins_anew():
+    request = Resources.parse({"cpu": "8"})
+    old = TraceJob("old", "default", "q0", 0.0, 600.0, 4, 1, request)
+    new = TraceJob("new", "default", "q2", 60.0, 600.0, 2, 2, request)
+    found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
+    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), Gatehouse(Settings()))
+    one = Simulation(setting)
+    end = one.run(lambda _: None)
+    said = report.of(one, end)
+    assert said.queues["q0"].reclaimed == 2
+    assert said.ended == 2
+    # Two of its pods began anew when the others had run their ten minutes.
+    assert 1200 <= end < 1300
+    assert timedelta(seconds=said.waits.most) < timedelta(seconds=5)
