@@ -108,7 +108,7 @@ def agree(trace, objects, policy):
 
 @pytest.mark.parametrize("policy", [HASTY, CAPACITY], ids=["proportion", "capacity"])
 def test_who_starts_when_and_where_is_what_the_worker_decides_on_the_sandbox(policy):
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=3, deadline=None)
     @given(traces(), st.lists(st.integers(3, 8), min_size=1, max_size=3))
     def check(trace, cpus):
         objects = [node(f"n{number}", cpu) for number, cpu in enumerate(cpus)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -49,7 +50,7 @@ def objects(nodes=4, queues=3):
         }
 
 
-def jobs(seed, count=40):
+def jobs(seed, count):
     lot = random.Random(seed)
     at = 0.0
     for number in range(count):
@@ -67,15 +68,14 @@ def jobs(seed, count=40):
         )
 
 
-def simulation(policy, seed):
+def simulation(policy, seed, count=25):
     parsed = config.parse(POLICIES[policy])
     found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
-    setting = replace(found, trace=tuple(jobs(seed))).setting(parsed, Gatehouse(Settings()))
+    setting = replace(found, trace=tuple(jobs(seed, count))).setting(parsed, Gatehouse(Settings()))
     return Simulation(setting)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("policy", ["default", "capacity"])
+@pytest.mark.parametrize(("policy", "seed"), [("default", 1), ("capacity", 2)])
 def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatch):
     def run():
         one = simulation(policy, seed)
@@ -97,7 +97,7 @@ def test_one_stands_for_many_only_where_nobody_looks_at_each():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monkeypatch):
-    one = simulation(policy, seed=3)
+    one = simulation(policy, seed=3, count=10)
     looked = []
 
     def decided(snapshot, policy, now):
@@ -107,11 +107,11 @@ def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monke
     monkeypatch.setattr(engine, "decide", decided)
     one.run(lambda _: None)
     jumps = 0
-    for (before, rules, then), (_, _, now) in zip(looked, looked[1:], strict=False):
+    for (before, rules, then), (_, _, now) in pairwise(looked):
         plan = decide(before, rules, then)
         if plan.binds or plan.evictions or (now - then).total_seconds() < 2:
             continue  # Something was to be done, and the next look came at once.
-        for step in (0.3, 0.6, 0.99):
+        for step in (0.5, 0.99):
             again = decide(before, rules, then + step * (now - then))
             assert (again.binds, again.evictions, again.released) == ((), (), frozenset())
             assert [each.phase for each in again.statuses if each.phase is not each.before] == [
@@ -119,11 +119,11 @@ def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monke
             ]
             assert (again.reserved and again.reserved.key) == (plan.reserved and plan.reserved.key)
         jumps += 1
-    assert jumps > 3
+    assert jumps
 
 
 def test_stand_ins_are_nobodys_business_outside():
-    one = simulation("default", seed=1)
+    one = simulation("default", seed=1, count=5)
     one.run(lambda _: None)
     said = report.of(one, one.lives.now).json()
     assert TOGETHER not in str(said)
