@@ -81,6 +81,8 @@ def scheduler(**options: Any) -> None:
         raise click.ClickException(str(error)) from error
     except (KubeError, OSError, UnicodeDecodeError) as error:
         raise click.ClickException(" ".join(str(error).split())) from error
+    finally:
+        gc.enable()
 
 
 async def _run(options: dict[str, Any], policy: Any) -> None:
