@@ -112,8 +112,8 @@ async def read(client: Client, now: datetime) -> State:
 
 
 async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...]:
-    # Any version will do: the server answers from its memory, in one piece.
-    request = Request("GET", kind.path(_PLACES.get(kind, "")), {"resourceVersion": "0"})
+    # In one piece, and no older than the question: who has just applied something asks about that.
+    request = Request("GET", kind.path(_PLACES.get(kind, "")))
     try:
         answer = await client.send(request)
     except errors.NotFoundError as error:
