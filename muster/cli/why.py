@@ -177,10 +177,10 @@ def _line(answer: Answer, record: Record) -> str:
 
 
 def _unchanged(record: Record) -> str:
+    if record.stage is Stage.GANG:
+        return "It goes on once its missing pods exist."
     if record.reason is None:
         return "Nothing has to change: it goes on by itself."
-    if record.stage is Stage.GANG:
-        return "It can go on once its missing pods exist."
     if record.stage is Stage.QUEUE and record.limit is None:
         return "Its queue comes first: what to do about it is said above."
     return (
