@@ -75,13 +75,13 @@ class Session:
     def _open_plugins(self) -> dict[str, list[list[Callable[..., Any]]]]:
         tiers: dict[str, list[list[Callable[..., Any]]]] = {point: [] for point in POINTS}
         for tier in self.policy.tiers:
-            opened = [(each, self._open_plugin(each)) for each in tier]
-            for point in POINTS:
-                found = [
-                    getattr(plugin, point) for each, plugin in opened if point in each.points and _has(each, point)
-                ]
-                if found:
-                    tiers[point].append(found)
+            asks: dict[str, list[Callable[..., Any]]] = {}
+            for each in tier:
+                plugin = self._open_plugin(each)
+                for point in _points(each):
+                    asks.setdefault(point, []).append(getattr(plugin, point))
+            for point, found in asks.items():
+                tiers[point].append(found)
         return tiers
 
     def _open_plugin(self, enabled: Enabled) -> Plugin:
@@ -352,17 +352,23 @@ class Session:
                 taken.remove(port)
 
 
-_KNOWN: Final[dict[tuple[type[Plugin], str, bool], bool]] = {}
+_KNOWN: Final[dict[tuple[type[Plugin], frozenset[str], bool], tuple[str, ...]]] = {}
+
+
+def _points(enabled: Enabled) -> tuple[str, ...]:
+    """Give the extension points of a plugin that are on; worked out once, since a session is opened for each cycle."""
+    key = (enabled.plugin, enabled.points, enabled.guarded)
+    known = _KNOWN.get(key)
+    if known is None:
+        known = _KNOWN[key] = tuple(point for point in POINTS if point in enabled.points and _has(enabled, point))
+    return known
 
 
 def _has(enabled: Enabled, point: str) -> bool:
     """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
-    key = (enabled.plugin, point, enabled.guarded)
-    known = _KNOWN.get(key)
-    if known is None:
-        wide = enabled.guarded and point == "objections"
-        known = _KNOWN[key] = defines(enabled.plugin, point) or (wide and defines(enabled.plugin, "feasible"))
-    return known
+    if defines(enabled.plugin, point):
+        return True
+    return enabled.guarded and point == "objections" and defines(enabled.plugin, "feasible")
 
 
 def _victims(

@@ -140,7 +140,7 @@ class JobState:
 
     def lacking(self) -> Vector:
         """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
-        if self.job.over:
+        if self.job.over or (self.job.stated is None and not self.job.min_member):
             return self.axes.zero
         had = self.allocated
         if Status.SUCCEEDED in self.job.counts:
