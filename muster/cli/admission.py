@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
 Json = dict[str, Any]
+Rehearse = Callable[[Sequence[Manifest]], Awaitable[list[Answer]]]
 
 # What a file may bring along for what it wants to run.
 _FURNITURE: Final = frozenset(
@@ -117,7 +118,7 @@ async def find_out(
     return Finding(verdicts, tuple(_starts(after, answers, policy, schedulers)))
 
 
-async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Any) -> Verdict:
+async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehearse) -> Verdict:
     """Tell, of what was refused, whether it is the others' company that is too much."""
     verdict = Verdict(answer)
     if verdict.outcome != "refused" or answer.code != 403:

@@ -12,7 +12,7 @@ import click
 
 from muster.kube import decoding, errors
 from muster.kube.client import Client
-from muster.kube.transport import Request
+from muster.kube.transport import Request, Response
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
 from muster.model import kinds, names
@@ -41,6 +41,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
 )
 """What admission, scheduling and their explanations look at. Of ConfigMaps only those in Muster's own namespace."""
 
+_TRIES: Final = 5
 _PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
 
 
@@ -111,11 +112,21 @@ async def read(client: Client, now: datetime) -> State:
     return State(now, dict(zip(KINDS, found, strict=True)), tuple(unread))
 
 
+async def _sent(client: Client, request: Request) -> Response:
+    """Ask again, as kubectl does, where the server says that it can't answer yet."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await client.send(request)
+        except errors.TooManyRequestsError as error:
+            await asyncio.sleep(error.retry_after or 1.0)
+    return await client.send(request)
+
+
 async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...]:
     # In one piece, and no older than the question: who has just applied something asks about that.
     request = Request("GET", kind.path(_PLACES.get(kind, "")))
     try:
-        answer = await client.send(request)
+        answer = await _sent(client, request)
     except errors.NotFoundError as error:
         if kind in {kinds.PODGROUPS, kinds.QUEUES}:
             raise NotInstalledError from error

@@ -14,12 +14,15 @@ import pytest
 import yaml
 from click.testing import Result
 
-from muster.cli import clusterstate, connect
+from muster.cli import clusterstate, connect, install
 from muster.kube import errors
 from muster.kube.client import Client
+from muster.kube.clock import LoopClock
 from muster.kube.transport import Request, Response
 from muster.model import kinds
+from muster.sandbox import virtual_time
 from muster.sandbox.inprocess import InProcessTransport
+from muster.sandbox.requests import ApiServer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TABLES = (
@@ -134,6 +137,26 @@ async def test_a_right_that_is_missing_is_named(furnished: Any, noon: None) -> N
         await clusterstate.read(client, NOON)
     said = 'the cluster doesn\'t allow it: nodes is forbidden: User "jane" cannot list resource "nodes"'
     assert connect.explained(refused.value).startswith(said)
+
+
+class Busy(Forbidding):
+    """A transport to a server that isn't ready for some kinds at first."""
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        plural = request.path.rpartition("/")[2]
+        if plural in self._plurals:
+            self._plurals = tuple(each for each in self._plurals if each != plural)
+            body = {"kind": "Status", "reason": "TooManyRequests", "message": "storage is (re)initializing"}
+            return Response(429, msgspec.json.encode(body), {"retry-after": "30"})
+        return await self._inner.request(request, within=within)
+
+
+def test_a_server_that_is_not_ready_is_asked_again() -> None:
+    server = ApiServer(LoopClock(NOON))
+    for definition in install.definitions(legacy_apis=False):
+        server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
+    state = virtual_time.run(clusterstate.read(Client(Busy(server, "pods", "queues")), NOON))
+    assert state.unread == ()
 
 
 async def test_what_only_refines_the_answer_may_be_forbidden_and_that_is_told(furnished: Any) -> None:
