@@ -17,7 +17,8 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
+        # As wide as the longest name, which would be broken in two lines.
+        env=os.environ | {"PYTHONPATH": str(folder), "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
