@@ -18,8 +18,8 @@ from scheduler.snapshot import OCCUPYING, Task
 from scheduler.statement import Statement
 from scheduler.vectors import Matrix, Vector
 
-Helps = Callable[[Vector, Vector], bool]
-"""Whether a node that is short of the second gains by the going of who has the first."""
+Helps = Callable[[Session, Task, Task, Vector], bool]
+"""Whether a task gains by a victim's going, on a node that is short of some amounts."""
 
 _MOST_CROWDED = 100
 """Nodes that are looked at pod by pod, for who is in the way of a task with affinities: it takes a while for each."""
@@ -110,7 +110,7 @@ class Claims:
         if any(self._clear(statement, queue, job, task, row, _helps) for row in rows):
             return True
         others = self._crowded(task, room, rows) if task.kind.constraints.sociable else ()
-        if any(self._clear(statement, queue, job, task, row, lambda *_: True) for row in others):
+        if any(self._clear(statement, queue, job, task, row, _gives_way) for row in others):
             return True
         if not statement:
             self._hopeless.add(alike)
@@ -169,7 +169,7 @@ class Claims:
             each
             for source in self._rules.sources(queue)
             for each in session.tenants.there(source.name, row)
-            if session.tenants.owner(each) is not job and helps(each.kind.vector(session.axes), short)
+            if session.tenants.owner(each) is not job and helps(session, task, each, short)
         ]
         candidates.sort(key=self._importance, reverse=True)
         return self._rules.choose(task, candidates) if candidates else []
@@ -196,6 +196,15 @@ class Claims:
             statement.evict(owner, each, rows[each.node], job)
 
 
-def _helps(amounts: Vector, short: Vector) -> bool:
+def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
     """Whether a node that is ``short`` gains by something's going; one that isn't is left for its queue's sake."""
+    del task
+    amounts = victim.kind.vector(session.axes)
     return not any(short) or any(has > 0 and lacks > 0 for has, lacks in zip(amounts, short, strict=True))
+
+
+def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> bool:
+    """Whether a pod makes way for what another doesn't want near: not one that says itself that it is as important."""
+    del short
+    queues = [session.tenants.owner(each).job.queue for each in (task, victim)]
+    return queues[0] != queues[1] or not victim.priority or victim.priority < task.priority

@@ -36,6 +36,7 @@ class Proportion(Plugin):
             )
             for name, limit in self._capability.items()
         }
+        self._scarce: set[int] = set()
         self._deserved = self._divide(axes, total, guarantees)
         self._awaited: dict[str, Vector] = {}
 
@@ -56,6 +57,8 @@ class Proportion(Plugin):
                 for queue in order
             ]
             columns.append(fill(total[place], claims))
+            if sum(claim.most for claim in claims) > total[place]:
+                self._scarce.add(place)
         rows = zip(*columns, strict=True)
         return {
             queue.name: vectors.least(row, self._capability[queue.name])
@@ -93,7 +96,11 @@ class Proportion(Plugin):
         return vectors.fits(wanted, vectors.subtract(self._deserved[queue.name], queue.allocated))
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose tasks without which their queues still have what they deserve."""
+        """Choose tasks without which their queues still have what they deserve.
+
+        Of a resource of which there is enough for everybody a queue deserves what it asks for, so that it would be left
+        with less without any of its tasks: such a resource is asked about only where a task uses nothing scarce.
+        """
         del claimant
         session, left = self.session, dict[str, Vector]()
         chosen = []
@@ -102,7 +109,8 @@ class Proportion(Plugin):
             amounts = task.kind.vector(session.axes)
             rest = vectors.subtract(left.get(queue.name, queue.allocated), amounts)
             deserved = self._deserved[queue.name]
-            if all(rest[place] >= deserved[place] for place in session.axes.shared if amounts[place]):
+            used = {place for place in session.axes.shared if amounts[place]}
+            if all(rest[place] >= deserved[place] for place in used & self._scarce or used):
                 left[queue.name] = rest
                 chosen.append(task)
         return chosen

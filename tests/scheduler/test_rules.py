@@ -148,6 +148,18 @@ def test_reclaim_comes_to_an_end_where_shares_do_not_divide_evenly(build):
     settled(build, EVICTING, 1)
 
 
+def test_reclaim_shares_what_is_scarce_also_where_pods_use_what_there_is_enough_of(build):
+    build.queue("other").node("a", "4", memory="64Gi")
+    build.group("greedy", 1, phase="Running")
+    for number in range(4):
+        build.pod(f"greedy-{number}", "greedy", node="a", requests={"memory": "1Gi"})
+    build.group("late", 2, queue="other")
+    for number in range(4):
+        build.pod(f"late-{number}", "late", requests={"memory": "1Gi"})
+    # Each queue deserves all the memory that its pods ask for: that is no reason to keep more than half of the cpu.
+    settled(build, EVICTING, 2)
+
+
 def test_nobody_is_evicted_for_a_group_that_its_queue_would_not_let_run(build):
     build.queue("tight", capability={"cpu": "1"}).node("a", "4")
     build.group("greedy", 1, phase="Running")
