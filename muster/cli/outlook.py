@@ -111,14 +111,19 @@ def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator
         yield from _more_quota(lack)
         return
     with scene.supposing():
-        gave_way = scene.starts([key]).get(key)
-        if gave_way:
-            text = f"time: {giving_way(gave_way)}"
-            yield Change(text, {"kind": "time", "podGroups": sorted(map(str, gave_way))})
-        if gave_way is not None:
+        started = scene.starts([key])
+        gave_way = scene.gave_way - {key}
+        data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
+        if started:
+            if gave_way:
+                yield Change(f"time: {giving_way(gave_way)}", {"kind": "time", **data})
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
-        yield from _at_rest(scene, scene.job(key), at_rest(scene, record))
+        settled = at_rest(scene, record)
+        # Of those that went back meanwhile, most never were in its way.
+        until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
+        for each in _at_rest(scene, scene.job(key), settled):
+            yield Change(f"{each.text}, {gone_back(gave_way)}", {**each.data, "after": data}) if until else each
 
 
 def at_rest(scene: Scene, before: Record) -> Record:
@@ -180,6 +185,13 @@ def giving_way(groups: Iterable[GroupKey]) -> str:
         f"{noun} {listed(names_)} {was} let in before it and {finds} no nodes, so {'it' if len(names_) == 1 else 'they'}"
         f" {goes} back to Pending in a while"
     )
+
+
+def gone_back(groups: Iterable[GroupKey]) -> str:
+    """Write that groups have to be taken back first, as the end of a sentence."""
+    names_ = sorted(map(str, groups))
+    noun, are = ("PodGroup", "is") if len(names_) == 1 else ("PodGroups", "are")
+    return f"once {noun} {listed(names_)}, let in before it and without nodes, {are} back in Pending"
 
 
 def listed(names_: Sequence[str]) -> str:

@@ -62,6 +62,8 @@ class Scene:
         self._groups: dict[GroupKey, PodGroup] = {}
         self._jobs: dict[str, BatchJob] = {}
         self._undo: list[Callable[[], None]] | None = None
+        self.gave_way: frozenset[GroupKey] = frozenset()
+        """The groups that were taken back when `starts` was asked last."""
         self._feed()
 
     def _feed(self) -> None:
@@ -209,13 +211,13 @@ class Scene:
         With each are the groups that had to give way first: let in, without nodes for too long, and taken back.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
+        patience, self.gave_way, waited = Patience(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
             plan = decide(replace_fields(self.snapshot(), waits=patience.waits), self.policy, self.now)
             patience.learn(plan, self.now.timestamp())
-            gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
+            self.gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
-                started[key] = gave_way - {key}
+                started[key] = self.gave_way - {key}
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-BUSY, QUOTA, EMPTY = (f"states/{name}.yaml" for name in ("busy", "quota", "empty"))
+BUSY, QUOTA, EMPTY, LETIN = (f"states/{name}.yaml" for name in ("busy", "quota", "empty", "letin"))
 
 CASES: dict[str, tuple[int, str]] = {
     "why-not-enough-room": (0, f"podgroup why train -n team-a --state {BUSY}"),
@@ -22,6 +22,7 @@ CASES: dict[str, tuple[int, str]] = {
     "why-it-is-over": (0, f"podgroup why done -n team-a --state {BUSY}"),
     "why-a-quota": (0, f"podgroup why late -n team-a --state {QUOTA}"),
     "why-a-quota-yaml": (0, f"podgroup why late -n team-a --state {QUOTA} -o yaml"),
+    "why-beside-one-let-in-before": (0, f"podgroup why train -n team-a --state {LETIN}"),
     "why-unknown-group": (1, f"podgroup why trian -n team-a --state {BUSY}"),
     "why-other-namespace": (1, f"podgroup why train --state {EMPTY}"),
     "admit-starts-now": (0, f"admit -f files/job.yaml --state {EMPTY}"),
