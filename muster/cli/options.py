@@ -25,8 +25,8 @@ def examples(*lines: str) -> str:
 
 def config_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--config`` as ``configuration``; ``text`` says what for."""
-    file = click.Path(path_type=Path, exists=True, dir_okay=False)
-    return click.option("--config", "configuration", type=file, metavar="FILE", help=text)
+    # Whether it is there is told when it is read: in one line, as of any other file.
+    return click.option("--config", "configuration", type=click.Path(path_type=Path), metavar="FILE", help=text)
 
 
 def schedulers_option(default: Sequence[str] = SCHEDULERS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -77,5 +77,7 @@ def policy_of(file: Path | None) -> Policy:
 
     try:
         return parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
-    except (ConfigurationError, UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from error
+    except (ConfigurationError, UnicodeDecodeError) as error:
         raise click.ClickException(str(error)) from error

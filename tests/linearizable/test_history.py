@@ -30,7 +30,7 @@ SOAK = int(os.environ.get("MUSTER_SOAK", "1"))
 SEED = int(os.environ.get("MUSTER_SEED", "1"))
 HARD = 32
 CLIENTS = 32
-STORED = 120 * SOAK
+STORED = 70 * SOAK
 FAULTS = 8 * SOAK
 LIMIT = 300.0 * SOAK
 
