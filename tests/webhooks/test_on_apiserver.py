@@ -124,6 +124,8 @@ async def test_a_queue_that_is_closed_has_children_or_is_for_others_takes_neithe
         text = await _said(move)
         assert f'queue "{queue}"' in text
         assert why in text
+    text = await _refused(lambda: cluster.client.delete(kinds.QUEUES, above), ForbiddenError)
+    assert f'queue "{above}" is the parent of {below}: delete or move it first' in text
 
 
 async def _said(made: Awaitable[Any]) -> str:

@@ -184,7 +184,8 @@ def _delete(queue: Queue, group: str, view: View, settings: Settings) -> Verdict
         return forbidden(f'queue "{queue.name}" can\'t be deleted: Muster needs it; close it instead')
     children = sorted(child.name for child in view.children(queue.name))
     if children:
-        text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move these first'
+        them = "it" if len(children) == 1 else "these"
+        text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move {them} first'
         refs = tuple(Ref(kinds.QUEUES, child) for child in children[: common.SHOWN])
         return judge([Problem(text, based_on=refs)])
     return judge((), _deletion_warnings(queue, view, settings))
