@@ -329,12 +329,6 @@ def _shapes(scene: Scene) -> list[Node]:
     return [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)[:_SHAPES]]
 
 
-def _made_to_measure(like: Node, asked: Resources) -> Node | None:
-    if not asked:
-        return None
-    return replace(_another(like, 1), status=NodeStatus(allocatable=asked.quantities()))
-
-
 def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
     """Give how many nodes more of a kind it takes; zero where they don't help."""
     has, asked = Resources.parse(like.status.allocatable), _together(requests)

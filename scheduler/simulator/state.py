@@ -17,7 +17,6 @@ from scheduler.cycle import decide
 from scheduler.feeding import FED, learners
 from scheduler.plan import Bind, Plan, QueueShare
 from scheduler.policy import Policy
-from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
@@ -77,15 +76,6 @@ def decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:
 def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
     """Run one cycle on the state."""
     return decide(cluster.snapshot(), policy, now)
-
-
-def why(cluster: Cluster, policy: Policy, now: datetime, namespace: str, name: str) -> Record | None:
-    """Tell why a group doesn't run; None where it does, or there is none of that name.
-
-    It is what the worker would find in its next cycle, of a live cluster as of a dump of one.
-    """
-    records = decide_once(cluster, policy, now).records
-    return next((each for key, each in records.items() if (key.namespace, key.name) == (namespace, name)), None)
 
 
 def perform(cluster: Cluster, plan: Plan) -> None:

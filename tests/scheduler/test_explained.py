@@ -158,9 +158,8 @@ def test_groups_that_run_or_ended_have_no_record(build):
 def test_the_record_of_a_dumped_cluster(build):
     build.node("a").gang("g", 3, 1).group("runs", 1, phase="Running").pod("runs-0", "runs", node="a")
     policy = config.parse(config.DEFAULT)
-    assert state.why(build.cluster, policy, build.now, "ns", "g").stage is Stage.GANG
-    assert state.why(build.cluster, policy, build.now, "ns", "runs") is None
-    assert state.why(build.cluster, policy, build.now, "elsewhere", "g") is None
+    records = state.decide_once(build.cluster, policy, build.now).records
+    assert {(key.namespace, key.name): each.stage for key, each in records.items()} == {("ns", "g"): Stage.GANG}
 
 
 def test_a_record_as_programs_and_people_read_it(build, record):
