@@ -133,12 +133,15 @@ async def _connect(make: Callable[[], Connection], place: _Place, tls: ssl.SSLCo
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     sock = await start_connection(addresses, happy_eyeballs_delay=_SECOND, interleave=1, socket_factory=_socket)
+    connection = make()
     try:
-        _, connection = await loop.create_connection(
-            make, sock=sock, ssl=tls, server_hostname=name if tls is not None else None
+        await loop.create_connection(
+            lambda: connection, sock=sock, ssl=tls, server_hostname=name if tls is not None else None
         )
     except BaseException:
-        sock.close()
+        # Not the socket: it is the loop's now, which would go on to wait for its TLS to end, and a socket closed under
+        # the loop gives its number to the next one.
+        connection.abort()
         raise
     return connection
 

@@ -282,7 +282,7 @@ async def _work(lead: Callable[[Fence], Awaitable[None]], fence: Fence) -> None:
 
 def _result(worker: asyncio.Task[None]) -> bool:
     """Raise what the worker raised; True when it returned. That it ran into the dead fence is no failure."""
-    if worker.cancelled() or isinstance(worker.exception(), FenceLostError):
+    if worker.cancelled() or _fenced(worker.exception()):
         return False
     worker.result()
     return True
@@ -290,8 +290,15 @@ def _result(worker: asyncio.Task[None]) -> bool:
 
 def _log_failure(worker: asyncio.Task[None]) -> None:
     """Log what a worker raises while it is being shut down: the shutdown itself is what comes out of `Elector.run`."""
-    if not worker.cancelled() and (error := worker.exception()) and not isinstance(error, FenceLostError):
+    if not worker.cancelled() and (error := worker.exception()) and not _fenced(error):
         log.error("the worker failed while it was being stopped", exc_info=error)
+
+
+def _fenced(error: BaseException | None) -> bool:
+    """Whether an error is the dead fence's and nothing else; what works in parts raises it in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_fenced(each) for each in error.exceptions)
+    return isinstance(error, FenceLostError)
 
 
 def _asked(error: KubeError) -> float | None:

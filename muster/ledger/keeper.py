@@ -76,11 +76,7 @@ class Keeper:
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
     async def run(self) -> None:
-        """Keep the ledgers, until cancelled.
-
-        Raises:
-            FenceLostError: this process is not the leader any more.
-        """
+        """Keep the ledgers, until cancelled."""
         self._first_seen.clear()
         self._unseeded.clear()
         for namespace in self._store.namespaces().union(self._observer.namespaces()):
@@ -130,7 +126,7 @@ class Keeper:
         try:
             await self._improve(namespace)
         except errors.FenceLostError:
-            raise
+            log.info("the ledger of %s is left to the next leader", namespace)
         except errors.ConflictError:
             self._touch(namespace)  # somebody else writes, and folds
         except (errors.KubeError, MalformedLedgerError) as error:

@@ -15,6 +15,8 @@ from aiohttp import web
 from certs import authority
 from muster.kube import errors
 from muster.kube.auth import Endpoint
+from muster.kube.connection import Connection
+from muster.kube.dialing import Dialer
 from muster.kube.http import HttpTransport
 from muster.kube.transport import MERGE_PATCH, Request
 
@@ -434,6 +436,29 @@ async def test_a_certificate_for_another_name_needs_the_server_name(ca, tls):
             assert (await transport.request(GET, within=5)).status == 200
             async with transport.watch(GET, idle=5) as lines:
                 assert [line async for line in lines] == []
+
+
+async def test_a_connection_that_nobody_waits_for_any_more_ends_at_once_and_its_number_serves_another(ca, tls):
+    """The loop keeps a socket under TLS until both ends have said good-bye; what comes then must not meet its number."""
+    made = []
+
+    class GivenUp(Connection):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            made.append(transport)
+            dialing.cancel()
+
+    async with serving(fine, tls("127.0.0.1")) as url:
+        endpoint = Endpoint(url, ssl.create_default_context(cadata=ca.certificate.decode()))
+        dialer, buffer = Dialer(endpoint), memoryview(bytearray(1024))
+        dialing = asyncio.create_task(dialer.dial(lambda: GivenUp(buffer, lambda _: None)))
+        with pytest.raises(asyncio.CancelledError):
+            await dialing
+        (abandoned,) = made
+        assert abandoned.is_closing()
+        async with HttpTransport(endpoint) as transport:
+            answers = await asyncio.gather(*(transport.request(GET, within=5) for _ in range(4)))
+            assert {answer.status for answer in answers} == {200}
 
 
 async def test_a_proxy_is_asked_for_what_it_shall_fetch():

@@ -244,6 +244,42 @@ async def test_a_worker_that_runs_into_its_dead_fence_stands_again(leases, elect
     assert len(fences) == 3
 
 
+async def test_a_part_of_a_worker_that_runs_into_its_dead_fence_makes_it_stand_again(leases, elect):
+    fences = []
+
+    async def lead(fence):
+        fences.append(fence)
+        if len(fences) < 3:
+            fence.revoke()
+            async with asyncio.TaskGroup() as parts, asyncio.TaskGroup() as inner:
+                parts.create_task(asyncio.Event().wait())
+                inner.create_task(checked(fence))
+
+    async def checked(fence):
+        fence.check()
+
+    await elect().run(lead)
+    assert len(fences) == 3
+
+
+async def test_what_fails_beside_a_dead_fence_is_not_lost(leases, elect):
+    async def lead(fence):
+        fence.revoke()
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(checked(fence))
+            parts.create_task(broken())
+
+    async def checked(fence):
+        fence.check()
+
+    async def broken():
+        raise LookupError("another")
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await elect().run(lead)
+    assert raised.group_contains(LookupError)
+
+
 async def test_the_lease_is_released_only_after_the_worker_has_ended(leases, elect):
     held = []
 

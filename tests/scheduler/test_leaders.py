@@ -78,6 +78,21 @@ async def test_or_undoes_it_where_the_rest_has_no_room_any_more(world, half_boun
     assert len(left) == 1 + SIX // 2
 
 
+@pytest.mark.only("sandbox", reason="nothing happens for a while: in virtual time")
+async def test_who_leads_no_more_writes_nothing_and_no_part_of_it_falls(world):
+    await world.node("8")
+    fence = Fence("test", until=float("inf"))
+    await world.work(fence=fence)
+    fence.revoke()
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"cpu": "4"}}}
+    await world.create(quota, *gang("g", 2))
+    await asyncio.sleep(60)
+    await world.stop()
+    assert await bound(world, 0)
+    assert await world.client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, world.namespace) is None
+    assert not (await world.client.get(kinds.PODGROUPS, "g", world.namespace)).status.phase
+
+
 @pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
 async def test_a_gang_that_loses_a_pod_while_it_is_placed_is_not_bound_in_part(world, monkeypatch):
     await world.node("8")
