@@ -22,8 +22,11 @@ help:  ## Say what can be made
 demo: .venv/.installed  ## Play the story of the README on an embedded control plane
 	@$(BIN)/muster demo
 
+# What runs on real processes may have bad luck on a busy machine: three tests at most get a second try, and are shown.
+AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, then every test
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(AGAIN)
 
 SOAK ?= 20
 soak: .venv/.installed controlplane  ## Break the quota ledger for as long as it takes: random histories, and a real history under faults
