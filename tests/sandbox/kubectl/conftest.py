@@ -6,13 +6,18 @@ What passes on one and not on the other is the sandbox's fault. Runs in real tim
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
+import json
 import os
 import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +36,7 @@ from muster.sandbox.users import ADMIN
 
 SECONDS = 120
 NODE = "kubectl-node"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TOKEN = "of-the-tests"
 _NUMBERS = itertools.count()
 
@@ -81,21 +87,70 @@ class Background:
 
 
 @dataclass(frozen=True)
+class Server:
+    """An API server, as a kubeconfig tells of it: kubectl asks it, and tests do directly for what isn't kubectl's."""
+
+    name: str
+    kubeconfig: Path
+
+    def config(self, namespace: str) -> dict[str, Any]:
+        """Give the kubeconfig with a namespace to work in."""
+        config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
+        for context in config["contexts"]:
+            context["context"]["namespace"] = namespace
+        return config
+
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Give what it answers, None for what isn't there; what is there already may be."""
+        config = self.config("")
+        ((cluster,), (user,)) = config["clusters"], config["users"]
+        request = urllib.request.Request(cluster["cluster"]["server"] + path, method=method)
+        request.add_header("Authorization", f"Bearer {user['user']['token']}")
+        if body is not None:
+            request.add_header("Content-Type", "application/json")
+            request.data = json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS, context=_trusting(cluster["cluster"])) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code not in {404, 409}:
+                    raise
+            return None
+
+    def until(self, path: str, holds: Callable[[Any], Any]) -> None:
+        """Ask until something is so of the answer."""
+        _until(lambda: holds(self.send("GET", path)), path)
+
+
+def _trusting(cluster: dict[str, Any]) -> ssl.SSLContext:
+    data = base64.b64decode(cluster.get("certificate-authority-data", "")).decode()
+    return ssl.create_default_context(cafile=cluster.get("certificate-authority"), cadata=data or None)
+
+
+def _until(holds: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not so within {SECONDS} s"
+        time.sleep(0.05)
+
+
+@dataclass(frozen=True)
 class Kubectl:
-    """Runs kubectl in a namespace of its own, with a home and caches of its own."""
+    """Runs kubectl in a namespace and a home of its own, with the caches of its module."""
 
     binary: Path
     home: Path
+    caches: Path
     namespace: str
-    server: str
-    """``sandbox`` or ``kubernetes``."""
+    server: Server
 
     @property
     def environment(self) -> dict[str, str]:
         """Nothing of the machine's own configuration."""
         own = {
             "HOME": str(self.home),
-            "KUBECACHEDIR": str(self.home / "cache"),
+            "KUBECACHEDIR": str(self.caches),
             "KUBECONFIG": str(self.home / "config"),
         }
         return {"PATH": os.environ["PATH"]} | own
@@ -202,23 +257,24 @@ def _pairs() -> list[Any]:
     return ids or [pytest.param(None, marks=pytest.mark.skip(reason="kubectl: not run, none on PATH and none built"))]
 
 
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the kubectls of a module keep what servers have told them of their kinds."""
+    return tmp_path_factory.mktemp("caches")
+
+
 @pytest.fixture(params=_pairs())
-def kubectl(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kubectl]:
-    """kubectl as someone has it who has just been given a kubeconfig; its server has controllers."""
-    server, name = request.param
-    if server == "kubernetes":
-        kubeconfig = request.getfixturevalue("real_control_plane").kubeconfig()
-    else:
-        kubeconfig = request.getfixturevalue("sandbox_kubeconfig")
+def kubectl(request: pytest.FixtureRequest, tmp_path: Path, caches: Path) -> Iterator[Kubectl]:
+    """kubectl in a new namespace of a server that has controllers."""
+    server_name, binary_name = request.param
+    fixture = "sandbox_kubeconfig" if server_name == "sandbox" else "real_control_plane"
+    found = request.getfixturevalue(fixture)
+    server = Server(server_name, found if isinstance(found, Path) else found.kubeconfig())
     namespace = f"kubectl-{next(_NUMBERS)}"
-    config = yaml.safe_load(kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = namespace
-    (tmp_path / "config").write_text(yaml.safe_dump(config))
-    client = Kubectl(CLIENTS[name], tmp_path, namespace, server)
-    client("create", "namespace", namespace)
-    yield client
-    client.run("delete", "namespace", namespace, "--wait=false")
+    (tmp_path / "config").write_text(yaml.safe_dump(server.config(namespace)))
+    server.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    yield Kubectl(CLIENTS[binary_name], tmp_path, caches / server_name, namespace, server)
+    server.send("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
 CART = """
@@ -272,16 +328,22 @@ spec:
 @pytest.fixture
 def carts(kubectl: Kubectl) -> Kubectl:
     """kubectl on a server that has a custom resource with printer columns, status and scale."""
-    kubectl.run("create", "-f", "-", stdin=CART)
-    kubectl("wait", "--for=condition=Established", "crd/carts.shop.example.com", "--timeout=100s")
+    if kubectl.server.send("POST", DEFINITIONS, yaml.safe_load(CART)):
+        # It is established before it is in all that is told of kinds.
+        _until(lambda: kubectl.run("explain", "cart.spec.wheels").status == 0, "explain cart")
     return kubectl
 
 
 @pytest.fixture
 def node(kubectl: Kubectl) -> str:
     """Name of a node on which pods run."""
-    manifest = f"{{apiVersion: v1, kind: Node, metadata: {{name: {NODE}, annotations: {{kwok.x-k8s.io/node: fake}}}}}}"
-    kubectl.run("create", "-f", "-", stdin=manifest)
-    kubectl("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=100s")
-    kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=100s")
+    metadata = {"name": NODE, "annotations": {"kwok.x-k8s.io/node": "fake"}}
+    kubectl.server.send("POST", "/api/v1/nodes", {"metadata": metadata})
+    kubectl.server.until(f"/api/v1/nodes/{NODE}", _ready)
+    kubectl.server.until(f"/api/v1/namespaces/{kubectl.namespace}/serviceaccounts/default", lambda found: found)
     return NODE
+
+
+def _ready(node: Any) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

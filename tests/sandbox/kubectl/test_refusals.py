@@ -172,7 +172,7 @@ def test_a_wait_that_runs_out(carts: Kubectl) -> None:
     ["create token default", "exec p -- ls", "attach p"],
 )
 def test_what_the_sandbox_does_not_do_it_says(kubectl: Kubectl, command: str) -> None:
-    if kubectl.server != "sandbox":
+    if kubectl.server.name != "sandbox":
         pytest.skip("only the sandbox refuses these")
     kubectl("run", "p", "--image=busybox")
     assert "not supported by the Muster sandbox; use a real control plane" in kubectl.fails(*command.split())

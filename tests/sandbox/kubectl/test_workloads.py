@@ -26,8 +26,8 @@ def deployment(node: str, replicas: int, image: str = "busybox") -> str:
     return json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
 
 
-def job(node: str, **spec: Any) -> str:
-    pods = template(node, **{RUN: "1"})
+def job(node: str, seconds: int = 1, **spec: Any) -> str:
+    pods = template(node, **{RUN: str(seconds)})
     pods["spec"]["restartPolicy"] = "Never"
     return json.dumps(
         {
@@ -83,6 +83,8 @@ def test_a_job_runs_to_its_end(kubectl: Kubectl, node: str) -> None:
     described = kubectl("describe", "job", "j").out
     assert "2 Succeeded" in described
     assert "SuccessfulCreate" in described
+    # What it is told of by events follows what its status says.
+    kubectl("wait", "--for=create", "events", "--field-selector=reason=Completed", "--timeout=100s")
     assert "Completed" in kubectl("events", "--for", "job/j").out
 
 
@@ -95,7 +97,7 @@ def test_a_suspended_job_waits_until_it_is_resumed(kubectl: Kubectl, node: str) 
 
 
 def test_a_job_takes_its_pods_along(kubectl: Kubectl, node: str) -> None:
-    kubectl("create", "-f", "-", stdin=job(node))
+    kubectl("create", "-f", "-", stdin=job(node, seconds=3600))
     kubectl("wait", "--for=jsonpath={.status.active}=1", "job/j", "--timeout=100s")
     kubectl("delete", "job", "j", "--cascade=foreground", "--timeout=100s")
     assert kubectl.run("get", "pods").err.startswith("No resources found")
