@@ -29,11 +29,13 @@ _MOST_IDLE: Final = 3600.0
 def judged_again(job: JobState) -> bool:
     """Whether a group that was let in is to be judged anew in each cycle: nothing of it runs, and nothing is lost.
 
-    So it is while all of it is held back by us, while it has lost what it reserved, and where its workload has no pods.
+    So it is while all of it is held back by us, while it has lost what it reserved, and where its workload has no pods,
+    or had some until its user suspended it.
     """
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
-    return job.job.withheld or bool(job.job.unreserved) or deserted(job)
+    suspended = bool(job.job.held) and not job.job.tasks
+    return job.job.withheld or suspended or bool(job.job.unreserved) or deserted(job)
 
 
 def deserted(job: JobState) -> bool:

@@ -17,6 +17,7 @@ from muster.model.amounts import NOTHING, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup, Queue, QueueStatus
 from scheduler import intake
+from scheduler.lifecycle import SCHEDULED
 from scheduler.plan import QueueShare
 from scheduler.snapshot import Phase
 from scheduler.views import Views, queue_of
@@ -93,9 +94,9 @@ def _is_open(queue: Queue) -> bool:
     return shown and queue.spec.desired_state != CLOSED and queue.metadata.deletion_timestamp is None
 
 
-def _counted_as(group: PodGroup) -> tuple[str, Phase, bool]:
+def _counted_as(group: PodGroup) -> tuple[str, Phase, bool, bool]:
     """Give all of a group that its queue's status depends on, the queue first."""
-    return queue_of(group), intake.phase_of(group), grouping.is_foreign(group.metadata)
+    return queue_of(group), intake.phase_of(group), grouping.is_foreign(group.metadata), _started(group)
 
 
 def _failed(job: Job) -> bool:
@@ -103,9 +104,15 @@ def _failed(job: Job) -> bool:
 
 
 def _aborted(group: PodGroup, job: Job) -> bool:
-    """Whether a Job was stopped by its user while its pods ran."""
-    started = intake.phase_of(group) in {Phase.RUNNING, Phase.UNKNOWN}
-    return started and (intake.held_by_user(job) or job.metadata.deletion_timestamp is not None)
+    """Whether a Job was stopped by its user after it had started."""
+    return _started(group) and (intake.held_by_user(job) or job.metadata.deletion_timestamp is not None)
+
+
+def _started(group: PodGroup) -> bool:
+    """Whether a group runs, or did: one whose pods were all taken away is Pending again."""
+    if intake.phase_of(group) in {Phase.RUNNING, Phase.UNKNOWN}:
+        return True
+    return any(each.type == SCHEDULED for each in group.status.conditions or ())
 
 
 class _Key(NamedTuple):

@@ -49,11 +49,13 @@ def group(name: str, owner: Any = None, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": meta, "spec": spec}
 
 
-def a_group(phase: str, owner: tuple[str, str] | None = None, name: str = "g") -> PodGroup:
+def a_group(phase: str, owner: tuple[str, str] | None = None, name: str = "g", *, ran: bool = False) -> PodGroup:
     owners = (
         (OwnerReference(api_version=owner[0], kind=owner[1], name="o", uid="u", controller=True),) if owner else None
     )
-    return PodGroup(metadata=Meta(name=name, owner_references=owners), status=PodGroupStatus(phase=phase))
+    conditions = (Condition(type="Scheduled", status="False"),) if ran else ()
+    status = PodGroupStatus(phase=phase, conditions=conditions)
+    return PodGroup(metadata=Meta(name=name, owner_references=owners), status=status)
 
 
 def a_job(condition: str = "", *, suspended: bool = False) -> Job:
@@ -71,6 +73,8 @@ def test_each_counter_counts_what_the_design_says():
         (a_group("Inqueue"), ()),
         (a_group("Running"), ()),
         (a_group("Running"), (a_job(suspended=True),)),
+        (a_group("Pending"), (a_job(suspended=True),)),
+        (a_group("Pending", ran=True), (a_job(suspended=True),)),
         (a_group("Completed"), (a_job("Failed"),)),
         (a_group("Unknown"), ()),
         (a_group("Running", ("spark.example.com/v1", "SparkApplication")), ()),
@@ -79,8 +83,8 @@ def test_each_counter_counts_what_the_design_says():
         (a_group("Pending", ("ray.io/v1", "RayCluster"), "podgroup-u"), ()),
     )
     found = queues.status(Queue(metadata=Meta(name="q")), Content(groups))
-    assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (11, 4, 1, 3, 1)
-    assert (found.unknown, found.failed, found.aborted) == (3, 1, 1)
+    assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (13, 6, 1, 3, 1)
+    assert (found.unknown, found.failed, found.aborted) == (3, 1, 2)
 
 
 parents = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", *"abcdef"]))
@@ -181,6 +185,43 @@ def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_
     assert moments[-1] <= 5 + 1
     assert all(later - earlier > 0.99 for earlier, later in pairwise(moments))
     assert len(moments) >= 5
+
+
+def job(name: str, team: str, **annotations: str) -> dict[str, Any]:
+    """A Job as admission would have it, whose pod runs until told otherwise."""
+    held = {names.SUSPENDED: "true", names.QUEUE_NAME_KEYS[0]: team}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    pod = {"schedulerName": names.SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
+    pod["terminationGracePeriodSeconds"] = 0
+    template = {"metadata": {"annotations": {"sandbox.muster.sh/run-seconds": "100000"} | annotations}, "spec": pod}
+    spec = {"suspend": True, "backoffLimit": 0, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "annotations": held}, "spec": spec}
+
+
+async def test_a_queue_counts_its_groups_by_what_became_of_them(world):
+    await world.node("8")
+    await world.work()
+    team, at_once = world.plane.unique("team"), {"sandbox.muster.sh/run-seconds": "0"}
+    await world.create(queue(team), job("runs", team), job("stopped", team), job("ends", team, **at_once))
+    await world.create(job("fails", team, **at_once, **{"sandbox.muster.sh/exit-code": "1"}))
+    await world.create(group("comes", queue=team, minMember=1, minResources={"cpu": "1"}))
+    await world.create(group("waits", queue=team, minMember=1, minResources={"cpu": "99"}))
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.completed == 2)
+    stopped = await world.job("stopped")
+    await world.phase(f"podgroup-{stopped.metadata.uid}", "Running")
+    await world.patch(kinds.JOBS, "stopped", {"spec": {"suspend": True}})
+
+    counts = {"total": 6, "pending": 2, "inqueue": 1, "running": 1, "completed": 2, "failed": 1, "aborted": 1}
+
+    def counted(one: Any) -> bool:
+        return {name: getattr(one.status, name) for name in counts} == counts
+
+    found = await world.becomes(kinds.QUEUES, team, counted)
+    assert found.status.unknown == 0
+    # Its pods are gone, so that it holds nothing and would have to start anew.
+    group_of_it = await world.group(f"podgroup-{stopped.metadata.uid}")
+    said = {each.type: each.message for each in group_of_it.status.conditions}
+    assert "is suspended by its user" in said["Unschedulable"]
 
 
 async def test_a_foreign_controllers_group_counts_as_unknown_too(world):

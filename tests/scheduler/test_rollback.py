@@ -197,6 +197,18 @@ def test_the_group_of_a_workload_without_pods_waits_in_pending(build, phase):
     assert play.at(2).binds
 
 
+def test_a_group_whose_user_suspends_its_job_after_it_ran_goes_back_at_once(build):
+    play = Play(build.node("a", "4").group("g", 1, phase="Running", minResources={"cpu": "1"}))
+    template = {"metadata": {"annotations": {names.GROUP_NAME: "g"}}, "spec": {"schedulerName": names.SCHEDULER_NAME}}
+    meta = {"name": "train", "namespace": "ns", "uid": "train"}
+    stopped = {"metadata": meta, "spec": {"suspend": True, "template": template}}
+    build.cluster.batch_job(msgspec.convert(stopped, kinds.JOBS.struct))
+    for second in (0, 1):
+        play.at(second)
+    said = "Job train is suspended by its user; set its spec.suspend to false to let it start"
+    assert (play.phase("g"), play.said("g")) == ("Pending", ("NotEnoughTasks", said))
+
+
 def test_a_restarted_worker_counts_anew(scattered):
     play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
     play.at(0)
