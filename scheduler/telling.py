@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from scheduler.snapshot import GroupKey, Status
 
 SHOWN: Final = 200
 """Groups and queues that the state shows."""
+SAID: Final = 20
+"""Groups of which the log says in one cycle why they wait; of the others it says how many, and of each at DEBUG."""
 
 log = logging.getLogger("muster.scheduler")
 
@@ -60,7 +62,7 @@ class Teller:
         wait = self._waiting.get(uid)
         if wait is not None and Stage.QUOTA not in wait.told:
             wait.told.add(Stage.QUOTA)
-            _log_refusal(key, uid, Stage.QUOTA, reason)
+            _log_refusal(logging.INFO, key, uid, Stage.QUOTA, reason)
 
     def close(self) -> None:
         """Show nothing that another leader may change from now on."""
@@ -82,11 +84,16 @@ class Teller:
         """Follow each group that doesn't run from stage to stage."""
         before, self._waiting = self._waiting, {}
         counts, longest = dict.fromkeys(Stage, 0), dict.fromkeys(Stage, 0.0)
+        news: list[tuple[str, Record]] = []
         for key, record in plan.records.items():
             uid = plan.groups[key].uid
             wait = self._arrive(uid, before.pop(uid, None), record, now)
+            if record.reason is not None and record.stage not in wait.told:
+                wait.told.add(record.stage)
+                news.append((uid, record))
             counts[wait.stage] += 1
             longest[wait.stage] = max(longest[wait.stage], now - wait.since)
+        _log_refusals(news)
         for uid, wait in before.items():
             left = plan.groups.get(wait.key)
             if left is not None and left.uid == uid:
@@ -101,9 +108,6 @@ class Teller:
             if known is not None:
                 self._went_on(known, now)
             wait = _Wait(record.key, record.stage, now, known.told if known is not None else set())
-        if record.reason is not None and record.stage not in wait.told:
-            wait.told.add(record.stage)
-            _log_refusal(record.key, uid, record.stage, record.message)
         self._waiting[uid] = wait
         return wait
 
@@ -111,9 +115,18 @@ class Teller:
         self._metrics.waited.labels(wait.stage.value).observe(now - wait.since)
 
 
-def _log_refusal(key: GroupKey, uid: str, stage: Stage, reason: str) -> None:
+def _log_refusals(news: Sequence[tuple[str, Record]]) -> None:
+    for place, (uid, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:SAID]):
+        level = logging.INFO if place < SAID else logging.DEBUG
+        _log_refusal(level, record.key, uid, record.stage, record.message)
+    if len(news) > SAID:
+        text = "not now: so it is with %d more of this cycle; their conditions say why, or `muster podgroup why NAME`"
+        log.info(text, len(news) - SAID, extra={"verdict": "waiting"})
+
+
+def _log_refusal(level: int, key: GroupKey, uid: str, stage: Stage, reason: str) -> None:
     about = {"uid": uid, "object": f"podgroups.{key.group} {key}", "verdict": "waiting", "stage": stage.value}
-    log.info("not now: %s", reason, extra=about)
+    log.log(level, "not now: %s", reason, extra=about)
 
 
 def _log_decisions(plan: Plan, milliseconds: float) -> None:

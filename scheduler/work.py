@@ -50,6 +50,7 @@ class Work(Generic[K]):
         self._free: deque[asyncio.Future[None]] = deque()
         self._busy: set[K] = set()
         self._failing: dict[K, Backoff] = {}
+        self._over = False
 
     @property
     def in_line(self) -> int:
@@ -62,6 +63,8 @@ class Work(Generic[K]):
 
     def add(self, key: K, *, urgent: bool = False) -> None:
         """Have a key looked at soon; returns at once."""
+        if self._over:
+            return
         waits = self._waiting.get(key)
         if waits is not None and waits >= urgent:
             return
@@ -119,11 +122,18 @@ class Work(Generic[K]):
                 free.set_result(None)
                 count -= 1
 
+    def _leave(self) -> None:
+        """Leave everything to the next leader: a dead fence stays dead, and lets no write through."""
+        if not self._over:
+            log.info("%s: %d in line are left to the next leader", self._what, len(self._waiting) + len(self._busy))
+        self._over = True
+        self._waiting.clear()
+
     async def _try(self, key: K) -> None:
         try:
             await self._handle(key)
         except errors.FenceLostError:
-            log.info("%s %s is left to the next leader", self._what, key)
+            self._leave()
         except errors.KubeError as error:
             backoff = self._failing.setdefault(key, Backoff(_FIRST, _MOST))
             pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)

@@ -56,6 +56,20 @@ def test_a_group_that_must_wait_is_one_line_however_many_cycles_say_so(build: An
     assert (refused.uid, refused.stage) == ("group-000001", "enqueue")
 
 
+def test_of_many_that_begin_to_wait_at_once_a_few_have_lines_and_the_others_are_counted(
+    build: Any, tell: Any, lines: Any
+) -> None:
+    for number in range(50):
+        build.gang(f"g{number}", 2, 1, phase="Pending")
+    tell()
+    tell(1)
+    *some, last = lines(logging.INFO)
+    assert len(some) == 20
+    assert last.getMessage().startswith("not now: so it is with 30 more of this cycle; ")
+    told = [record for record in lines(logging.DEBUG) if getattr(record, "verdict", "") == "waiting"]
+    assert len({record.object for record in (*some, *told)}) == len(some) + len(told) == 50
+
+
 def test_each_decision_is_a_line_at_debug(build: Any, tell: Any, lines: Any) -> None:
     build.node("a", "2").gang("g", 1, 1, phase="Pending")
     tell()

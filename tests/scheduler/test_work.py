@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 import pytest
 
@@ -131,3 +132,25 @@ def test_what_is_refused_is_tried_again_and_holds_up_nobody():
         assert tried == ["a", "b", "a", "a"]
 
     virtual_time.run(main())
+
+
+def test_once_leadership_is_lost_all_that_is_left_is_one_line_and_is_tried_no_more(caplog):
+    caplog.set_level(logging.INFO)
+    tried: list[str] = []
+
+    async def main() -> None:
+        async def handle(key: str) -> None:
+            tried.append(key)
+            raise errors.FenceLostError("test is not the leader any more")
+
+        work = Work("a thing", handle, at_once=1)
+        async with running(work):
+            for number in range(10):
+                work.add(f"{number}")
+            await asyncio.sleep(60)
+            work.add("later")
+            await asyncio.sleep(60)
+
+    virtual_time.run(main())
+    assert tried == ["0"]
+    assert [record.getMessage() for record in caplog.records] == ["a thing: 10 in line are left to the next leader"]
