@@ -116,11 +116,13 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
         certify = _Certifier(transport, clock, options["lease_namespace"], worker.metrics.registry)
+        collector = Collector()
 
         async def lead(fence: Fence) -> None:
+            collector.begin()
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(worker.run(fence), name="worker")
-                parts.create_task(_settle(worker.synced), name="settling")
+                parts.create_task(collector.settle(worker.synced), name="settling")
                 if options["certificates"]:
                     parts.create_task(certify(fence), name="certificates")
 
@@ -198,17 +200,30 @@ async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
         await probes.stop()
 
 
-async def _settle(synced: asyncio.Event) -> None:
-    """Have the garbage collector pass over what is listed at the start, then and later: a look through all takes a second."""
-    gc.disable()
-    try:
-        async with asyncio.timeout(_LISTS):
-            await synced.wait()
-        gc.freeze()
-    except TimeoutError:
-        return
-    finally:
-        gc.enable()
+class Collector:
+    """Has the garbage collector pass over what is listed when a leadership begins: a look through all takes a second."""
+
+    def __init__(self) -> None:
+        self._led = False
+
+    def begin(self) -> None:
+        """Free what an earlier leadership knew: the collector would pass over that, too."""
+        if self._led:
+            gc.unfreeze()
+            gc.collect()
+        self._led = True
+
+    async def settle(self, synced: asyncio.Event) -> None:
+        """Collect nothing until the lists are there, and pass over them from then on."""
+        gc.disable()
+        try:
+            async with asyncio.timeout(_LISTS):
+                await synced.wait()
+            gc.freeze()
+        except TimeoutError:
+            return
+        finally:
+            gc.enable()
 
 
 if __name__ == "__main__":

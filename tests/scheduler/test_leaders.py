@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from muster.kube.client import Client
 from muster.kube.fence import Fence
 from muster.model import kinds, names
 from scheduler import torn, worker
+from scheduler.__main__ import Collector
 
 SIX = 6
 
@@ -145,3 +149,24 @@ async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
         ticks += 1
     assert ticks >= 20
     assert seconds
+
+
+class Known:
+    """Something of a leadership that knows itself by a detour, as its parts do each other."""
+
+    def __init__(self) -> None:
+        self.itself: Any = self
+
+
+async def test_what_an_earlier_leadership_knew_is_freed_when_the_next_one_begins():
+    collector, synced = Collector(), asyncio.Event()
+    synced.set()
+    collector.begin()
+    known = Known()
+    earlier = weakref.ref(known)
+    await collector.settle(synced)
+    del known
+    gc.collect()
+    assert earlier() is not None, "it isn't passed over"
+    collector.begin()
+    assert earlier() is None
