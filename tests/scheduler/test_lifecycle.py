@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.model.objects import Condition
-from scheduler import lifecycle
+from scheduler import lifecycle, rollback
 from scheduler.lifecycle import Facts
 from scheduler.plugin import Obstacle, Reason
 from scheduler.snapshot import Phase
 
+ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHORT = Obstacle(Reason.NOT_ENOUGH_RESOURCES, "short by 2 cpu")
 
 
 def test_the_diagram_in_the_docs_is_the_table():
-    page = (Path(__file__).parents[2] / "docs" / "podgroup-lifecycle.md").read_text()
+    page = (ROOT / "docs" / "podgroup-lifecycle.md").read_text()
     assert f"```mermaid\n{lifecycle.diagram()}\n```" in page, "docs/podgroup-lifecycle.md isn't what diagram() draws"
+
+
+def test_conditions_and_reasons_are_named_where_users_look_for_them():
+    crd = yaml.safe_load((ROOT / "deploy" / "crds" / "podgroups.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    named = schema["conditions"]["items"]["properties"]["type"]["description"]
+    assert set(re.findall(r"\b[A-Z]\w+", named)) == {lifecycle.UNSCHEDULABLE, lifecycle.SCHEDULED, rollback.POSTPONED}
+    page = (ROOT / "docs" / "podgroup-lifecycle.md").read_text()
+    assert [each.value for each in Reason if each.value not in page] == []
 
 
 @pytest.mark.parametrize(
