@@ -28,6 +28,7 @@ from scheduler.simulator import state
 from scheduler.worker import Worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+CYCLES = "muster_scheduler_cycle_seconds_count"
 T = TypeVar("T", bound=objects.Object)
 
 
@@ -80,6 +81,7 @@ class World:
         self.namespace = namespace
         self.client = plane.client
         self.worker: Worker | None = None
+        self.policy = config.parse(config.DEFAULT)
         self.line = Line(plane.transport)
         self._working: asyncio.Task[None] | None = None
 
@@ -99,10 +101,11 @@ class World:
         """Start a worker, with a fence that lasts unless told otherwise; its ConfigMaps are in the test's namespace."""
         self.line.transport = (await self.plane.connect()).transport
         client = Client(self.line)
+        self.policy = config.parse(policy)
         self.worker = Worker(
             client,
             self.plane.clock,
-            config.parse(policy),
+            self.policy,
             schedulers,
             legacy_apis=legacy_apis,
             namespace=self.namespace,
@@ -120,6 +123,20 @@ class World:
         working.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await working
+
+    async def rest(self, cycles: int) -> None:
+        """Wait until so many cycles in a row have written nothing; each is begun as soon as it may be."""
+        assert self.worker is not None
+        metrics, quiet, written = self.worker.metrics.registry, 0, -1
+        async with asyncio.timeout(60):
+            while quiet < cycles:
+                quiet, written = (quiet if written == len(self.line.written()) else 0), len(self.line.written())
+                before = metrics.get_sample_value(CYCLES)
+                # As one does that has another policy to follow: there is a reason to decide again.
+                self.worker.adopt(self.policy)
+                while metrics.get_sample_value(CYCLES) == before:  # noqa: ASYNC110 - metrics tell nobody
+                    await asyncio.sleep(0.005)
+                quiet += 1
 
     async def create(self, *manifests: dict[str, Any]) -> None:
         for manifest in manifests:

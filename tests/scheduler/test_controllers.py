@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -44,11 +43,6 @@ def group(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": meta, "spec": spec}
 
 
-async def settled(world: Any, seconds: float = 5) -> None:
-    """Let everybody finish what follows from the last change."""
-    await asyncio.sleep(seconds)
-
-
 async def test_a_bare_pod_owns_its_group_and_runs(world):
     await world.node("4")
     await world.work()
@@ -78,14 +72,16 @@ async def test_a_group_that_admission_named_on_a_pod_is_made(world):
     assert [each.name for each in made.metadata.owner_references] == ["db"]
 
 
-@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
 async def test_a_group_that_a_user_named_is_left_for_the_user_to_make(world):
     await world.node("8")
     await world.work()
     await world.create(pod("late", {names.GROUP_NAME: "podgroup-of-mine"}))
     await world.create(pod("later", {names.GROUP_NAME: "mine"}))
-    await settled(world)
-    assert not (await world.client.list(kinds.PODGROUPS)).items
+    await world.create(pod("last"))
+    last = await world.becomes(kinds.PODS, "last", lambda found: found.spec.node_name)
+    await world.rest(3)
+    made = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
+    assert [each.name for each in made] == [f"podgroup-{last.metadata.uid}"]
 
 
 async def test_a_deployment_owns_one_group_over_all_its_replica_sets(world):
@@ -150,14 +146,27 @@ async def test_a_job_resumed_before_its_turn_is_put_back(world):
     await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
 
 
-@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
-async def test_a_job_that_wants_no_delay_is_left_alone(world):
+async def test_a_job_is_not_held_back_where_it_its_queue_or_its_namespace_wants_no_delay(world):
     await world.node("1")
     await world.work()
-    await world.create(job("now", 2, suspend=False, annotations={names.DELAY: "off", names.GROUP_MIN_MEMBER: "2"}))
-    await settled(world)
-    assert not (await world.job("now")).spec.suspend
-    assert len(await world.pods()) == 2
+    team, off, minimum = world.plane.unique("team"), {names.DELAY: "off"}, {names.GROUP_MIN_MEMBER: "2"}
+    hasty = queue(team)
+    hasty["metadata"]["annotations"] = off
+    await world.create(hasty, job("at-once", 2, suspend=False, annotations=off | minimum))
+    await world.create(job("of-team", 2, suspend=False, annotations={names.QUEUE_NAME_KEYS[0]: team} | minimum))
+    await world.create(job("held", 2, suspend=False, annotations=minimum))
+    await world.becomes(kinds.JOBS, "held", lambda found: found.spec.suspend)
+    await world.client.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"annotations": off}})
+    await world.create(job("of-space", 2, suspend=False, annotations=minimum))
+    # The nearest that says so decides.
+    await world.create(job("held-too", 2, suspend=False, annotations={names.DELAY: "suspend"} | minimum))
+    await world.becomes(kinds.JOBS, "held-too", lambda found: found.spec.suspend)
+    await world.rest(3)
+    for name in ("at-once", "of-team", "of-space"):
+        await world.plane.all(
+            kinds.PODS, world.namespace, labels=f"job-name={name}", holds=lambda pods: len(pods) == 2
+        )
+        assert not (await world.job(name)).spec.suspend
 
 
 async def test_without_the_enqueue_action_nothing_is_delayed(world):
@@ -180,23 +189,18 @@ async def test_a_new_leader_finishes_what_the_last_one_began(world):
     await world.phase(f"podgroup-{uid}", "Running")
 
 
-@pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting, which only virtual time gives")
 async def test_a_worker_that_starts_again_writes_nothing_new(world):
     await world.node("4")
     await world.work()
     await world.create(job("big", 9, suspend=True, annotations={names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "9"}))
-    await settled(world, 10)
-
-    async def versions():
-        listed = [await world.client.list(kind) for kind in (kinds.PODGROUPS, kinds.QUEUES, kinds.JOBS)]
-        return [(each.name, each.metadata.resource_version) for page in listed for each in page.items]
-
-    before = await versions()
-    assert len(before) == 3
+    await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda queue: queue.status.pending == 1)
+    await world.rest(3)
+    assert world.line.written()
     await world.stop()
+    before = len(world.line.written())
     await world.work()
-    await settled(world, 60)
-    assert await versions() == before
+    await world.rest(10)
+    assert world.line.written()[before:] == []
 
 
 async def test_the_default_queue_is_there_and_comes_back(world):
