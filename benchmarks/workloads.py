@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import re
 import sys
 import tempfile
@@ -76,14 +77,19 @@ def resident(process: Process) -> tuple[float, float]:
     return int(sizes["VmRSS"]) / 1024, int(sizes["VmHWM"]) / 1024
 
 
-async def until(what: str, holds: Callable[[], Awaitable[bool]], every: float = 0.1) -> float:
-    """Wait until something is so; give the seconds."""
+def worked(process: Process) -> float:
+    """Give a process's processor time in seconds."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def until(process: Process, what: str, holds: Callable[[], Awaitable[bool]], every: float = 0.1) -> None:
+    """Wait until something is so; print the seconds, and the program's processor time since it started and memory."""
     began = time.perf_counter()
     while not await holds():  # noqa: ASYNC110 - the question goes to the server
         await asyncio.sleep(every)
     took = time.perf_counter() - began
-    print(f"  {what:62} {took:8.1f} s", flush=True)
-    return took
+    print(f"  {what:62} {took:8.1f} s {worked(process):8.1f} s {resident(process)[0]:6.0f} MiB", flush=True)
 
 
 async def fill(client: Client, groups: int, queues: int) -> None:
@@ -118,30 +124,33 @@ async def right(client: Client, pending: int) -> bool:
 
 
 async def count(client: Client, process: Process, options: argparse.Namespace) -> None:
-    await until("the scheduler leads", lambda: leads(client))
+    await until(process, "the scheduler leads", lambda: leads(client))
     await fill(client, options.groups, options.queues)
 
     each_has = options.groups // options.queues
-    await until("all counters right, after the last creation", partial(right, client, each_has))
+    await until(process, "all counters right, after the last creation", partial(right, client, each_has))
 
     async def told() -> bool:
         groups = (await client.list(kinds.PODGROUPS, "default")).items
         return all(each.status.conditions for each in groups)
 
-    await until("every group told why it waits", told, 1.0)
+    await until(process, "every group told why it waits", told, 1.0)
     changed = range(options.queues)  # One group of each queue.
     await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
     await until(
-        "all counters right, after the last of as many deletions as queues", partial(right, client, each_has - 1)
+        process,
+        "all counters right, after the last of as many deletions as queues",
+        partial(right, client, each_has - 1),
     )
     await asyncio.sleep(40)  # Texts of conditions follow within half a minute.
     before = await writes(client)
     await asyncio.sleep(options.idle)
     print(f"  writes in {options.idle} idle seconds: {await writes(client) - before}")
+    print(f"  processor time of the scheduler: {worked(process):.1f} s")
     print("  memory of the scheduler: {:.0f} MiB now, {:.0f} MiB at most".format(*resident(process)), flush=True)
 
 
-async def hold(client: Client, pods: int) -> None:
+async def hold(client: Client, process: Process, pods: int) -> None:
     """Create a Job that can't run, and count the pods that the API server ever saw of it."""
     before = await writes(client, "pods")
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
@@ -154,7 +163,7 @@ async def hold(client: Client, pods: int) -> None:
         group = await client.find(kinds.PODGROUPS, f"podgroup-{job.metadata.uid}", "default")
         return group is not None and bool(group.status.conditions)
 
-    await until(f"a Job of {pods:,} pods that can't run: its group waits", waits)
+    await until(process, f"a Job of {pods:,} pods that can't run: its group waits", waits)
     await asyncio.sleep(10)
     print(
         f"  pods that the API server saw of it in 10 more seconds: {await writes(client, 'pods') - before}", flush=True
@@ -173,7 +182,7 @@ async def measure(plane: ControlPlane, options: argparse.Namespace, folder: Path
             async with running(log, "muster.cli", "up", "--kubeconfig", config) as process:
                 assert process.stdout is not None
                 print(f"  muster up: {(await process.stdout.readline()).decode().partition(':')[0]}", flush=True)
-                await hold(client, options.pods)
+                await hold(client, process, options.pods)
 
 
 @contextlib.asynccontextmanager

@@ -163,9 +163,7 @@ async def test_a_job_is_not_held_back_where_it_its_queue_or_its_namespace_wants_
     await world.becomes(kinds.JOBS, "held-too", lambda found: found.spec.suspend)
     await world.rest(3)
     for name in ("at-once", "of-team", "of-space"):
-        await world.plane.all(
-            kinds.PODS, world.namespace, labels=f"job-name={name}", holds=lambda pods: len(pods) == 2
-        )
+        await world.plane.all(kinds.PODS, world.namespace, labels=f"job-name={name}", holds=lambda pods: len(pods) == 2)
         assert not (await world.job(name)).spec.suspend
 
 
