@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 HERE = Path(__file__).parent
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 _PR_SET_PDEATHSIG = 1
+_LOWEST_PORT = 10_000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -42,12 +43,21 @@ def _die_with_parent() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Give ports of loopback that nobody listens on, all different."""
+    """Give ports of loopback that nobody listens on, all different.
+
+    Whoever is told one binds it only later, or again after a crash. So they are of those below what the kernel gives
+    to connections, of which there are hundreds meanwhile.
+    """
+    lowest_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(found) < count:
+            port = _LOWEST_PORT + secrets.randbelow(lowest_given - _LOWEST_PORT)
+            bound = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                bound.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 class ControlPlane:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -275,6 +275,19 @@ class Lab:
         answer = await self._asked(process, name, self.client.patch(kinds.PODGROUPS, name, change, self.namespace))
         assert not isinstance(answer, Learned)
         return answer
+
+    async def decided(self, ask: Callable[[], Awaitable[Granted | Refused | Busy | None]]) -> Granted | Refused | None:
+        """Ask until the ledger decides: on a busy machine many at once may be too many for the time that a review has."""
+        while True:
+            try:
+                answer = await ask()
+            except errors.ServerError:
+                if self.virtual:
+                    raise
+                continue
+            if not isinstance(answer, Busy):
+                return answer
+            assert not self.virtual, answer
 
     async def _asked(
         self, process: Process | None, name: str, request: Coroutine[Any, Any, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ async def test_case_01_64_at_once_for_the_last_slots_get_exactly_what_there_is(l
     one = await lab.process()
     await lab.quota(one, cpu="10")
     one.network.sent.clear()
-    answers = await asyncio.gather(*(lab.create(one, f"g{n}", "3") for n in range(64)))
+    answers = await asyncio.gather(*(lab.decided(partial(lab.create, one, f"g{n}", "3")) for n in range(64)))
     assert [type(answer) for answer in answers].count(Granted) == 3
     assert [type(answer) for answer in answers].count(Refused) == 61
     if lab.virtual:  # where all of them come in at one moment
@@ -76,21 +77,22 @@ async def test_case_01_64_at_once_for_the_last_slots_get_exactly_what_there_is(l
 
 
 async def test_case_02_two_replicas_never_grant_more_than_there_is_and_both_progress(lab: Any, asking: Any) -> None:
+    clients, room = (64, 100) if lab.virtual else (16, 25)
     replicas = [await lab.process(), await lab.process()]
-    await lab.quota(replicas[0], cpu="100")
+    await lab.quota(replicas[0], cpu=str(room))
     started = asyncio.get_running_loop().time()
     done: list[tuple[int, float]] = []
 
     async def client(number: int) -> None:
         for turn in range(4):
-            answer = await lab.create(replicas[number % 2], f"g{number}-{turn}", "1")
+            answer = await lab.decided(partial(lab.create, replicas[number % 2], f"g{number}-{turn}", "1"))
             done.append((number % 2, asyncio.get_running_loop().time()))
             granted.append(isinstance(answer, Granted))
 
     granted: list[bool] = []
-    await asyncio.gather(*(client(number) for number in range(64)))
-    assert granted.count(True) == 100
-    assert len((await lab.client.list(kinds.PODGROUPS, lab.namespace)).items) == 100
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    assert granted.count(True) == room
+    assert len((await lab.client.list(kinds.PODGROUPS, lab.namespace)).items) == room
     if lab.virtual:  # where only waiting takes time
         assert max(moment for _, moment in done) - started < 2.5
 
@@ -501,8 +503,8 @@ async def test_case_29_pods_and_groups_that_race_never_get_more_than_there_is(la
         each
         for n in range(8)
         for each in (
-            lab.pod((first, second)[n % 2], f"p{n}", "1"),
-            lab.create((second, first)[n % 2], f"g{n}", "2"),
+            lab.decided(partial(lab.pod, (first, second)[n % 2], f"p{n}", "1")),
+            lab.decided(partial(lab.create, (second, first)[n % 2], f"g{n}", "2")),
         )
     ]
     given = await asyncio.gather(*asks)
