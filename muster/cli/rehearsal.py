@@ -114,7 +114,7 @@ class Rehearsal:
         metrics = Metrics()
         ledger = committer(client, self.server.clock, self._view, metrics.registry)
         admission = Admission(self._view, ledger, client, self._settings, metrics)
-        self.server.admission = AdmissionChain(self.server, _InProcess(admission))
+        self.server.writes.admission = AdmissionChain(self.server, _InProcess(admission))
         self._ledger = ledger
 
     async def apply(self, manifests: Iterable[Manifest]) -> list[Answer]:

@@ -5,7 +5,7 @@ Source: ``sigs.k8s.io/structured-merge-diff`` (merge.Updater) and ``k8s.io/apima
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -20,10 +20,7 @@ from muster.sandbox.reads import bad_options
 from muster.sandbox.status import StatusError, bad_request, conflict, not_found, quote, required
 from muster.sandbox.store import Object
 from muster.sandbox.strategies.table import strategy_of
-from muster.sandbox.writes import check_name
-
-if TYPE_CHECKING:
-    from muster.sandbox.requests import ApiServer
+from muster.sandbox.writes import Writes, check_name
 
 Json = dict[str, Any]
 
@@ -31,7 +28,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NO_OWNER: Final[Owners] = {}
 
 
-async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
+async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
     """Apply a configuration; give the object as stored, and whether it is new.
 
     Raises:
@@ -40,15 +37,15 @@ async def apply(server: ApiServer, call: Call, body: Any, *, force: bool) -> tup
     wanted = _configuration(call, body)
     fields = _fields_of(call, body)
     call = replace(call, applies=True)
-    if server.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
+    if writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
         if call.target.subresource:
             raise not_found(call.resource, call.target.name)
         if uid := wanted["metadata"].get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise conflict(call.resource, call.target.name, why)
         wanted["metadata"].pop("resourceVersion", None)
-        return await server.writes.create(call, _new(server, call, wanted, fields)), True
-    return await server.writes.update(call, lambda old: _changed(server, call, wanted, fields, old, force=force)), False
+        return await writes.create(call, _new(writes, call, wanted, fields)), True
+    return await writes.update(call, lambda old: _changed(writes, call, wanted, fields, old, force=force)), False
 
 
 def _configuration(call: Call, body: Any) -> Json:
@@ -78,13 +75,13 @@ def _configuration(call: Call, body: Any) -> Json:
     return wanted
 
 
-def _new(server: ApiServer, call: Call, wanted: Json, fields: Fields | None) -> Json:
+def _new(writes: Writes, call: Call, wanted: Json, fields: Fields | None) -> Json:
     obj = _with_defaults(call, wanted)
-    _own(server, call, obj, _NO_OWNER, fields, acts=True)
+    _own(writes, call, obj, _NO_OWNER, fields, acts=True)
     return obj
 
 
-def _changed(server: ApiServer, call: Call, wanted: Json, fields: Fields | None, old: Object, *, force: bool) -> Json:
+def _changed(writes: Writes, call: Call, wanted: Json, fields: Fields | None, old: Object, *, force: bool) -> Json:
     subresource = call.target.subresource
     given = wanted["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
@@ -117,7 +114,7 @@ def _changed(server: ApiServer, call: Call, wanted: Json, fields: Fields | None,
     # A status counts, though this request can't change it: it is put back only later.
     foreign = not subresource and "status" in wanted and wanted["status"] != old.get("status")
     acts = foreign or ownable(call.resource, obj, subresource) != live
-    _own(server, call, obj, remaining, fields, acts=acts)
+    _own(writes, call, obj, remaining, fields, acts=acts)
     return obj
 
 
@@ -142,13 +139,13 @@ def _fields_of(call: Call, body: Json) -> Fields | None:
     return of_value(part, shapes.shape_of(call.resource), inner=False) or None
 
 
-def _own(server: ApiServer, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:
+def _own(writes: Writes, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:
     """Write down who owns what. Who changes nothing (``acts``) doesn't act: its time stays what it was, or none."""
     manager = _applier(call)
     result = {each: owned for each, owned in owners.items() if each != manager}
     if fields:
         before = owners[manager].time if manager in owners else ""
-        result[manager] = Owned(fields, timestamp(server.clock.now()) if acts else before)
+        result[manager] = Owned(fields, timestamp(writes.clock.now()) if acts else before)
     entries = written(result)
     obj["metadata"].pop("managedFields", None)
     if entries:

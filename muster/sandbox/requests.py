@@ -1,12 +1,12 @@
 """The API server without its network: requests in, responses out, with the REST semantics of kube-apiserver.
 
 Reading a request takes these steps: path to target, body to object, verb to answer. Writing takes two more: admission
-(`Admission`) and the store. Nothing here waits but admission, so all between two awaits is one transaction.
+(`writes.Admission`) and the store. Nothing here waits but admission, so all between two awaits is one transaction.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from muster.kube.clock import Clock
 from muster.kube.transport import MERGE_PATCH, Request, Response
@@ -43,37 +43,22 @@ VERSION: Final[Json] = {
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
-class Admission(Protocol):
-    """What stands between a write and the store."""
-
-    async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
-        """Give the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
-
-        In the real server's order: mutating steps, then `ApiServer.complete` on the result (it names the object,
-        resets what a client may not set, applies defaults and validates), then validating steps on what it gave.
-
-        Raises:
-            StatusError: the write is refused.
-        """
-        ...
-
-
 class NoWebhooks:
     """Admission without webhooks, policies and quotas: what a server has until it is given more."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
+    def __init__(self, completer: Completer) -> None:
+        self._completer = completer
 
     async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
         """Complete the object, no more."""
         del warnings
         if attributes.object is None:
             return None
-        return self._server.complete(attributes, attributes.object)
+        return self._completer.complete(attributes, attributes.object)
 
 
 class ApiServer:
-    """An API server on a `Store`. Reads are plain functions of the store; writes go through `admission`.
+    """An API server on a `Store`. Reads are plain functions of the store; writes go through `writes` and its admission.
 
     ``seed`` makes uids and generated names repeatable.
     """
@@ -82,10 +67,8 @@ class ApiServer:
         self.clock = clock
         self.store = store if store is not None else Store()
         self.registry = Registry(BUILTIN)
-        self.ownership = Ownership(clock.now)
-        self.admission: Admission = NoWebhooks(self)
-        self.writes = Writes(self)
         self._completer = Completer(self.store, Identities(seed), clock.now)
+        self.writes = Writes(self.store, clock, self.registry, Ownership(clock.now), NoWebhooks(self._completer))
         self._definitions = Definitions(self.store, self.registry, clock)
         self._watchers = Watchers(self.store, clock)
 
@@ -104,7 +87,7 @@ class ApiServer:
             paths.check_method(target, request.method)
             if target.resource.deprecation:
                 warnings.append(target.resource.deprecation)
-            return await verbs.answer(self, target, request, verbs.Caller(user, agent), warnings)
+            return await verbs.answer(self.writes, target, request, verbs.Caller(user, agent), warnings)
         except StatusError as error:
             return forms.refuse(error, warnings)
         except RecursionError:
@@ -177,14 +160,14 @@ class ApiServer:
     ) -> Object:
         """Create an object; give it as stored. Raises StatusError, as all of these do."""
         call = self._call(Target(resource, namespace), user, "CreateOptions", dry_run=dry_run)
-        return await verbs.create(self, call, obj)
+        return await verbs.create(self.writes, call, obj)
 
     async def update_object(
         self, resource: Resource, namespace: str, obj: Json, user: User, *, subresource: str = ""
     ) -> Object:
         """Replace an object, or its ``status``; compare-and-swap when it has a resourceVersion."""
         target = Target(resource, namespace, obj["metadata"]["name"], subresource)
-        return await verbs.replace(self, self._call(target, user, "UpdateOptions"), obj)
+        return await verbs.replace(self.writes, self._call(target, user, "UpdateOptions"), obj)
 
     async def patch_object(
         self,
@@ -199,7 +182,7 @@ class ApiServer:
     ) -> Object:
         """Change part of an object, or of its ``status``."""
         target = Target(resource, namespace, name, subresource)
-        return await verbs.patch(self, self._call(target, user, "PatchOptions"), patch, content_type)
+        return await verbs.patch(self.writes, self._call(target, user, "PatchOptions"), patch, content_type)
 
     async def delete_object(
         self,

@@ -47,7 +47,7 @@ class Sandbox:
 
     def __init__(self, clock: Clock, *, caller: WebhookCaller | None = None, root_ca: str = "") -> None:
         self.server = ApiServer(clock)
-        self.server.admission = AdmissionChain(self.server, caller)
+        self.server.writes.admission = AdmissionChain(self.server, caller)
         self._root_ca = root_ca
         self._write = Writer(self.server, ADMIN)
         self._nodes = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -25,10 +25,7 @@ from muster.sandbox.status import (
     wrong,
 )
 from muster.sandbox.store import Object
-from muster.sandbox.writes import check_name, check_uid
-
-if TYPE_CHECKING:
-    from muster.sandbox.requests import ApiServer
+from muster.sandbox.writes import Writes, check_name, check_uid
 
 Json = dict[str, Any]
 
@@ -39,9 +36,9 @@ _SCALE: Final = Resource("autoscaling", "v1", "scales", "Scale", "scale")
 _CREATED: Final[Json] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def read(server: ApiServer, target: Target, request: Request) -> Response:
+def read(writes: Writes, target: Target, request: Request) -> Response:
     """Answer a GET."""
-    obj = server.store.get(target.resource.key, target.namespace, target.name)
+    obj = writes.store.get(target.resource.key, target.namespace, target.name)
     if obj is None:
         raise not_found(target.resource, target.name)
     if target.subresource == "log":
@@ -49,16 +46,16 @@ def read(server: ApiServer, target: Target, request: Request) -> Response:
     return forms.respond(200, scale_of(target.resource, obj))
 
 
-async def answer(server: ApiServer, call: Call, request: Request) -> Response:
+async def answer(writes: Writes, call: Call, request: Request) -> Response:
     """Answer a write."""
     match call.target.subresource:
         case "scale":
-            return await _write_scale(server, call, request)
+            return await _write_scale(writes, call, request)
         case "binding":
-            return await _bind(server, call, request)
+            return await _bind(writes, call, request)
         case "eviction":
-            return await _evict(server, call, request)
-    return await _finalize(server, call, request)
+            return await _evict(writes, call, request)
+    return await _finalize(writes, call, request)
 
 
 # ── log ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +132,7 @@ def _selector_text(selector: Json) -> str:
     return ",".join(sorted(terms))
 
 
-async def _write_scale(server: ApiServer, call: Call, request: Request) -> Response:
+async def _write_scale(writes: Writes, call: Call, request: Request) -> Response:
     resource = call.resource
 
     def change(old: Object) -> Json:
@@ -151,7 +148,7 @@ async def _write_scale(server: ApiServer, call: Call, request: Request) -> Respo
         return obj
 
     # Admission sees the object itself under its own name: the sandbox' policies and webhooks match on resources.
-    updated = await server.writes.update(call, change, subresource="")
+    updated = await writes.update(call, change, subresource="")
     return forms.respond(200, scale_of(resource, updated), call.warnings)
 
 
@@ -187,22 +184,22 @@ def _set(obj: Json, path: str, value: Any) -> None:
 # ── binding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _bind(server: ApiServer, call: Call, request: Request) -> Response:
+async def _bind(writes: Writes, call: Call, request: Request) -> Response:
     binding = _body(call, request, _BINDING)
     target = binding.get("target") or {}
     _check_binding(call, binding, target)
-    existing = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    existing = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
     if existing is None:
         raise not_found(call.resource, call.target.name)
-    admitted = await server.writes.admit_subresource(call, "CREATE", binding)
+    admitted = await writes.admit_subresource(call, "CREATE", binding)
     node = (admitted.get("target") or {}).get("name", "")
-    current = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    current = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
     if current is None:
         raise not_found(call.resource, call.target.name)
     check_uid(call, binding, current)
-    bound = _bound(call, current, binding, node, timestamp(server.clock.now()))
+    bound = _bound(call, current, binding, node, timestamp(writes.clock.now()))
     if not call.dry_run:
-        server.store.put(call.resource.key, bound)
+        writes.store.put(call.resource.key, bound)
     return forms.respond(201, _CREATED, call.warnings)
 
 
@@ -254,31 +251,31 @@ def _binding_conflict(call: Call, why: str) -> StatusError:
 _EVICTION: Final = Resource("policy", "v1", "evictions", "Eviction", "eviction")
 
 
-async def _evict(server: ApiServer, call: Call, request: Request) -> Response:
+async def _evict(writes: Writes, call: Call, request: Request) -> Response:
     eviction = _body(call, request, _EVICTION)
     given = (eviction.get("metadata") or {}).get("name", "")
     if given and given != call.target.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = {**(eviction.get("deleteOptions") or {}), "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
     dry_run = call.dry_run or bool(options.get("dryRun"))
-    pod = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
     if pod is None:
         raise not_found(call.resource, call.target.name)
-    await server.writes.admit_subresource(call, "CREATE", eviction)
+    await writes.admit_subresource(call, "CREATE", eviction)
     # Spent even if the pod turns out to be another one: the budget's controller gives it back after two minutes.
-    _spend_budget(server, call, dry_run=dry_run)
+    _spend_budget(writes, call, dry_run=dry_run)
     deletion.check_preconditions(call.resource, pod, options)
     target = Target(call.resource, call.target.namespace, call.target.name)
     if not dry_run:
-        _mark_evicted(server, call)
+        _mark_evicted(writes, call)
     deletes = replace(call, target=target, dry_run=dry_run, options=options)
-    await server.writes.delete(deletes, options)
+    await writes.delete(deletes, options)
     return forms.respond(201, _CREATED, call.warnings)
 
 
-def _mark_evicted(server: ApiServer, call: Call) -> None:
+def _mark_evicted(writes: Writes, call: Call) -> None:
     """Say on the pod why it goes."""
-    pod = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
     if pod is None or pod["metadata"].get("deletionTimestamp"):
         return
     status = pod.get("status", {})
@@ -286,24 +283,24 @@ def _mark_evicted(server: ApiServer, call: Call) -> None:
         "type": "DisruptionTarget",
         "status": "True",
         "lastProbeTime": None,
-        "lastTransitionTime": timestamp(server.clock.now()),
+        "lastTransitionTime": timestamp(writes.clock.now()),
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     }
     others = [each for each in status.get("conditions") or () if each.get("type") != "DisruptionTarget"]
-    server.store.put(call.resource.key, {**pod, "status": {**status, "conditions": [*others, evicted]}})
+    writes.store.put(call.resource.key, {**pod, "status": {**status, "conditions": [*others, evicted]}})
 
 
-def _spend_budget(server: ApiServer, call: Call, *, dry_run: bool) -> None:
+def _spend_budget(writes: Writes, call: Call, *, dry_run: bool) -> None:
     """Take one disruption from the pod's budget, or refuse."""
-    pod = server.store.get(call.resource.key, call.target.namespace, call.target.name)
+    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
     if (
         pod is None
         or pod["metadata"].get("deletionTimestamp")
         or pod.get("status", {}).get("phase") in {"Succeeded", "Failed", "Pending"}
     ):
         return  # evicting it disrupts nothing
-    budgets = [each for each in server.store.list(_BUDGETS, call.target.namespace) if _covers(each, pod)]
+    budgets = [each for each in writes.store.list(_BUDGETS, call.target.namespace) if _covers(each, pod)]
     if not budgets:
         return
     if len(budgets) > 1:
@@ -318,9 +315,9 @@ def _spend_budget(server: ApiServer, call: Call, *, dry_run: bool) -> None:
     _check_budget(budget)
     if not dry_run:
         status = budget["status"]
-        disrupted = {**(status.get("disruptedPods") or {}), call.target.name: timestamp(server.clock.now())}
+        disrupted = {**(status.get("disruptedPods") or {}), call.target.name: timestamp(writes.clock.now())}
         spent = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
-        server.store.put(_BUDGETS, {**budget, "status": spent})
+        writes.store.put(_BUDGETS, {**budget, "status": spent})
 
 
 def _covers(budget: Object, pod: Object) -> bool:
@@ -356,7 +353,7 @@ def _check_budget(budget: Object) -> None:
 # ── finalize ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _finalize(server: ApiServer, call: Call, request: Request) -> Response:
+async def _finalize(writes: Writes, call: Call, request: Request) -> Response:
     """Set the finalizers in a namespace's spec; the last one gone, a deleted namespace goes."""
     body = decoding.body_object(request.body, request.content_type, call.resource)
     body = decoding.check_kind(body, call.resource)
@@ -372,7 +369,7 @@ async def _finalize(server: ApiServer, call: Call, request: Request) -> Response
             spec["finalizers"] = list(finalizers)
         return {**shapes.private(old), "spec": spec}
 
-    updated = await server.writes.update(call, change)
+    updated = await writes.update(call, change)
     return forms.respond(200, updated, call.warnings)
 
 

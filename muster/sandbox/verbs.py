@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace as replace_fields
 
@@ -39,10 +39,7 @@ from muster.sandbox.status import (
 from muster.sandbox.store import Object
 from muster.sandbox.strategies.table import strategy_of
 from muster.sandbox.users import User
-from muster.sandbox.writes import check_name, check_uid
-
-if TYPE_CHECKING:
-    from muster.sandbox.requests import ApiServer
+from muster.sandbox.writes import Writes, check_name, check_uid
 
 Json = dict[str, Any]
 
@@ -67,26 +64,26 @@ class Caller:
         return self.agent.partition("/")[0] or self.user.name.rpartition(":")[2]
 
 
-async def answer(server: ApiServer, target: Target, request: Request, caller: Caller, warnings: list[str]) -> Response:
+async def answer(writes: Writes, target: Target, request: Request, caller: Caller, warnings: list[str]) -> Response:
     """Answer a request about a resource.
 
     Raises:
         StatusError: the answer is no.
     """
     if request.method == "GET":
-        return _read(server, target, request, warnings)
+        return _read(writes, target, request, warnings)
     call = _call(target, request, caller, warnings)
     if target.subresource in subresources.OWN_KINDS:
-        return await subresources.answer(server, call, request)
+        return await subresources.answer(writes, call, request)
     match request.method:
         case "POST":
-            return await _post(server, call, request)
+            return await _post(writes, call, request)
         case "PUT":
-            return await _put(server, call, request)
+            return await _put(writes, call, request)
         case "PATCH":
-            return await _patch(server, call, request)
+            return await _patch(writes, call, request)
         case "DELETE":
-            return await (_delete if target.name else _delete_all)(server, call, request)
+            return await (_delete if target.name else _delete_all)(writes, call, request)
     raise no_such_method()
 
 
@@ -106,50 +103,50 @@ def _call(target: Target, request: Request, caller: Caller, warnings: list[str])
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read(server: ApiServer, target: Target, request: Request, warnings: list[str]) -> Response:
+def _read(writes: Writes, target: Target, request: Request, warnings: list[str]) -> Response:
     if target.subresource in subresources.OWN_KINDS:
-        return subresources.read(server, target, request)
-    now = server.clock.now()
+        return subresources.read(writes, target, request)
+    now = writes.clock.now()
     if not target.name:
-        page = reads.read_page(server.store, target, request.query)
+        page = reads.read_page(writes.store, target, request.query)
         return forms.respond(200, forms.listing(target.resource, page.items, page.metadata(), request, now), warnings)
-    found = server.store.get(target.resource.key, target.namespace, target.name)
-    _check_version(server, request)
+    found = writes.store.get(target.resource.key, target.namespace, target.name)
+    _check_version(writes, request)
     if found is None:
         raise not_found(target.resource, target.name)
     return forms.respond(200, forms.single(target.resource, found, request, now), warnings)
 
 
-def _check_version(server: ApiServer, request: Request) -> None:
+def _check_version(writes: Writes, request: Request) -> None:
     text = request.query.get("resourceVersion", "")
     try:
         wanted = reads.version(text, "") if text else 0
     except StatusError as error:
         raise StatusError(500, "", error.message) from error
-    if wanted > server.store.revision:
-        raise reads.too_new(wanted, server.store.revision)
+    if wanted > writes.store.revision:
+        raise reads.too_new(wanted, writes.store.revision)
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _post(server: ApiServer, call: Call, request: Request) -> Response:
+async def _post(writes: Writes, call: Call, request: Request) -> Response:
     body = decoding.body_object(request.body, request.content_type, call.resource)
     call = _with_repeated(call, request)
     if "list" not in call.resource.verbs:
         return forms.respond(201, reviews.answer(call.resource, decoding.check_kind(body, call.resource), call.user))
-    created = await create(server, call, body)
-    return _one(server, call, request, created, 201)
+    created = await create(writes, call, body)
+    return _one(writes, call, request, created, 201)
 
 
-async def _put(server: ApiServer, call: Call, request: Request) -> Response:
+async def _put(writes: Writes, call: Call, request: Request) -> Response:
     body = decoding.body_object(request.body, request.content_type, call.resource)
     call = _with_repeated(call, request)
-    missing = server.store.get(call.resource.key, call.target.namespace, call.target.name) is None
+    missing = writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None
     if missing and strategy_of(call.resource).creates_on_update and not call.target.subresource:
         check_name(body.get("metadata") or {}, call.target.name)
-        return _one(server, call, request, await create(server, call, body), 201)
-    return _one(server, call, request, await replace(server, call, body), 200)
+        return _one(writes, call, request, await create(writes, call, body), 201)
+    return _one(writes, call, request, await replace(writes, call, body), 200)
 
 
 def _with_repeated(call: Call, request: Request) -> Call:
@@ -159,7 +156,7 @@ def _with_repeated(call: Call, request: Request) -> Call:
     return replace_fields(call, repeated=repeated) if repeated else call
 
 
-async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
+async def _patch(writes: Writes, call: Call, request: Request) -> Response:
     content_type = request.content_type.partition(";")[0].strip()
     if content_type not in _PATCHES:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
@@ -168,39 +165,39 @@ async def _patch(server: ApiServer, call: Call, request: Request) -> Response:
     decoding.check_size(request.body)
     if content_type == transport.APPLY_PATCH:
         force = reads.flag(request.query, "force")
-        applied, created = await apply.apply(server, call, decoding.json_or_yaml(request.body), force=force)
-        return _one(server, call, request, applied, 201 if created else 200)
+        applied, created = await apply.apply(writes, call, decoding.json_or_yaml(request.body), force=force)
+        return _one(writes, call, request, applied, 201 if created else 200)
     if request.query.get("force"):
         causes = [not_allowed("force", "may not be specified for non-apply patch")]
         raise reads.bad_options("PatchOptions", causes)
     change = patching.decode(request.body)
-    return _one(server, call, request, await patch(server, call, change, content_type), 200)
+    return _one(writes, call, request, await patch(writes, call, change, content_type), 200)
 
 
-async def _delete(server: ApiServer, call: Call, request: Request) -> Response:
+async def _delete(writes: Writes, call: Call, request: Request) -> Response:
     options = _deletion(request)
     call = _dry(call, options)
     if call.resource.key == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & options.keys():
         call.warnings.append(_ORPHANED_PODS)
-    deleted, gone = await server.writes.delete(call, options)
+    deleted, gone = await writes.delete(call, options)
     if gone and not strategy_of(call.resource).returns_deleted:
         return forms.respond(200, _success(call, deleted), call.warnings)
-    return _one(server, call, request, deleted, 200)
+    return _one(writes, call, request, deleted, 200)
 
 
-async def _delete_all(server: ApiServer, call: Call, request: Request) -> Response:
+async def _delete_all(writes: Writes, call: Call, request: Request) -> Response:
     options = _deletion(request)
     call = _dry(call, options)
-    page = reads.read_page(server.store, call.target, request.query)
+    page = reads.read_page(writes.store, call.target, request.query)
     for obj in page.items:
         target = Target(call.resource, call.target.namespace, obj["metadata"]["name"])
         one = replace_fields(call, target=target)
         try:
-            await server.writes.delete(one, options)
+            await writes.delete(one, options)
         except StatusError as error:
             if error.code != 404:  # somebody else was faster, which is what was wanted
                 raise
-    listing = forms.listing(call.resource, page.items, page.metadata(), request, server.clock.now())
+    listing = forms.listing(call.resource, page.items, page.metadata(), request, writes.clock.now())
     return forms.respond(200, listing, call.warnings)
 
 
@@ -225,19 +222,19 @@ def _success(call: Call, obj: Object) -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _one(server: ApiServer, call: Call, request: Request, obj: Object, code: int) -> Response:
-    return forms.respond(code, forms.single(call.resource, obj, request, server.clock.now()), call.warnings)
+def _one(writes: Writes, call: Call, request: Request, obj: Object, code: int) -> Response:
+    return forms.respond(code, forms.single(call.resource, obj, request, writes.clock.now()), call.warnings)
 
 
 # ── the verbs themselves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def create(server: ApiServer, call: Call, body: Json) -> Object:
+async def create(writes: Writes, call: Call, body: Json) -> Object:
     """Create an object of a decoded body."""
-    return await server.writes.create(call, _taken_in(call, body))
+    return await writes.create(call, _taken_in(call, body))
 
 
-async def replace(server: ApiServer, call: Call, body: Json) -> Object:
+async def replace(writes: Writes, call: Call, body: Json) -> Object:
     """Replace an object by a decoded body."""
     # Read before anything else, so that warnings come even with a refusal; and anew where the change is tried again.
     read = [_taken_in(call, body)]
@@ -248,10 +245,10 @@ async def replace(server: ApiServer, call: Call, body: Json) -> Object:
         check_uid(call, obj, old)
         return obj
 
-    return await server.writes.update(call, change)
+    return await writes.update(call, change)
 
 
-async def patch(server: ApiServer, call: Call, change: Any, content_type: str) -> Object:
+async def patch(writes: Writes, call: Call, change: Any, content_type: str) -> Object:
     """Patch an object with a decoded patch."""
     patched = patcher(call.resource, change, content_type)
     pinned = _pinned(change, content_type)
@@ -264,7 +261,7 @@ async def patch(server: ApiServer, call: Call, change: Any, content_type: str) -
         check_name(obj["metadata"], call.target.name)
         return obj
 
-    return await server.writes.update(call, apply_to)
+    return await writes.update(call, apply_to)
 
 
 def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Json], Json]:

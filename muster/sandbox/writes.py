@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from muster.kube.clock import Clock
 from muster.sandbox import deletion, plugins
 from muster.sandbox.admission import Attributes
 from muster.sandbox.calls import Call
+from muster.sandbox.ownership import Ownership
+from muster.sandbox.registry import Registry
 from muster.sandbox.status import (
     StatusError,
     already_exists,
@@ -20,11 +23,8 @@ from muster.sandbox.status import (
     unsupported,
     wrong,
 )
-from muster.sandbox.store import Object, identity
+from muster.sandbox.store import Object, Store, identity
 from muster.sandbox.strategies.table import strategy_of
-
-if TYPE_CHECKING:
-    from muster.sandbox.requests import ApiServer
 
 Json = dict[str, Any]
 Change = Callable[[Object], Json]
@@ -34,12 +34,38 @@ _TRIES: Final = 6
 _DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
-class Writes:
-    """The writes of one server."""
+class Admission(Protocol):
+    """What stands between a write and the store."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
-        self._store = server.store
+    async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
+        """Give the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
+
+        In the real server's order: mutating steps, then `ApiServer.complete` on the result (it names the object,
+        resets what a client may not set, applies defaults and validates), then validating steps on what it gave.
+
+        Raises:
+            StatusError: the write is refused.
+        """
+        ...
+
+
+class Writes:
+    """The writes to one store.
+
+    Attributes:
+        store: what is written to.
+        clock: what time it is.
+        admission: whom a write has to pass.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, registry: Registry, ownership: Ownership, admission: Admission
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.admission = admission
+        self._registry = registry
+        self._ownership = ownership
 
     async def create(self, call: Call, obj: Json) -> Object:
         """Create an object, private to this call; give it as stored.
@@ -57,18 +83,18 @@ class Writes:
         if metadata.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
         self._check_place(call, metadata.get("name", ""))
-        self._server.ownership.created(call, obj)
-        plugins.on_create(self._store, resource, obj)
+        self._ownership.created(call, obj)
+        plugins.on_create(self.store, resource, obj)
         admitted = await self._admit(call, "CREATE", obj, None)
         assert admitted is not None, "admission gives the object of a CREATE"
         # Admission may have waited for a webhook: what was true before it has to be true still.
         self._check_place(call, metadata.get("name", ""))
         namespace, name = identity(admitted)
-        if self._store.get(resource.key, namespace, name) is not None:
+        if self.store.get(resource.key, namespace, name) is not None:
             raise already_exists(resource, name)
         if strategy.uncontrolled:
             call.warnings.append(strategy.uncontrolled)
-        return admitted if call.dry_run else self._store.put(resource.key, admitted)
+        return admitted if call.dry_run else self.store.put(resource.key, admitted)
 
     async def update(self, call: Call, change: Change, *, subresource: str | None = None) -> Object:
         """Change an object; ``change`` may be asked again when somebody else was faster.
@@ -83,11 +109,11 @@ class Writes:
             if call.resource.namespaced:
                 _fit_namespace(obj["metadata"], call.target.namespace)
             pinned = self._check_versions(call, obj, old)
-            self._server.ownership.updated(call, obj, old)
+            self._ownership.updated(call, obj, old)
             admitted = await self._admit(call, "UPDATE", obj, old, subresource)
             assert admitted is not None, "admission gives the object of an UPDATE"
             if self._existing(call) is old:
-                return self._store_changed(call, admitted, old)
+                return self._keep(call, admitted, old)
             if pinned:
                 break
         raise conflict(call.resource, call.target.name)
@@ -108,32 +134,32 @@ class Writes:
         raise conflict(call.resource, call.target.name)
 
     def _delete_now(self, call: Call, old: Object, options: Json) -> tuple[Object, bool]:
-        now = self._server.clock.now()
+        now = self.clock.now()
         outcome = deletion.decide(call.resource, old, options, now)
         if outcome.gone:
             if call.dry_run:
                 return outcome.object, True
             if outcome.object is not old:
-                self._store.put(call.resource.key, outcome.object)
-            removed = self._store.remove(call.resource.key, *identity(old))
+                self.store.put(call.resource.key, outcome.object)
+            removed = self.store.remove(call.resource.key, *identity(old))
             return removed, True
         if call.dry_run or outcome.object == old:
             return outcome.object, False
-        return self._store.put(call.resource.key, outcome.object), False
+        return self.store.put(call.resource.key, outcome.object), False
 
-    def _store_changed(self, call: Call, admitted: Json, old: Object) -> Object:
+    def _keep(self, call: Call, admitted: Json, old: Object) -> Object:
         admitted["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if deletion.finished(call.resource, admitted):
             if not call.dry_run:
-                self._store.remove(call.resource.key, *identity(old))
+                self.store.remove(call.resource.key, *identity(old))
             return admitted
         if admitted == old:
             return old
-        return admitted if call.dry_run else self._store.put(call.resource.key, admitted)
+        return admitted if call.dry_run else self.store.put(call.resource.key, admitted)
 
     def _existing(self, call: Call) -> Object:
         target = call.target
-        found = self._store.get(call.resource.key, target.namespace, target.name)
+        found = self.store.get(call.resource.key, target.namespace, target.name)
         if found is None:
             raise not_found(call.resource, target.name)
         return found
@@ -151,11 +177,11 @@ class Writes:
         return True
 
     def _check_place(self, call: Call, name: str) -> None:
-        namespaces = self._server.registry.find("", "v1", "namespaces")
+        namespaces = self._registry.find("", "v1", "namespaces")
         assert namespaces is not None, "namespaces are built in"
-        plugins.check_namespace(self._store, namespaces, call.target, name)
+        plugins.check_namespace(self.store, namespaces, call.target, name)
         if call.resource.custom:
-            definition = self._store.get(_DEFINITIONS, "", call.resource.crd)
+            definition = self.store.get(_DEFINITIONS, "", call.resource.crd)
             if definition is not None and definition["metadata"].get("deletionTimestamp"):
                 why = "create not allowed while custom resource definition is terminating"
                 raise forbidden(call.resource, name, why)
@@ -177,7 +203,7 @@ class Writes:
             dry_run=call.dry_run,
             options=_told(call.options, operation),
         )
-        return await self._server.admission.admit(attributes, call.warnings)
+        return await self.admission.admit(attributes, call.warnings)
 
     async def admit_subresource(self, call: Call, operation: str, obj: Json, old: Object | None = None) -> Json:
         """Admit what isn't the object itself: a Scale, a Binding, an Eviction."""

@@ -173,7 +173,7 @@ async def test_a_hanging_client_doesnt_stop_its_write_half_way(running, monkeypa
             await go_on.wait()
             return running.server.complete(attributes, attributes.object)
 
-    monkeypatch.setattr(running.server, "admission", Slow())
+    monkeypatch.setattr(running.server.writes, "admission", Slow())
     request = asyncio.ensure_future(running.json("POST", MAPS, json={"metadata": {"name": "a"}}))
     await admitted.wait()
     stored = asyncio.Event()

@@ -65,7 +65,7 @@ class Api:
     def __init__(self) -> None:
         self.server = ApiServer(LoopClock(datetime(2026, 1, 1, tzinfo=UTC)))
         self.caller = Caller()
-        self.server.admission = AdmissionChain(self.server, self.caller)
+        self.server.writes.admission = AdmissionChain(self.server, self.caller)
         self.warnings = ""
 
     async def send(

@@ -297,7 +297,7 @@ async def test_a_webhook_behind_a_service_is_called_by_the_service_name_once_tha
 
 
 async def test_without_a_way_to_call_webhooks_a_write_that_needs_one_fails(api, hook, config_map):
-    api.server.admission.caller = None
+    api.server.writes.admission.caller = None
     await api.register("validating", hook())
     status, body = await api.create(MAPS, config_map())
     assert (status, body["message"]) == (500, f"{POSTED}this Muster sandbox was started without a way to call webhooks")
