@@ -17,7 +17,7 @@ from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodG
 from scheduler import constraints, intake
 from scheduler.images import Images
 from scheduler.plan import Bind
-from scheduler.population import Home, Member, Population
+from scheduler.population import Home, Member, News, Population
 from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
@@ -48,6 +48,7 @@ class Cluster:
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
         self._torn: Mapping[GroupKey, float] = {}
+        self._left_out = False
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._batch: dict[str, BatchJob] = {}
@@ -86,7 +87,9 @@ class Cluster:
         if gone:
             self._population.drop(pod.metadata.uid)
             self._changes += 1
-        elif self._population.show(pod):
+            return
+        news = self._population.show(pod)
+        if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
             self._changes += 1
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
@@ -168,11 +171,13 @@ class Cluster:
 
     def queue(self, queue: Queue, *, gone: bool = False) -> None:
         """Learn of a queue. One whose amounts can't be read takes no part until they can."""
-        self._queues.pop(queue.name, None)
+        old = self._queues.pop(queue.name, None)
         self._unreadable.pop(queue.name, None)
         try:
             if not gone:
-                self._queues[queue.name] = intake.queue_info(queue)
+                info = self._queues[queue.name] = intake.queue_info(queue)
+                if old is not None and vars(old) == vars(info):
+                    return  # Its counters changed, as they do with every group.
         except QuantityError as error:
             self._unreadable[queue.name] = str(error)
         self._changes += 1
@@ -220,9 +225,12 @@ class Cluster:
         """Remember which nodes were promised to pods, by uid, in place of all former promises."""
         self._promised = dict(nodes)
 
-    def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float]) -> None:
-        """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part."""
-        self._reserved, self._torn = reserved, dict(torn)
+    def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float], *, left_out: bool = False) -> None:
+        """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part.
+
+        ``left_out``: it left somebody without a place, so that one looks soon at what may be evicted from now on.
+        """
+        self._reserved, self._torn, self._left_out = reserved, dict(torn), left_out
 
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Give a PodGroup as it was last seen."""

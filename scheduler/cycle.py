@@ -44,7 +44,8 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         records=outcome.records(statuses),
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
-        waiting=any(job.waiting or job.passed or job.phase in {Phase.PENDING, Phase.INQUEUE} for job in session.jobs),
+        waiting=any(job.waiting or job.passed for job in session.jobs)
+        or any(each.phase in {Phase.PENDING, Phase.INQUEUE} for each in statuses),
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.faults.values()),

@@ -117,3 +117,27 @@ class Plan:
     rolled_back: Mapping[str, Wait] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it leaves pods without a place, or groups that aren't let in."""
+        return any(Status.PENDING in counts for counts in self.tasks.values()) or any(
+            status.phase is Phase.PENDING for status in self.groups.values()
+        )
+
+    def unsettles(self, kept: Reservation | None) -> bool:
+        """Whether it does what those that it left out may wait for, and was looked for before it was done.
+
+        A pod may have to be beside one that was bound after it was looked at, say. Nothing else tells of that: that a
+        binding arrived is no news. ``kept``: the reservation before.
+        """
+        # What the ledger has yet to agree to, nothing is built on; its answer comes by itself.
+        moved = any(
+            each.phase is not each.before and Phase.PENDING in (each.phase, each.before) and not each.reserves
+            for each in self.statuses
+        )
+        return self.left_out and bool(self.binds or self.evictions or moved or _nodes(kept) != _nodes(self.reserved))
+
+
+def _nodes(reservation: Reservation | None) -> tuple[str, ...]:
+    return reservation.nodes if reservation is not None else ()

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from msgspec import structs
@@ -28,6 +30,14 @@ Home = tuple[str, str]
 """Namespace and name of a group: how its pods know it."""
 
 
+class News(Enum):
+    """What a pod's new version tells of it."""
+
+    NONE = "nothing that we didn't bring about ourselves"
+    ARRIVED = "the last binding of its group arrived: from now on its pods may be evicted"
+    CHANGE = "it is otherwise than it was"
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A pod, and what was made of it."""
@@ -40,6 +50,13 @@ class Member:
     def uses(self) -> bool:
         """Whether it takes something of a node."""
         return bool(self.task.node) and self.task.status not in intake.ENDED
+
+
+class _Assumption(NamedTuple):
+    """Where a pod goes whose binding is on the way, and which group it was bound for."""
+
+    node: str
+    home: Home | None
 
 
 class Population:
@@ -56,19 +73,21 @@ class Population:
         self._pods: dict[str, Member] = {}
         self._members: dict[Home, dict[str, Member]] = {}
         self._porters: dict[str, Member] = {}
-        self._assumed: dict[str, str] = {}
+        self._assumed: dict[str, _Assumption] = {}
+        self._under_way: Counter[Home | None] = Counter()
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
 
-    def show(self, pod: Pod) -> bool:
-        """Learn of a new or changed pod; tell whether it is news, not what we brought about ourselves."""
-        if pod.spec.node_name:
-            self._assumed.pop(pod.metadata.uid, None)
-        return self._renew(pod)
+    def show(self, pod: Pod) -> News:
+        """Learn of a new or changed pod."""
+        last = bool(pod.spec.node_name) and self._take_back(pod.metadata.uid)
+        if self._renew(pod):
+            return News.CHANGE
+        return News.ARRIVED if last else News.NONE
 
     def drop(self, uid: str) -> None:
         """Learn that a pod is gone."""
-        self._assumed.pop(uid, None)
+        self._take_back(uid)
         self._forget(uid)
         self._evicting.discard(uid)
         self._spared.discard(uid)
@@ -87,13 +106,15 @@ class Population:
         member = self._pods.get(uid)
         if member is None or member.task.node:
             return False
-        self._assumed[uid] = node
+        self._assumed[uid] = _Assumption(node, member.home)
+        self._under_way[member.home] += 1
         self._again(uid)
         return True
 
     def give_up(self, uid: str) -> None:
         """Take back an assumption."""
-        if self._assumed.pop(uid, None) is not None:
+        if uid in self._assumed:
+            self._take_back(uid)
             self._again(uid)
 
     def evicting(self, uid: str) -> None:
@@ -150,8 +171,20 @@ class Population:
         self._settle(member, 1)
         return True
 
+    def _take_back(self, uid: str) -> bool:
+        """End an assumption; tell whether it was the last one about its group."""
+        assumption = self._assumed.pop(uid, None)
+        if assumption is None:
+            return False
+        self._under_way[assumption.home] -= 1
+        if self._under_way[assumption.home]:
+            return False
+        del self._under_way[assumption.home]
+        return True
+
     def _node_of(self, pod: Pod) -> str:
-        return pod.spec.node_name or self._assumed.get(pod.metadata.uid, "")
+        assumption = self._assumed.get(pod.metadata.uid)
+        return pod.spec.node_name or (assumption.node if assumption is not None else "")
 
     def _status(self, pod: Pod) -> Status:
         uid = pod.metadata.uid

@@ -92,9 +92,10 @@ class Views:
         def on_change(change: Change[Queue]) -> None:
             one = change.new or change.old
             if one is not None:
-                holds = self.queue(one.name)
+                holds, before = self.queue(one.name), cluster.changes
                 cluster.queue(holds or one, gone=holds is None)
-                changed()
+                if cluster.changes != before:
+                    changed()
 
         return on_change
 

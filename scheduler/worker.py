@@ -254,6 +254,8 @@ class Term:
                 self._patience.learn(plan, now.timestamp())
             self._teller.tell(plan, now.timestamp(), self._took)
             patience = self._perform(plan)
+            if plan.unsettles(snapshot.reserved):
+                self._changed.set()
             # As long as it took, at least: the other half of the time is for those who carry it out.
             await asyncio.sleep(max(PACE, loop.time() - began))
             await self._change_within(patience)
@@ -290,7 +292,7 @@ class Term:
         for eviction in plan.evictions:
             self._cluster.evicting(eviction.task.uid)
         self._cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
-        self._cluster.remember(plan.reserved, plan.torn)
+        self._cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)
         taken, postponed = self._statuses.offer(plan.statuses)
@@ -317,7 +319,11 @@ class Term:
         if shown is not None and not versions.at_least(
             shown.metadata.resource_version, group.metadata.resource_version
         ):
+            before = self._cluster.changes
             self._cluster.group(key.group, group)
+            if self._cluster.changes != before:
+                # It is news where nothing was built on it before: the watch tells what is known by then.
+                self._changed.set()
 
     def _refuse(self, key: GroupKey, reason: str) -> None:
         """Keep a group Pending that the ledger refused, and let it ask again after a while."""

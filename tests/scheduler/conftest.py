@@ -70,6 +70,25 @@ class Line:
         return [f"{each.method} {each.path}" for each in self.sent if each.writes]
 
 
+@pytest.fixture
+def lag() -> Callable[..., None]:
+    """What has writes of one path, or the answers to them, arrive some seconds late."""
+
+    def late(line: Line, monkeypatch: pytest.MonkeyPatch, end: str, *, there: float = 0, back: float = 0) -> None:
+        request = line.request
+
+        async def slowly(asked: Request, *, within: float) -> Response:
+            slow = asked.writes and asked.path.endswith(end)
+            await asyncio.sleep(there if slow else 0)
+            answer = await request(asked, within=within)
+            await asyncio.sleep(back if slow else 0)
+            return answer
+
+        monkeypatch.setattr(line, "request", slowly)
+
+    return late
+
+
 class World:
     """A control plane with nothing of Muster's but this worker, and what a test asks of it.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from plane import Plane
 
 from muster.kube import errors
 from muster.model import kinds, names
+from scheduler import worker
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
 
@@ -185,3 +186,36 @@ async def test_a_group_that_goes_back_gives_its_reservation_back_where_groups_qu
     else:
         with pytest.raises(errors.ForbiddenError, match="short by 2"):
             await admitted.create(job("other", 6))
+
+
+@pytest.mark.only(
+    "sandbox", reason="that the answer to a write comes before the watch shows it is put in order by hand"
+)
+async def test_a_group_starts_when_the_ledger_agreed_though_the_watch_shows_it_late_and_no_second_is_waited_for(
+    admitted, lag, monkeypatch
+):
+    monkeypatch.setattr(worker, "FLOOR", 1e6)
+    watch = admitted.line.watch
+
+    @asynccontextmanager
+    async def late(request, *, idle):
+        async def slowly(lines):
+            async for line in lines:
+                if "/podgroups" in request.path:
+                    await asyncio.sleep(0.5)
+                yield line
+
+        async with watch(request, idle=idle) as lines:
+            yield slowly(lines)
+
+    monkeypatch.setattr(admitted.line, "watch", late)
+    lag(admitted.line, monkeypatch, "/podgroups/one/status", back=0.2)
+    await admitted.node("32")
+    await admitted.work()
+    queued = {names.QUOTA_POLICY: names.POLICY_QUEUE, names.GROUP_NAME: "one"}
+    main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [main]}
+    await admitted.create(group("one", "6"))
+    await admitted.create({"kind": "Pod", "metadata": {"name": "p", "annotations": queued}, "spec": spec})
+    async with asyncio.timeout(1):
+        await admitted.becomes(kinds.PODS, "p", lambda found: found.spec.node_name)
