@@ -64,10 +64,10 @@ async def reserved(world):
 async def test_both_jobs_are_admitted_and_the_second_starts_when_the_first_has_ended(admitted):
     await admitted.node("32")
     await admitted.work()
-    await admitted.create(job("first", 6, run_seconds="5"))
+    await admitted.create(job("first", 6, run_seconds="600"))
     first = await admitted.phase(await group_of(admitted, "first"), "Running")
     assert first.metadata.annotations[names.QUOTA_POLICY] == "Queue"
-    await admitted.create(job("second", 6))
+    await admitted.create(job("second", 6, run_seconds="1"))
     name = await group_of(admitted, "second")
     waiting = await admitted.becomes(kinds.PODGROUPS, name, lambda found: found.status.conditions)
     assert waiting.status.phase == "Pending"
@@ -76,7 +76,10 @@ async def test_both_jobs_are_admitted_and_the_second_starts_when_the_first_has_e
         "NotEnoughQuota",
         'quota "team" is short by 2 requests.cpu; it waits until that is free',
     )
-    assert {pod.metadata.labels["job-name"] for pod in await admitted.pods()} == {"first"}
+    pods = await admitted.pods()
+    assert {pod.metadata.labels["job-name"] for pod in pods} == {"first"}
+    for pod in pods:
+        await admitted.patch(kinds.PODS, pod.name, {"status": {"phase": "Succeeded"}}, subresource="status")
     await admitted.phase(first.name, "Completed")
     await admitted.phase(name, "Completed")
 
@@ -122,7 +125,7 @@ async def test_without_the_plugin_the_ledger_itself_keeps_a_group_pending(admitt
     await admitted.node("32")
     policy = 'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
     await admitted.work(policy)
-    await admitted.create(job("first", 6, run_seconds="20"))
+    await admitted.create(job("first", 6, run_seconds="600"))
     first = await admitted.phase(await group_of(admitted, "first"), "Running")
     await admitted.create(job("second", 6))
     name = await group_of(admitted, "second")
