@@ -14,7 +14,7 @@ from muster.model import names
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
-from scheduler import constraints, intake
+from scheduler import intake
 from scheduler.images import Images
 from scheduler.plan import Bind
 from scheduler.population import Home, Member, News, Population
@@ -328,7 +328,7 @@ class Cluster:
             missing = intake.pods_wanted(job) - alive
             if missing > 0:
                 template = job.spec.template
-                kind = self._population.class_of(template.spec, constraints.of_pod(template.metadata, template.spec))
+                kind = self._population.class_of(template.metadata, template.spec)
                 yield Coming(kind, missing, job.metadata.uid, intake.held_by_us(job))
 
     def validate(self) -> None:

@@ -99,21 +99,27 @@ class Constraints:
         return bool(self.company) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
 
 
+def template_of(spec: PodSpec) -> bytes | None:
+    """Give what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
+    if spec.affinity is None and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
+        return _encode_any(structs.replace(spec, node_name="", volumes=None))
+    return None
+
+
 def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     """Compile a pod's spec."""
-    if spec.affinity is None and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
-        # Nothing here depends on the pod itself, and those of one workload are alike: once for all of them.
-        return _of_spec(_encode_any(structs.replace(spec, node_name="", volumes=None)))
-    return _of_pod(metadata, spec)
+    template = template_of(spec)
+    return _of_pod(metadata, spec) if template is None else of_template(template)
 
 
 def _has_volumes_of_its_own(spec: PodSpec) -> bool:
-    return any(not _SHARED_VOLUMES.issuperset(volume) for volume in spec.volumes or ())
+    return spec.volumes is not None and any(not _SHARED_VOLUMES.issuperset(volume) for volume in spec.volumes)
 
 
 @lru_cache(maxsize=4096)
-def _of_spec(encoded: bytes) -> Constraints:
-    return _of_pod(Meta(), _decode(encoded))
+def of_template(template: bytes) -> Constraints:
+    """Compile what `template_of` gave, once for all pods of a workload."""
+    return _of_pod(Meta(), _decode(template))
 
 
 def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:

@@ -16,11 +16,12 @@ from msgspec import structs
 
 from muster.model import grouping
 from muster.model.amounts import NOTHING, QuantityError, Resources
-from muster.model.objects import Pod, PodSpec
+from muster.model.objects import Meta, Pod, PodSpec
 from muster.model.requests import pod_request
 from scheduler import affinity, constraints, intake
 from scheduler.affinity import Purpose
 from scheduler.constraints import Constraints
+from scheduler.memo import Memo
 from scheduler.register import Register
 from scheduler.snapshot import Status, Task, TaskClass, seconds
 from scheduler.usage import Usage
@@ -70,6 +71,7 @@ class Population:
         # Names of resources that were ever asked for.
         self.named: set[str] = set()
         self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
+        self._templates = Memo()
         self._pods: dict[str, Member] = {}
         self._members: dict[Home, dict[str, Member]] = {}
         self._porters: dict[str, Member] = {}
@@ -147,7 +149,10 @@ class Population:
     def _renew(self, pod: Pod) -> bool:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
         old = self._pods.get(pod.metadata.uid)
-        if old is None or not intake.same_demands(old.pod, pod):
+        if old is None:
+            self._learn(pod)
+            return True
+        if not intake.same_demands(old.pod, pod):
             self._relearn(pod)
             return True
         task = structs.replace(
@@ -253,23 +258,35 @@ class Population:
     def _tally(self, task: Task, sign: int, register: Register) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
         keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
+        if not keys:
+            return
         if leaving:
             keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
         register.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
-        demands = constraints.of_pod(pod.metadata, pod.spec)
-        if not ended:
-            self._register.ask(demands.company.peers, demands.company.carried)
-            demands = demands.among(self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels))
-        return self.class_of(pod.spec, demands)
+        kind = self.class_of(pod.metadata, pod.spec)
+        if ended:
+            return kind
+        company = kind.constraints.company
+        self._register.ask(company.peers, company.carried)
+        peers = self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels)
+        return self._class(kind.request, kind.constraints.among(peers)) if peers else kind
 
-    def class_of(self, spec: PodSpec, demands: Constraints) -> TaskClass:
-        """Give the class of pods with this spec."""
+    def class_of(self, metadata: Meta, spec: PodSpec) -> TaskClass:
+        """Give the class of pods with this spec that belong to no set that anybody asks about."""
+        template = constraints.template_of(spec)
+        if template is None:
+            return self._compiled(spec, constraints.of_pod(metadata, spec))
+        return self._templates.recall(template, lambda: self._compiled(spec, constraints.of_template(template)))
+
+    def _compiled(self, spec: PodSpec, demands: Constraints) -> TaskClass:
         try:
-            request = pod_request(spec)
+            return self._class(pod_request(spec), demands)
         except QuantityError as error:
-            request, demands = NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})")
+            return self._class(NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})"))
+
+    def _class(self, request: Resources, demands: Constraints) -> TaskClass:
         key = (request, demands.signature)
         known = self._classes.get(key)
         if known is None:

@@ -119,6 +119,13 @@ class Job:
     settled: list[Any] = field(default_factory=list, init=False)
     """What `scheduler.outcome` found out about it, while nothing happens to it."""
 
+    @classmethod
+    def standing(cls, key: GroupKey, queue: str, tally: Tally) -> Job:
+        """Give one that runs and wants nothing, of which no more is known than what its tasks come to."""
+        job = cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, (), (0, 0, 0), 0.0)
+        job._tally.append(tally)
+        return job
+
     @property
     def tally(self) -> Tally:
         """Its tasks, counted; once."""

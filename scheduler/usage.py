@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ class Usage:
         self._tasks: dict[str, dict[str, Task]] = {}
         self._dirty: set[str] = set()
         self._table: NodeTable | None = None
+        self._rows: dict[str, _Row] = {}
         self._idle: Matrix = np.zeros((0, 0), dtype=np.int64)
         self._releasing: Matrix = np.zeros((0, 0), dtype=np.int64)
 
@@ -41,7 +43,9 @@ class Usage:
         self._add(task, -1)
 
     def _add(self, task: Task, sign: int) -> None:
-        amounts = vectors.scale(task.kind.vector(self.axes), sign)
+        amounts = task.kind.vector(self.axes)
+        if sign < 0:
+            amounts = vectors.scale(amounts, sign)
         self._used[task.node] = vectors.add(self._used.get(task.node, self.axes.zero), amounts)
         if task.status is Status.RELEASING:
             self._leaving[task.node] = vectors.add(self._leaving.get(task.node, self.axes.zero), amounts)
@@ -52,10 +56,10 @@ class Usage:
         if axes is not self.axes:
             self._recount(axes)
         if self._table is None:
-            self._table = _table(axes, nodes)
-            self._idle = np.zeros_like(self._table.allocatable)
-            self._releasing = np.zeros_like(self._table.allocatable)
-            self._dirty = set(self._table.names)
+            self._table = self._new_table(axes, nodes)
+            self._idle = self._table.allocatable - _matrix(axes, self._used, self._table.names)
+            self._releasing = _matrix(axes, self._leaving, self._table.names)
+            self._dirty.clear()
         for name in self._dirty:
             row = self._table.row.get(name)
             if row is not None:
@@ -64,6 +68,20 @@ class Usage:
                 self._releasing[row] = vectors.clipped(self._leaving.get(name, axes.zero))
         self._dirty.clear()
         return self._table, self._idle.copy(), self._releasing.copy()
+
+    def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
+        """Make the table; most nodes are those of the last one."""
+        known, self._rows = self._rows, {}
+        for name, node in sorted(nodes.items()):
+            row = known.get(name)
+            self._rows[name] = row if row is not None and row.node is node and row.axes is axes else _row(axes, node)
+        rows = self._rows.values()
+        return NodeTable(
+            nodes=tuple([row.node for row in rows]),
+            axes=axes,
+            allocatable=np.array([row.amounts for row in rows], dtype=np.int64).reshape(len(rows), len(axes.names)),
+            ready=tuple([row.ready for row in rows]),
+        )
 
     def compare(self, recount: Usage) -> None:
         """Hold it against sums that were counted anew.
@@ -85,13 +103,21 @@ class Usage:
                 self._add(task, 1)
 
 
-def _table(axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
-    ordered = tuple(node for _, node in sorted(nodes.items()))
-    amounts = [intake.allocatable(node) for node in ordered]
-    rows = [vectors.clipped(axes.vector(each or NOTHING)) for each in amounts]
-    return NodeTable(
-        nodes=ordered,
-        axes=axes,
-        allocatable=np.array(rows, dtype=np.int64).reshape(len(ordered), len(axes.names)),
-        ready=tuple(each is not None and intake.ready(node) for each, node in zip(amounts, ordered, strict=True)),
-    )
+class _Row(NamedTuple):
+    """What the table says of a node."""
+
+    node: Node
+    axes: Axes
+    amounts: list[int]
+    ready: bool
+
+
+def _row(axes: Axes, node: Node) -> _Row:
+    has = intake.allocatable(node)
+    amounts = vectors.clipped(axes.vector(has or NOTHING))
+    return _Row(node, axes, amounts, has is not None and intake.ready(node))
+
+
+def _matrix(axes: Axes, sums: Mapping[str, Vector], names: Sequence[str]) -> Matrix:
+    rows = [vectors.clipped(sums[name]) if name in sums else axes.zero for name in names]
+    return np.array(rows, dtype=np.int64).reshape(len(names), len(axes.names))

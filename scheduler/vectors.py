@@ -138,6 +138,8 @@ def total(matrix: Matrix) -> Vector:
 
 def clipped(vector: Vector) -> list[int]:
     """Write what a node has so that int64 can hold it and differences of it."""
+    if max(vector) <= _CAP and min(vector) >= -_CAP:
+        return list(vector)
     return [min(max(steps, -_CAP), _CAP) for steps in vector]
 
 

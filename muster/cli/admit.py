@@ -13,7 +13,7 @@ import msgspec
 
 from muster.cli import kubectl, manifests
 from muster.cli.clusterstate import read
-from muster.cli.connect import cluster_options, connected, explaining, namespace_option, uncollected
+from muster.cli.connect import cluster_options, connected, done, explaining, namespace_option, uncollected
 from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, text_option, wrapped
 from muster.kube import errors
@@ -83,7 +83,7 @@ def admit(
     else:
         for line in lines(finding, UNBROKEN if output == "wide" else WIDTH):
             click.echo(line)
-    click.get_current_context().exit(finding.status)
+    done(finding.status)
 
 
 async def _read(

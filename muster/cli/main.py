@@ -104,7 +104,7 @@ def vcctl() -> NoReturn:
 def _run(command: click.Command, name: str) -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on stderr and a status, never in a traceback."""
     try:
-        status = command.main(prog_name=name, standalone_mode=False)
+        status = command.main(prog_name=name, standalone_mode=False, obj=_end)
     except click.exceptions.Exit as end:
         status = end.exit_code
     except click.ClickException as error:
@@ -117,3 +117,10 @@ def _run(command: click.Command, name: str) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end(status: int) -> NoReturn:
+    """End the process at once, for a command that asks for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import ceil
 from typing import Any, Final
 
@@ -318,7 +319,7 @@ def _shapes(scene: Scene) -> list[Node]:
     """Give a node of each of the most frequent kinds that take pods."""
     found: dict[Any, list[Node]] = {}
     for node in scene.state.of(kinds.NODES):
-        if not node.spec.unschedulable and intake.ready(node) and intake.allocatable(node) is not None:
+        if not node.spec.unschedulable and intake.ready(node):
             labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != _HOSTNAME}
             key = (
                 tuple(sorted(labels.items())),
@@ -326,7 +327,8 @@ def _shapes(scene: Scene) -> list[Node]:
                 tuple(sorted((node.status.allocatable or {}).items())),
             )
             found.setdefault(key, []).append(node)
-    return [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)[:_SHAPES]]
+    frequent = [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)]
+    return list(islice((node for node in frequent if intake.allocatable(node) is not None), _SHAPES))
 
 
 def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:

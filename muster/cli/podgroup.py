@@ -12,7 +12,7 @@ import msgspec
 
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
-from muster.cli.connect import cluster_options, connected, namespace_option, runs, uncollected
+from muster.cli.connect import cluster_options, connected, done, namespace_option, runs, uncollected
 from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table, text_option
 from muster.cli.quota import podgroups
@@ -115,9 +115,10 @@ async def why(
     answer = reasons.ask(Scene(state, policy, schedulers), key)
     if output in DOCUMENTS:
         document(answer.data(), output)
-        return
-    for line in reasons.lines(answer, UNBROKEN if output == "wide" else WIDTH, state.taken):
-        click.echo(line)
+    else:
+        for line in reasons.lines(answer, UNBROKEN if output == "wide" else WIDTH, state.taken):
+            click.echo(line)
+    done()
 
 
 def _unknown(state: State, namespace: str, name: str) -> str:

@@ -25,7 +25,7 @@ from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Meta, Node, Pod, PodGroup, PodStatus, Queue
-from scheduler import intake
+from scheduler import bystanders, intake
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
 from scheduler.feeding import learners
@@ -34,7 +34,7 @@ from scheduler.plan import Plan
 from scheduler.plugin import Stage
 from scheduler.policy import Policy
 from scheduler.reservations import ReservationArguments
-from scheduler.snapshot import GroupKey, Job, Phase, Snapshot
+from scheduler.snapshot import GroupKey, Job, Phase, Snapshot, Wait
 
 CYCLES: Final = 12
 """Decisions in a row after which a group that hasn't started is taken not to; each lets in or binds something."""
@@ -62,9 +62,13 @@ class Scene:
         self._groups: dict[GroupKey, PodGroup] = {}
         self._jobs: dict[str, BatchJob] = {}
         self._undo: list[Callable[[], None]] | None = None
+        self._standing: Mapping[GroupKey, Job] = {}
+        self._crowd: tuple[Job, ...] = ()
         self.gave_way: frozenset[GroupKey] = frozenset()
         """The groups that were taken back when `starts` was asked last."""
         self._feed()
+        if bystanders.are_left_alone(policy):
+            self._stand({job.key: job for job in bystanders.found(self.snapshot())})
 
     def _feed(self) -> None:
         cluster = self.cluster
@@ -106,9 +110,15 @@ class Scene:
         """Give what the scheduler sees."""
         return self.cluster.snapshot()
 
-    def decide(self) -> Plan:
-        """Decide once."""
-        return decide(self.snapshot(), self.policy, self.now)
+    def decide(self, waits: Mapping[str, Wait] | None = None) -> Plan:
+        """Decide once; ``waits`` as `Snapshot` has them."""
+        snapshot = self.snapshot()
+        jobs = (*[job for job in snapshot.jobs if job.key not in self._standing], *self._crowd)
+        return decide(replace_fields(snapshot, jobs=jobs, waits=waits or {}), self.policy, self.now)
+
+    def _stand(self, standing: Mapping[GroupKey, Job]) -> None:
+        """Take these groups for bystanders, which are counted together."""
+        self._standing, self._crowd = standing, tuple(bystanders.together(standing.values()))
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Give a group as the state has it."""
@@ -173,9 +183,13 @@ class Scene:
         if self._undo is not None:
             self._undo.append(partial(undo, *args, **kwargs))
 
-    def end(self, keys: Iterable[GroupKey]) -> None:
+    def end(self, ended: Iterable[GroupKey]) -> None:
         """Suppose that groups are over, in a while, and their pods gone."""
         self._pass()
+        keys = frozenset(ended)
+        for each in ("_standing", "_crowd"):
+            self._can(setattr, self, each, getattr(self, each))
+        self._stand({key: job for key, job in self._standing.items() if key not in keys})
         for key in keys:
             for pod in self.members(key):
                 self._drop(pod)
@@ -213,7 +227,7 @@ class Scene:
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
         patience, self.gave_way, waited = Patience(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
-            plan = decide(replace_fields(self.snapshot(), waits=patience.waits), self.policy, self.now)
+            plan = self.decide(patience.waits)
             patience.learn(plan, self.now.timestamp())
             self.gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():

@@ -57,12 +57,15 @@ class Meta(_Struct, frozen=True, kw_only=True):
 
     def label(self, key: str) -> str:
         """Give the label's value, empty when absent."""
-        return (self.labels or {}).get(key, "")
+        return self.labels.get(key, "") if self.labels else ""
 
     def annotation(self, *keys: str) -> str:
         """Give the value of the first of ``keys`` that is set, empty when none is."""
-        mine = self.annotations or {}
-        return next((mine[key] for key in keys if key in mine), "")
+        # A loop: every pod is asked for several, and a generator takes three times as long.
+        for key in keys if self.annotations else ():
+            if key in self.annotations:
+                return self.annotations[key]
+        return ""
 
     def controller(self) -> OwnerReference | None:
         """Give the owner that controls this object, if one does."""

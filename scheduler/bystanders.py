@@ -1,0 +1,57 @@
+"""Groups that no cycle does anything about: what they have counts, and that can be counted for all of a queue at once.
+
+For those who ask the same of a cluster many times over, each time with a little supposed, and about one group. A worker
+has to write the status of each group, and looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from scheduler.policy import Policy
+from scheduler.snapshot import READY, GroupKey, Job, Phase, Snapshot, Status, TaskClass
+from scheduler.states import JobState
+from scheduler.tasks import Tally
+from scheduler.vectors import Axes
+
+_EVICTING: Final = frozenset({"preempt", "reclaim"})
+
+
+def are_left_alone(policy: Policy) -> bool:
+    """Whether nothing looks at who runs: nobody is evicted, and no plugin of a user's own is asked."""
+    if any(action.name in _EVICTING for action in policy.actions):
+        return False
+    return not any(enabled.guarded for tier in policy.tiers for enabled in tier)
+
+
+def found(snapshot: Snapshot) -> Iterator[Job]:
+    """Give the jobs that have all they want and go on so, whatever is decided about others."""
+    for job in snapshot.jobs:
+        queue = snapshot.queues.get(job.queue)
+        # Where a queue takes only so many groups, they are counted.
+        if queue is not None and not queue.max_groups and _is_content(job, snapshot.axes):
+            yield job
+
+
+def _is_content(job: Job, axes: Axes) -> bool:
+    if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.coming or job.pending:
+        return False
+    if job.phase is Phase.COMPLETED:
+        return True
+    if job.over or sum([job.counts.get(status, 0) for status in READY]) < max(job.min_member, 1):
+        return False
+    return (job.stated is None and Status.SUCCEEDED not in job.counts) or not any(JobState(job, axes).lacking())
+
+
+def together(jobs: Iterable[Job]) -> Iterator[Job]:
+    """Give a job for each queue, which has what all the given ones of it have."""
+    queues: defaultdict[str, dict[TaskClass, int]] = defaultdict(dict)
+    for job in jobs:
+        has = queues[job.queue]
+        for kind, count in job.tally.occupying.items():
+            has[kind] = has.get(kind, 0) + count
+    for name, has in queues.items():
+        if has:
+            yield Job.standing(GroupKey("", "", name), name, Tally({Status.RUNNING: sum(has.values())}, (), has, {}))

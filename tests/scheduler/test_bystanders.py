@@ -1,0 +1,96 @@
+"""What is decided about those who wait is the same, whether those who run are looked at one by one or together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import bystanders, config
+from scheduler.cycle import decide
+
+CAPACITY = config.DEFAULT.replace("proportion", "capacity")
+PREEMPTING = config.DEFAULT.replace("backfill", "preempt")
+
+pods = st.lists(
+    st.fixed_dictionaries(
+        {
+            "cpu": st.sampled_from(["1", "500m", "2"]),
+            "phase": st.sampled_from(["Running", "Running", "Running", "Pending", "Succeeded", "Failed"]),
+            "node": st.sampled_from(["a", "b", "c", ""]),
+            "leaving": st.sampled_from([False, False, False, True]),
+        }
+    ),
+    max_size=4,
+)
+groups = st.lists(
+    st.fixed_dictionaries(
+        {
+            "minimum": st.integers(0, 3),
+            "phase": st.sampled_from(["Running", "Running", "Completed", "Inqueue", "Pending", "Unknown"]),
+            "queue": st.sampled_from(["default", "wide", "few"]),
+            "stated": st.sampled_from([None, None, {"cpu": "2"}, {"cpu": "9"}]),
+            "pods": pods,
+        }
+    ),
+    max_size=9,
+)
+
+
+def told(plan, but):
+    """What a plan comes to for all but some groups."""
+    binds = [(str(bind.task), bind.node) for bind in plan.binds]
+    return (
+        binds,
+        plan.pipelined,
+        plan.evictions,
+        plan.queues,
+        plan.released,
+        plan.rolled_back,
+        plan.unplaced,
+        plan.records,
+        {
+            key: (each.phase, [(one.type, one.status, one.message) for one in each.conditions])
+            for key, each in plan.groups.items()
+            if key not in but and key.namespace
+        },
+    )
+
+
+@given(groups=groups, policy=st.sampled_from([config.DEFAULT, CAPACITY]))
+@settings(max_examples=60)
+def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_or_together(make_build, groups, policy):
+    build = make_build().queue("default").queue("wide", weight=3, capability={"cpu": "7"}).queue("few", maxPodGroups=2)
+    build.node("a", "4").node("b", "4").node("c", "8")
+    for number, group in enumerate(groups):
+        build.group(
+            f"g{number}",
+            group["minimum"],
+            phase=group["phase"],
+            queue=group["queue"],
+            minResources=group["stated"],
+            age=100 - number,
+        )
+        for place, pod in enumerate(group["pods"]):
+            build.pod(f"g{number}-{place}", f"g{number}", **pod)
+    snapshot, followed = build.cluster.snapshot(), config.parse(policy)
+    standing = {job.key: job for job in bystanders.found(snapshot)}
+    others = [job for job in snapshot.jobs if job.key not in standing]
+    together = replace(snapshot, jobs=(*others, *bystanders.together(standing.values())))
+    one_by_one = decide(snapshot, followed, build.now)
+    assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
+    assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
+
+
+def test_a_group_that_has_what_it_wants_stands_by_and_one_of_a_queue_that_counts_groups_does_not(build):
+    build.queue("few", maxPodGroups=2).node("a", "8")
+    build.group("runs", 1, phase="Running").pod("runs-0", "runs", node="a")
+    build.group("counted", 1, phase="Running", queue="few").pod("counted-0", "counted", node="a")
+    build.group("waits", 2, phase="Inqueue").pod("waits-0", "waits")
+    assert [job.key.name for job in bystanders.found(build.cluster.snapshot())] == ["runs"]
+
+
+def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():
+    assert bystanders.are_left_alone(config.parse(config.DEFAULT))
+    assert not bystanders.are_left_alone(config.parse(PREEMPTING))
