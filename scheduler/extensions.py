@@ -5,10 +5,12 @@ The entry point's name is the plugin's name in the configuration. A package is i
 
 from __future__ import annotations
 
-from importlib import metadata
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from scheduler.plugin import Arguments, Plugin
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 GROUP: Final = "muster.scheduler.plugins"
 
@@ -17,9 +19,16 @@ class ExtensionError(Exception):
     """A plugin can't be used. The text names it, its package and what is wrong."""
 
 
+def _installed() -> EntryPoints:
+    # Most configurations name no plugin of a user's, and what reads packages takes a while to import.
+    from importlib import metadata
+
+    return metadata.entry_points(group=GROUP)
+
+
 def names() -> set[str]:
     """List the plugins that are installed."""
-    return {each.name for each in metadata.entry_points(group=GROUP)}
+    return {each.name for each in _installed()}
 
 
 def load(name: str) -> type[Plugin] | None:
@@ -28,7 +37,7 @@ def load(name: str) -> type[Plugin] | None:
     Raises:
         ExtensionError: several packages have one, it can't be imported, or isn't a plugin.
     """
-    found = list(metadata.entry_points(group=GROUP, name=name))
+    found = list(_installed().select(name=name))
     if not found:
         return None
     package = " and ".join(sorted({each.dist.name for each in found if each.dist is not None}))

@@ -103,6 +103,8 @@ def vcctl() -> NoReturn:
 
 def _run(command: click.Command, name: str) -> NoReturn:
     """Run a command; whatever goes wrong ends in one line on stderr and a status, never in a traceback."""
+    # Where numpy is imported: what it would start threads for is never asked of it here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         status = command.main(prog_name=name, standalone_mode=False, obj=_end)
     except click.exceptions.Exit as end:

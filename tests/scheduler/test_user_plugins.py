@@ -75,7 +75,7 @@ def test_the_page_shows_the_example_as_it_is(name):
 def entry(monkeypatch, *points):
     """Pretend that packages have these entry points."""
     known = metadata.EntryPoints([metadata.EntryPoint(name, value, extensions.GROUP) for name, value in points])
-    monkeypatch.setattr("scheduler.extensions.metadata.entry_points", known.select)
+    monkeypatch.setattr("importlib.metadata.entry_points", known.select)
 
 
 @pytest.mark.parametrize(
