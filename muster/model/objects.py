@@ -62,9 +62,11 @@ class Meta(_Struct, frozen=True, kw_only=True):
     def annotation(self, *keys: str) -> str:
         """Give the value of the first of ``keys`` that is set, empty when none is."""
         # A loop: every pod is asked for several, and a generator takes three times as long.
-        for key in keys if self.annotations else ():
-            if key in self.annotations:
-                return self.annotations[key]
+        mine = self.annotations
+        if mine:
+            for key in keys:
+                if key in mine:
+                    return mine[key]
         return ""
 
     def controller(self) -> OwnerReference | None:
