@@ -30,3 +30,10 @@ class Memo:
                 self._known.clear()
             self._known[question] = known
         return known
+
+    def latest(self, question: Hashable, of: Hashable, answer: Callable[[], T]) -> T:
+        """Give the answer to a question about ``of``, as `recall`; only the last one is kept, for what changes now and then."""
+        known: tuple[Hashable, T] | None = self._known.get(question)
+        if known is None or known[0] != of:
+            known = self._known[question] = (of, answer())
+        return known[1]

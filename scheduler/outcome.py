@@ -134,12 +134,19 @@ class Outcome:
     def _share(self, name: str) -> QueueShare:
         session = self._session
         queue, axes = session.queues[name], session.axes
-        deserved = session.deserved(queue)
-        return QueueShare(
-            allocated=axes.resources(queue.allocated),
-            deserved=axes.resources(deserved) if deserved is not None else None,
-            share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
-        )
+        deserved, known = session.deserved(queue), queue.info.share
+        amounts = (axes.names, queue.allocated, deserved)
+        if not known or known[0] != amounts:
+            known[:] = (
+                amounts,
+                QueueShare(
+                    allocated=axes.resources(queue.allocated),
+                    deserved=axes.resources(deserved) if deserved is not None else None,
+                    share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
+                ),
+            )
+        share: QueueShare = known[1]
+        return share
 
     def _status(self, job: JobState) -> GroupStatus:
         """Give a group's status; that of one that only runs is worked out once, as long as it stays as it is."""

@@ -18,7 +18,7 @@ import numpy as np
 from scheduler import vectors
 from scheduler.plugin import Nodes, Plugin, Reach
 from scheduler.snapshot import TaskClass
-from scheduler.vectors import Floats, Mask, Matrix, Rows
+from scheduler.vectors import Floats, Mask, Matrix, Rows, Vector
 
 if TYPE_CHECKING:
     from scheduler.session import Session
@@ -70,9 +70,9 @@ class _Answer:
 class _View:
     """What is known of one class: its request, the scores, and of which time they are."""
 
-    def __init__(self, wanted: Matrix, demand: Matrix, nodes: int, reach: Reach) -> None:
-        self.wanted = wanted
-        self.demand = demand
+    def __init__(self, vector: Vector, nodes: int, reach: Reach) -> None:
+        self.wanted = wanted = vectors.wanted_row(vector)
+        self.demands = vectors.demands(vector)
         self.scores: Floats = np.full(nodes, _NEVER)
         self.reach = reach
         if reach is Reach.IDLE and not bool((wanted < 2**62 // _MOST_STEPS).all()):
@@ -100,7 +100,7 @@ class Picker:
         self._views: dict[TaskClass, _View] = {}
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
-        self._all: Rows = np.arange(len(self._table.nodes))
+        self._all = self._table.every
 
     def touched(self, rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
         """Note that tasks of a class were placed on nodes (1), or taken back (-1); None for any other change."""
@@ -230,8 +230,7 @@ class Picker:
         if view is None:
             vector = kind.vector(self._session.axes)
             reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
-            view = _View(vectors.wanted_row(vector), vectors.demand_row(vector), len(self._all), reach)
-            self._views[kind] = view
+            view = self._views[kind] = _View(vector, len(self._all), reach)
         return view
 
     def _refresh(self, kind: TaskClass, view: _View) -> None:
@@ -257,11 +256,14 @@ class Picker:
             view.scores[rows] = self._scores(kind, view, rows, self._session.idle)
 
     def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
-        return self._rate(kind, view, rows, free[rows], later=free is not self._session.idle)
+        idle = free.copy() if rows is self._all else free.take(rows, axis=0)
+        return self._rate(kind, view, rows, idle, later=free is not self._session.idle)
 
     def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
         nodes = Nodes(self._table, rows, idle, later=later)
-        mask: Mask = np.logical_and.reduce(idle >= view.demand, axis=1)
+        mask = np.ones(len(rows), dtype=np.bool_)
+        for place, least in view.demands:
+            mask &= idle[:, place] >= least
         for ask in self._feasible:
             mask &= ask(kind, nodes)
         scores = np.zeros(len(rows))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from muster.model.amounts import Resources
@@ -123,11 +124,19 @@ class Nodes:
         """Give which part of each resource is used once ``wanted`` is there, too: [len(rows), resources], 1 is all."""
         # All who rate a class ask the same, so it is worked out once.
         if self._parts is None:
-            parts = self.table.amounts[self.rows] - self.idle
-            parts += wanted
-            parts *= self.table.inverses[self.rows]
-            self._parts = parts
+            # A resource at a time: numpy takes several times as long for many rows of three.
+            parts = np.empty((len(wanted), len(self.rows)))
+            for place, more in enumerate(wanted):
+                part = parts[place]
+                np.subtract(self._column(self.table.amounts, place), self.idle[:, place], out=part)
+                part += more
+                part *= self._column(self.table.inverses, place)
+            self._parts = parts.T
         return self._parts
+
+    def _column(self, matrix: Floats, place: int) -> Floats:
+        column: Floats = matrix[:, place]
+        return column if self.rows is self.table.every else column.take(self.rows)
 
     def __len__(self) -> int:
         """How many rows these are."""

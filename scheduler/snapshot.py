@@ -23,7 +23,7 @@ from scheduler.affinity import Carried, Peers
 from scheduler.memo import Memo
 from scheduler.storage import Storage
 from scheduler.tasks import NO_TASKS, OCCUPYING, READY, Coming, Status, Sums, Tally, Task, TaskClass, amount, tally
-from scheduler.vectors import Axes, Floats, Mask, Matrix, Vector, total
+from scheduler.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, total
 
 __all__ = [
     "OCCUPYING",
@@ -207,6 +207,8 @@ class QueueInfo:
     parent: str = ""
     max_groups: int = 0
     created: float = 0.0
+    share: list[Any] = field(default_factory=list, init=False)
+    """What `scheduler.outcome` found out about it, while its amounts stay as they are."""
 
     @property
     def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:
@@ -272,14 +274,24 @@ class NodeTable:
         return any(taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints or ())
 
     @cached_property
+    def every(self) -> Rows:
+        """All rows."""
+        return np.arange(len(self.nodes))
+
+    @cached_property
     def amounts(self) -> Floats:
-        """`allocatable` as floats, for ratings."""
-        return self.allocatable.astype(np.float64)
+        """`allocatable` as floats, for ratings; what is there of one resource lies side by side."""
+        return self.allocatable.astype(np.float64, order="F")
 
     @cached_property
     def inverses(self) -> Floats:
         """One over `amounts`; zero where there is nothing."""
         return np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0)
+
+    @cached_property
+    def served(self) -> Vector:
+        """What those have together that take new pods."""
+        return total(self.allocatable[self.serving])
 
     @cached_property
     def total(self) -> Vector:

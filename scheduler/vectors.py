@@ -27,7 +27,6 @@ PODS: Final = "pods"
 UNLIMITED: Final = 2**80
 """More than any sum of amounts that Kubernetes can write."""
 _CAP: Final = 2**62
-_LOWEST: Final = -(2**63)
 _FIRST: Final = ("cpu", "memory", PODS)
 _LOW: Final = 2**32 - 1
 
@@ -132,8 +131,10 @@ def share(part: Vector, whole: Vector, places: Iterable[int]) -> float:
 
 def total(matrix: Matrix) -> Vector:
     """Sum the rows exactly: the sum of 5,000 nodes can be more than int64 holds."""
-    high, low = (matrix >> 32).sum(axis=0), (matrix & _LOW).sum(axis=0)
-    return tuple((int(above) << 32) + int(below) for above, below in zip(high, low, strict=True))
+    # A resource a row: numpy sums what lies side by side several times as fast.
+    columns = np.ascontiguousarray(matrix.T)
+    high, low = np.add.reduce(columns >> 32, axis=1), np.add.reduce(columns & _LOW, axis=1)
+    return tuple([(above << 32) + below for above, below in zip(high.tolist(), low.tolist(), strict=True)])
 
 
 def clipped(vector: Vector) -> list[int]:
@@ -143,9 +144,9 @@ def clipped(vector: Vector) -> list[int]:
     return [min(max(steps, -_CAP), _CAP) for steps in vector]
 
 
-def demand_row(vector: Vector) -> npt.NDArray[np.int64]:
-    """Write a request so that ``idle >= row`` tells what fits: what isn't asked for is no hindrance, even in debt."""
-    return np.array([min(steps, _CAP + 1) if steps > 0 else _LOWEST for steps in vector], dtype=np.int64)
+def demands(vector: Vector) -> list[tuple[int, int]]:
+    """Give the places of what is asked for, and how much of each has to be idle: what isn't asked for is no hindrance."""
+    return [(place, min(steps, _CAP + 1)) for place, steps in enumerate(vector) if steps > 0]
 
 
 def wanted_row(vector: Vector) -> npt.NDArray[np.int64]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One claim: its weight, the most it may and wants to have, and what it gets in any case."""
 
     weight: int
@@ -21,6 +20,9 @@ def fill(amount: int, claims: Sequence[Claim]) -> list[int]:
     Claims that weights alone would put beyond a bound are settled at it and leave, those on the side that matters
     more first; the others share what is left again. Steps that weights can't divide go one each to the first in order.
     """
+    wishes = [max(claim.most, claim.floor) for claim in claims]
+    if sum(wishes) <= amount and all(claim.weight > 0 for claim in claims):
+        return wishes  # Nobody stands in anybody's way, which is nearly always so.
     parts = [0] * len(claims)
     left, open_ = amount, list(range(len(claims)))
     while open_:

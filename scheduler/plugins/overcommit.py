@@ -67,8 +67,8 @@ class Overcommit(Plugin):
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table
-        serving = table.serving
+        idle = self.session.idle if table.serving.all() else self.session.idle[table.serving]
         # By node first, so that one node's debt isn't paid by another's idle resources.
-        idle = vectors.total(np.maximum(self.session.idle[serving], 0))
+        total = vectors.total(np.maximum(idle, 0))
         extra = round((self.arguments.factor - 1) * _STEPS)
-        return vectors.add(idle, tuple(have * extra // _STEPS for have in vectors.total(table.allocatable[serving])))
+        return vectors.add(total, tuple([have * extra // _STEPS for have in table.served]))

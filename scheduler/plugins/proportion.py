@@ -9,7 +9,7 @@ from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
 from scheduler.plugin import Key, Obstacle, Plugin, Vote
 from scheduler.session import JobState, QueueState, Session
-from scheduler.snapshot import Task
+from scheduler.snapshot import NodeTable, QueueInfo, Task
 from scheduler.vectors import UNLIMITED, Axes, Vector
 from scheduler.waterfill import Claim, fill
 
@@ -24,46 +24,29 @@ class Proportion(Plugin):
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
-        axes, total = session.axes, session.snapshot.table.total
-        guarantees = {name: axes.vector(queue.info.guarantee or NOTHING) for name, queue in session.queues.items()}
-        promised = axes.zero
-        for each in guarantees.values():
-            promised = vectors.add(promised, each)
-        self._capability = {name: axes.limit(queue.info.capability) for name, queue in session.queues.items()}
-        self._within = {
-            name: vectors.least(
-                limit, vectors.add(vectors.above_zero(vectors.subtract(total, promised)), guarantees[name])
-            )
-            for name, limit in self._capability.items()
-        }
+        table, infos = session.snapshot.table, tuple([queue.info for queue in session.queues.values()])
+        # A queue that changes becomes another object, as does the table.
+        bounds = table.memo.latest("bounds of queues", infos, lambda: _Bounds(table, infos))
+        self._capability, self._within = bounds.capability, bounds.within
         self._scarce: set[int] = set()
-        self._deserved = self._divide(axes, total, guarantees)
+        self._deserved = self._divide(bounds, session.axes, table.total)
         self._awaited: dict[str, Vector] = {}
 
-    def _divide(self, axes: Axes, total: Vector, guarantees: dict[str, Vector]) -> dict[str, Vector]:
-        order = sorted(self.session.queues.values(), key=lambda queue: (-queue.info.priority, queue.order))
-        requested = {queue.name: _requested(queue, axes) for queue in order}
+    def _divide(self, bounds: _Bounds, axes: Axes, total: Vector) -> dict[str, Vector]:
+        names, queues = bounds.order, self.session.queues
+        most = [vectors.least(bounds.within[name], _requested(queues[name], axes)) for name in names]
         columns = []
         for place in range(len(axes.names)):
             if place not in axes.shared:
-                columns.append([UNLIMITED] * len(order))
+                columns.append([UNLIMITED] * len(names))
                 continue
-            claims = [
-                Claim(
-                    queue.info.weight,
-                    min(self._within[queue.name][place], requested[queue.name][place]),
-                    guarantees[queue.name][place],
-                )
-                for queue in order
-            ]
-            columns.append(fill(total[place], claims))
-            if sum(claim.most for claim in claims) > total[place]:
+            asked = [each[place] for each in most]
+            if sum(asked) > total[place]:
                 self._scarce.add(place)
+            floors = [bounds.guarantee[name][place] for name in names]
+            columns.append(fill(total[place], list(map(Claim, bounds.weights, asked, floors))))
         rows = zip(*columns, strict=True)
-        return {
-            queue.name: vectors.least(row, self._capability[queue.name])
-            for queue, row in zip(order, rows, strict=False)
-        }
+        return {name: vectors.least(row, bounds.capability[name]) for name, row in zip(names, rows, strict=False)}
 
     def queue_key(self, queue: QueueState) -> Key:
         """Order queues: the higher priority first, then the one with the smallest part of what it deserves."""
@@ -150,6 +133,30 @@ class Proportion(Plugin):
                     known = vectors.add(known, job.lacking())
             self._awaited[queue.name] = known
         return known
+
+
+class _Bounds:
+    """What queues state and the nodes allow: all of a division but what queues use and ask for.
+
+    Attributes:
+        order: names, in the order in which what can't be divided is given away; ``weights`` in the same order.
+        within: what a queue may have at most: its capability, and what isn't guaranteed to others.
+    """
+
+    def __init__(self, table: NodeTable, infos: Sequence[QueueInfo]) -> None:
+        axes, promised = table.axes, table.axes.zero
+        order = sorted(infos, key=lambda info: (-info.priority, info.created, info.name))
+        self.order = [info.name for info in order]
+        self.weights = [info.weight for info in order]
+        self.guarantee = {info.name: axes.vector(info.guarantee or NOTHING) for info in order}
+        self.capability = {info.name: axes.limit(info.capability) for info in order}
+        for each in self.guarantee.values():
+            promised = vectors.add(promised, each)
+        rest = vectors.above_zero(vectors.subtract(table.total, promised))
+        self.within = {
+            name: vectors.least(limit, vectors.add(rest, self.guarantee[name]))
+            for name, limit in self.capability.items()
+        }
 
 
 def _requested(queue: QueueState, axes: Axes) -> Vector:

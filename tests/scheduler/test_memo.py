@@ -17,3 +17,14 @@ def test_there_are_never_more_answers_than_the_bound():
     for number in range(3 * MOST):
         assert memo.recall(number, lambda number=number: number + 1) == number + 1
         assert len(memo) <= MOST
+
+
+def test_of_what_changes_only_the_last_answer_is_kept():
+    memo, asked = Memo(), []
+    for state in ("old", "old", "new", "new", "old"):
+        assert (
+            memo.latest("question", state, lambda state=state: asked.append(state) or f"{state} answer")
+            == f"{state} answer"
+        )
+    assert asked == ["old", "new", "old"]
+    assert len(memo) == 1

@@ -1,0 +1,92 @@
+"""What is remembered from one cycle to the next decides nothing: a snapshot that remembers nothing gives the same plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler import config
+from scheduler.cycle import decide
+from scheduler.memo import Memo
+from scheduler.simulator import state
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POLICIES = {
+    "default": config.DEFAULT,
+    "capacity": config.DEFAULT.replace("name: proportion", "name: capacity"),
+    "evicting": config.DEFAULT.replace("allocate, backfill", "allocate, preempt, reclaim, backfill"),
+}
+GROUPS = [f"g{number}" for number in range(6)]
+STEPS = st.one_of(
+    st.tuples(
+        st.just("come"), st.sampled_from(GROUPS), st.integers(1, 4), st.sampled_from("ab"), st.sampled_from("123")
+    ),
+    st.tuples(st.just("run"), st.sampled_from(GROUPS)),
+    st.tuples(st.just("go"), st.sampled_from(GROUPS)),
+    st.tuples(st.just("queue"), st.sampled_from("ab"), st.integers(1, 5), st.sampled_from([None, "3", "9"])),
+    st.tuples(st.just("node"), st.sampled_from(["n1", "n2"]), st.sampled_from("248"), st.booleans()),
+)
+
+
+class Story:
+    """A cluster to which things happen."""
+
+    def __init__(self, build):
+        self.build = build
+        self.there = {}
+        build.queue("a").queue("b").node("n1").node("n2")
+
+    def come(self, name, count, queue, cpu):
+        if name not in self.there:
+            self.there[name] = (count, cpu)
+            self.build.gang(name, count, count, cpu, queue=queue, phase="Pending", age=5)
+
+    def run(self, name):
+        """What was bound of a group starts."""
+        count, cpu = self.there.get(name, (0, ""))
+        job = next((each for each in self.build.cluster.snapshot().jobs if each.key.name == name), None)
+        nodes = {task.name: task.node for task in job.tasks if task.node} if job else {}
+        for number in range(count):
+            pod = f"{name}-{number}"
+            if pod in nodes:
+                self.build.pod(pod, name, cpu, node=nodes[pod], phase="Running")
+
+    def go(self, name):
+        count, _ = self.there.pop(name, (0, ""))
+        for number in range(count):
+            self.build.gone(f"{name}-{number}")
+        if count:
+            self.build.without(name)
+
+    def queue(self, name, weight, cpu):
+        self.build.queue(name, weight=weight, capability={"cpu": cpu} if cpu else None)
+
+    def node(self, name, cpu, cordoned):
+        self.build.node(name, cpu, unschedulable=cordoned)
+
+
+def forgetful(snapshot):
+    """The same snapshot, of which nothing was asked before."""
+    return replace(
+        snapshot,
+        table=replace(snapshot.table, memo=Memo()),
+        jobs=tuple(replace(job) for job in snapshot.jobs),
+        queues={name: replace(queue) for name, queue in snapshot.queues.items()},
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(st.lists(STEPS, min_size=4, max_size=16))
+@settings(max_examples=15)
+def test_what_is_remembered_decides_nothing(policy, make_build, steps):
+    story, parsed = Story(make_build()), config.parse(POLICIES[policy])
+    for number, (deed, *how) in enumerate(steps):
+        getattr(story, deed)(*how)
+        snapshot, now = story.build.cluster.snapshot(), NOW + timedelta(seconds=number)
+        plan = decide(snapshot, parsed, now)
+        assert plan == decide(forgetful(snapshot), parsed, now)
+        state.perform(story.build.cluster, plan)
