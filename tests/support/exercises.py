@@ -227,7 +227,11 @@ async def hand_over(stage: Stage) -> None:
     for number, crashes in enumerate((False, True)):
         leaving, before = muster.scheduler, await holder(admin)
         muster.start_scheduler()
-        leaving.kill() if crashes else leaving.end()
+        if crashes:
+            leaving.kill()
+            await let_lease_run_out(admin)
+        else:
+            leaving.end()
         await wait.until(
             admin,
             kinds.LEASES,
@@ -240,6 +244,12 @@ async def hand_over(stage: Stage) -> None:
         )
         made = await admin.create(kinds.PODS, {"metadata": {"name": f"after-{number}"}, "spec": pods()}, "default")
         await in_phase(admin, grouping.generated_name(made.metadata.uid), "default", "Running")
+
+
+async def let_lease_run_out(admin: Client) -> None:
+    """Have the lease of a worker that crashed end soon: how long it lasts is proved where time is virtual."""
+    soon = {"spec": {"leaseDurationSeconds": 1}}
+    await admin.patch(kinds.LEASES, "muster-scheduler", soon, install.SYSTEM_NAMESPACE)
 
 
 async def holder(admin: Client) -> str | None:
@@ -312,6 +322,7 @@ async def crash(stage: Stage) -> None:
     )
     muster.webhook.kill()
     muster.scheduler.kill()
+    await let_lease_run_out(admin)
     second, third = (group(name, minResources={"cpu": cpu}) for name, cpu in (("second", "6"), ("third", "4")))
     with pytest.raises(errors.ServerError, match="failed calling webhook"):
         await admin.create(kinds.PODGROUPS, second, space)
