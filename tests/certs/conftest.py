@@ -157,7 +157,16 @@ class Setting:
 
 
 @pytest.fixture
-async def setting(plane: Plane) -> AsyncIterator[Setting]:
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at replicas five times a second instead of every other: each of a rotation's phases waits for a look."""
+    for module in ("certs.controller", "muster.cli.certs_output"):
+        monkeypatch.setattr(f"{module}.LOOK", 0.2)
+
+
+@pytest.fixture
+async def setting(plane: Plane, request: pytest.FixtureRequest) -> AsyncIterator[Setting]:
+    if plane.name == "kubernetes":
+        request.getfixturevalue("quick_looks")
     namespace = await plane.namespace()
     target = Target(namespace, plane.unique("certificates"))
     yield Setting(plane.client, plane.clock, target)

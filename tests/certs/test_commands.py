@@ -24,6 +24,7 @@ from webhooks.registration import UrlBase, configurations
 from webhooks.tls import Files, LiveCertificate
 
 SPACE = "muster-system"
+pytestmark = pytest.mark.usefixtures("quick_looks")
 
 
 @pytest.fixture

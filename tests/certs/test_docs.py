@@ -87,6 +87,7 @@ def lines() -> list[str]:
     return [line.removeprefix("$ ") for line in commands]
 
 
+@pytest.mark.usefixtures("quick_looks")
 async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
     async def kubelet() -> None:
         """Do what the page has something do every minute, more often."""
