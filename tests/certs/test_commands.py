@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import cluster, muster
+from commands import QUICK, cluster, muster
 from plane import running
 
 from certs import authority
@@ -144,9 +143,7 @@ async def test_two_rotations_at_once_are_one(client, replica):
     options = ("rotate-ca", "--probe", replica, "--publish-wait", "0.5s", "--soak", "0.5s")
     # In processes of their own: in this one they would share the standard output.
     both = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "muster.cli", "certs", *options), stdout=asyncio.subprocess.PIPE
-        )
+        await asyncio.create_subprocess_exec(*QUICK, "certs", *options, stdout=asyncio.subprocess.PIPE)
         for _ in range(2)
     ]
     for process in both:

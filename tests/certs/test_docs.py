@@ -7,13 +7,12 @@ import contextlib
 import re
 import shlex
 import shutil
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import cluster, muster
+from commands import QUICK, cluster, muster
 from controlplane import free_ports
 from plane import running
 
@@ -48,7 +47,7 @@ async def shell(client: Client, tmp_path: Path, monkeypatch) -> AsyncIterator[Ca
         words = shlex.split(line.replace("9443", port).removesuffix("&").partition(" || ")[0])
         if line.endswith("&"):
             more = ("--probe-port", probes, "--drain", "0")
-            started.append(await asyncio.create_subprocess_exec(sys.executable, "-m", "muster.cli", *words[1:], *more))
+            started.append(await asyncio.create_subprocess_exec(*QUICK, *words[1:], *more))
             await listening(int(port))
             return ""
         async with asyncio.timeout(SECONDS):

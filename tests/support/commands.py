@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import ssl
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,16 @@ from muster.kube.clock import SystemClock
 from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
 from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.users import ADMIN
+
+QUICK = (
+    sys.executable,
+    "-c",
+    (
+        "import certs.controller, webhooks.tls; certs.controller.LOOK = webhooks.tls.POLL = 0.2;"
+        " from muster.cli.main import main; main()"
+    ),
+)
+"""`muster` in a process of its own, which looks at replicas and at files more often than every other second."""
 
 
 @contextlib.asynccontextmanager
