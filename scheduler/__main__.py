@@ -31,7 +31,7 @@ _LISTS: Final = 60.0
 @click.option(
     "--config",
     "configuration",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, backfill.",
 )
@@ -70,16 +70,15 @@ def scheduler(**options: Any) -> None:
     import uvloop
 
     from muster.kube.errors import KubeError
-    from scheduler.config import DEFAULT, ConfigurationError, parse
+    from scheduler.config import ConfigurationError, read
 
-    file: Path | None = options["configuration"]
     try:
-        policy = parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
+        policy = read(options["configuration"])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, policy))
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
-    except (KubeError, OSError, UnicodeDecodeError) as error:
+    except (KubeError, OSError) as error:
         raise click.ClickException(" ".join(str(error).split())) from error
     finally:
         gc.enable()

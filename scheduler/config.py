@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -299,6 +300,22 @@ def parse(text: str, source: str = "scheduler configuration") -> Policy:
         ConfigurationError: all that is wrong with it, a line each.
     """
     return _Reader(text, source).policy()
+
+
+def read(file: Path | None) -> Policy:
+    """Read a configuration's file; without one, give the default.
+
+    Raises:
+        ConfigurationError: all that is wrong with it, a line each, or why it can't be read.
+    """
+    if file is None:
+        return parse(DEFAULT)
+    try:
+        return parse(file.read_text(encoding="utf-8"), str(file))
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file} is no UTF-8 text: {error.reason} at byte {error.start}") from error
 
 
 def _points(flags: Mapping[str, bool]) -> frozenset[str]:

@@ -52,7 +52,8 @@ def same_demands(old: Pod, new: Pod) -> bool:
 
 def role_of(pod: Pod) -> str:
     """Give the pod's task, in the sense of minTaskMember."""
-    return pod.metadata.annotation(_ROLE) or pod.metadata.label(_ROLE)
+    meta = pod.metadata
+    return meta.annotation(_ROLE) or meta.label(_ROLE)
 
 
 def preemptable(pod: Pod) -> bool:

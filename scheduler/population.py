@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -39,8 +38,7 @@ class News(Enum):
     CHANGE = "it is otherwise than it was"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A pod, and what was made of it."""
 
     pod: Pod
@@ -200,16 +198,19 @@ class Population:
 
     def _settle(self, member: Member, sign: int) -> None:
         """Count a pod where it is (1), or no longer (-1)."""
-        if member.home is not None:
-            self._touch(member.home)
+        _, task, home = member
+        if home is not None:
+            self._touch(home)
         if not member.uses:
             return
-        (self.usage.take if sign > 0 else self.usage.give_back)(member.task)
-        self._tally(member.task, sign, self._register)
-        if sign < 0:
-            self._porters.pop(member.task.uid, None)
-        elif member.task.kind.constraints.ports:
-            self._porters[member.task.uid] = member
+        (self.usage.take if sign > 0 else self.usage.give_back)(task)
+        self._tally(task, sign, self._register)
+        if not task.kind.constraints.ports:
+            return
+        if sign > 0:
+            self._porters[task.uid] = member
+        else:
+            self._porters.pop(task.uid, None)
 
     def _relearn(self, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
@@ -221,23 +222,25 @@ class Population:
         self._register.unask(company.peers, company.carried)
 
     def _learn(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
+        # All pods of a cluster come by here when a worker starts, and when somebody asks a question.
+        meta, spec = pod.metadata, pod.spec
+        uid, namespace = meta.uid, meta.namespace
         task = Task(
             uid=uid,
-            namespace=pod.namespace,
-            name=pod.name,
+            namespace=namespace,
+            name=meta.name,
             kind=self._class_of(pod, ended=pod.status.phase in _OVER),
             status=self._status(pod),
-            node=self._node_of(pod),
-            priority=pod.spec.priority or 0,
-            created=seconds(pod.metadata.creation_timestamp),
+            node=spec.node_name or self._node_of(pod),
+            priority=spec.priority or 0,
+            created=seconds(meta.creation_timestamp),
             role=intake.role_of(pod),
             controller=_controller(pod),
             preemptable=self._may_be_evicted(pod),
-            patient=pod.spec.preemption_policy == "Never",
+            patient=spec.preemption_policy == "Never",
         )
-        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
-        member = Member(pod, task, (pod.namespace, named) if named else None)
+        named = grouping.group_of(meta) if spec.scheduler_name in self._ours else ""
+        member = Member(pod, task, (namespace, named) if named else None)
         self._pods[uid] = member
         if member.home is not None:
             self._members.setdefault(member.home, {})[uid] = member
@@ -268,9 +271,10 @@ class Population:
         kind = self.class_of(pod.metadata, pod.spec)
         if ended:
             return kind
-        company = kind.constraints.company
-        self._register.ask(company.peers, company.carried)
-        peers = self._register.join(pod.metadata.uid, pod.namespace, pod.metadata.labels)
+        company, meta = kind.constraints.company, pod.metadata
+        if company is not affinity.NONE:
+            self._register.ask(company.peers, company.carried)
+        peers = self._register.join(meta.uid, meta.namespace, meta.labels)
         return self._class(kind.request, kind.constraints.among(peers)) if peers else kind
 
     def class_of(self, metadata: Meta, spec: PodSpec) -> TaskClass:
@@ -337,5 +341,5 @@ def _is_confirmed(old: Task, new: Task) -> bool:
 
 
 def _controller(pod: Pod) -> str:
-    controller = pod.metadata.controller()
+    controller = pod.metadata.controller() if pod.metadata.owner_references else None
     return controller.uid if controller is not None else ""

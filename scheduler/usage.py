@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from muster.model.amounts import NOTHING
 from muster.model.objects import Node
 from scheduler import intake, vectors
+from scheduler.memo import Memo
 from scheduler.snapshot import NodeTable, Status, Task
 from scheduler.vectors import Axes, Matrix, Vector
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Usage:
@@ -43,13 +47,14 @@ class Usage:
         self._add(task, -1)
 
     def _add(self, task: Task, sign: int) -> None:
-        amounts = task.kind.vector(self.axes)
+        amounts, node = task.kind.vector(self.axes), task.node
         if sign < 0:
             amounts = vectors.scale(amounts, sign)
-        self._used[task.node] = vectors.add(self._used.get(task.node, self.axes.zero), amounts)
+        used = self._used.get(node)
+        self._used[node] = amounts if used is None else vectors.add(used, amounts)
         if task.status is Status.RELEASING:
-            self._leaving[task.node] = vectors.add(self._leaving.get(task.node, self.axes.zero), amounts)
-        self._dirty.add(task.node)
+            self._leaving[node] = vectors.add(self._leaving.get(node, self.axes.zero), amounts)
+        self._dirty.add(node)
 
     def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
         """Give the node table, what is idle and what is being released, [nodes, resources]; yours to change."""
@@ -71,10 +76,12 @@ class Usage:
 
     def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
         """Make the table; most nodes are those of the last one."""
-        known, self._rows = self._rows, {}
+        known, self._rows, alike = self._rows, {}, Memo()
         for name, node in sorted(nodes.items()):
             row = known.get(name)
-            self._rows[name] = row if row is not None and row.node is node and row.axes is axes else _row(axes, node)
+            if row is None or row.node is not node or row.axes is not axes:
+                row = _row(axes, node, alike)
+            self._rows[name] = row
         rows = self._rows.values()
         return NodeTable(
             nodes=tuple([row.node for row in rows]),
@@ -112,10 +119,16 @@ class _Row(NamedTuple):
     ready: bool
 
 
-def _row(axes: Axes, node: Node) -> _Row:
+def _row(axes: Axes, node: Node, alike: Memo) -> _Row:
+    # Most nodes are as large as many others.
+    amounts: tuple[list[int], bool] = alike.recall(_encode(node.status.allocatable), lambda: _amounts(axes, node))
+    return _Row(node, axes, amounts[0], amounts[1] and intake.ready(node))
+
+
+def _amounts(axes: Axes, node: Node) -> tuple[list[int], bool]:
+    """Give what a node has, and whether that can be read."""
     has = intake.allocatable(node)
-    amounts = vectors.clipped(axes.vector(has or NOTHING))
-    return _Row(node, axes, amounts, has is not None and intake.ready(node))
+    return vectors.clipped(axes.vector(has or NOTHING)), has is not None
 
 
 def _matrix(axes: Axes, sums: Mapping[str, Vector], names: Sequence[str]) -> Matrix:

@@ -209,7 +209,7 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
     state, supposed = _peopled(state, [key for key, _ in wanted])
     scene = Scene(state, policy, schedulers)
     with scene.supposing():
-        now = scene.starts(key for key, _ in wanted)
+        now = scene.starts(key for key, _ in wanted).started
     for key, label in wanted:
         pods = len(scene.members(key)) + sum(
             intake.pods_wanted(job)
@@ -251,8 +251,10 @@ def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) 
 
 def _peopled(state: State, keys: Sequence[GroupKey]) -> tuple[State, frozenset[GroupKey]]:
     """Suppose pods for groups that nothing is known of but their minimum: its minResources, shared alike."""
-    homes = {(pod.namespace, grouping.group_of(pod.metadata)) for pod in state.of(kinds.PODS)}
-    homes |= {(job.namespace, intake.group_of_job(job)) for job in state.of(kinds.JOBS)}
+    homes: set[tuple[str, str]] = set()
+    for namespace in {key.namespace for key in keys}:
+        homes |= {(namespace, grouping.group_of(pod.metadata)) for pod in state.of(kinds.PODS, namespace)}
+        homes |= {(namespace, intake.group_of_job(job)) for job in state.of(kinds.JOBS, namespace)}
     supposed, pods = set(), []
     for key in keys:
         if (key.namespace, key.name) in homes:

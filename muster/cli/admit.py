@@ -13,9 +13,9 @@ import msgspec
 
 from muster.cli import kubectl, manifests
 from muster.cli.clusterstate import read
-from muster.cli.connect import cluster_options, connected, done, explaining, namespace_option, uncollected
-from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option, tell
-from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, text_option, wrapped
+from muster.cli.connect import connected, done, explaining, uncollected
+from muster.cli.options import examples, policy_of, question_options, state_of, tell
+from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, wrapped
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -41,12 +41,7 @@ _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow",
 )
 @click.argument("more_files", metavar="[FILE]...", nargs=-1)
 @click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Objects; repeatable, - is stdin.")
-@namespace_option
-@state_option
-@config_option("The scheduler's actions and plugins, where it has others than the default.")
-@schedulers_option()
-@text_option
-@cluster_options
+@question_options
 @uncollected()
 @explaining(CANT_TELL)
 def admit(

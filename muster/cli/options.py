@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from muster.cli.connect import cluster_options, connected, namespace_option
+from muster.cli.output import text_option
 from muster.model import names
 
 if TYPE_CHECKING:
@@ -41,6 +43,14 @@ def state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--state", "state_file", metavar="FILE", help=text)(command)
 
 
+def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a question about what the scheduler would do is asked with, and of whom."""
+    configured = config_option("The scheduler's actions and plugins, where it has others than the default.")
+    for option in (cluster_options, text_option, schedulers_option(), configured, state_option, namespace_option):
+        command = option(command)
+    return command
+
+
 async def state_of(file: str | None, kubeconfig: str | None, context: str | None) -> State:
     """Read the dump where one is named, else the cluster; say on stderr what could not be read.
 
@@ -48,13 +58,14 @@ async def state_of(file: str | None, kubeconfig: str | None, context: str | None
         ClickException: it isn't a dump, or Muster isn't installed.
         KubeError: the cluster can't be read.
     """
-    from muster.cli import clusterstate, dumpfile
-    from muster.cli.connect import connected
-    from muster.kube.clock import SystemClock
-
     if file is not None:
+        from muster.cli import dumpfile
+
         state = dumpfile.read(file)
     else:
+        from muster.cli import clusterstate
+        from muster.kube.clock import SystemClock
+
         async with connected(kubeconfig, context) as client:
             state = await clusterstate.read(client, SystemClock().now())
     tell(state)
@@ -73,11 +84,9 @@ def policy_of(file: Path | None) -> Policy:
     Raises:
         ClickException: it can't be used; a line per mistake.
     """
-    from scheduler.config import DEFAULT, ConfigurationError, parse
+    from scheduler.config import ConfigurationError, read
 
     try:
-        return parse(file.read_text(encoding="utf-8"), str(file)) if file is not None else parse(DEFAULT)
-    except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from error
-    except (ConfigurationError, UnicodeDecodeError) as error:
+        return read(file)
+    except ConfigurationError as error:
         raise click.ClickException(str(error)) from error

@@ -66,7 +66,7 @@ def after(scene: Scene, wanted: GroupKey) -> After:
         return found
     with scene.supposing():
         scene.end(line)
-        first = scene.starts(key for key in scene.waiting() if key != wanted)
+        first = scene.starts(key for key in scene.waiting() if key != wanted).started
     between = [key for key in scene.waiting() if key in first]
     return _prefix(scene, wanted, [*line, *between]) if between else found
 
@@ -75,7 +75,7 @@ def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
     def enough(ends: Sequence[GroupKey]) -> bool:
         with scene.supposing():
             scene.end(ends)
-            return bool(scene.starts([wanted]))
+            return bool(scene.starts([wanted]).started)
 
     # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
     few, count = 0, min(1, len(line))
@@ -112,8 +112,8 @@ def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator
         yield from _more_quota(lack)
         return
     with scene.supposing():
-        started = scene.starts([key])
-        gave_way = scene.gave_way - {key}
+        started, gave_way = scene.starts([key])
+        gave_way -= {key}
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
@@ -232,7 +232,7 @@ def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resour
     larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
     with scene.supposing():
         scene.queue(larger)
-        enough = bool(scene.starts([wanted]))
+        enough = bool(scene.starts([wanted]).started)
         then = None if enough else scene.decide().records.get(wanted)
     if not enough and (then is None or then.limit is None or then.limit.kind == "queue"):
         return
@@ -262,7 +262,7 @@ def _with(queue: Queue, **spec: Any) -> Queue:
 def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
     with scene.supposing():
         suppose()
-        return bool(scene.starts([wanted]))
+        return bool(scene.starts([wanted]).started)
 
 
 # ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,8 +13,8 @@ import msgspec
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
 from muster.cli.connect import cluster_options, connected, done, namespace_option, runs, uncollected
-from muster.cli.options import config_option, examples, policy_of, schedulers_option, state_of, state_option
-from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table, text_option
+from muster.cli.options import examples, policy_of, question_options, state_of
+from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table
 from muster.cli.quota import podgroups
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
@@ -78,12 +78,7 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
     epilog=examples("muster podgroup why train -n team-a", "muster podgroup why train --state state.yaml")
 )
 @click.argument("name", shell_complete=completing.podgroups)
-@namespace_option
-@state_option
-@config_option("The scheduler's actions and plugins, where it has others than the default.")
-@schedulers_option()
-@text_option
-@cluster_options
+@question_options
 @uncollected()
 @runs
 async def why(

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -48,6 +48,18 @@ _TOO_LONG: Final = timedelta(days=1)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
+class Course(NamedTuple):
+    """What came of some decisions in a row.
+
+    Attributes:
+        started: the groups that got nodes for their minimum, each with those that had to give way first.
+        gave_way: the groups that were let in, without nodes for too long, and taken back.
+    """
+
+    started: Mapping[GroupKey, frozenset[GroupKey]]
+    gave_way: frozenset[GroupKey]
+
+
 class Scene:
     """A cluster made of a state. ``now`` is the state's."""
 
@@ -64,8 +76,6 @@ class Scene:
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
         self._crowd: tuple[Job, ...] = ()
-        self.gave_way: frozenset[GroupKey] = frozenset()
-        """The groups that were taken back when `starts` was asked last."""
         self._feed()
         if bystanders.are_left_alone(policy):
             self._stand({job.key: job for job in bystanders.found(self.snapshot())})
@@ -219,19 +229,16 @@ class Scene:
         self.cluster.queue(queue)
         self._can(self.cluster.queue, old)
 
-    def starts(self, wanted: Iterable[GroupKey]) -> dict[GroupKey, frozenset[GroupKey]]:
-        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
-
-        With each are the groups that had to give way first: let in, without nodes for too long, and taken back.
-        """
+    def starts(self, wanted: Iterable[GroupKey]) -> Course:
+        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum."""
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        patience, self.gave_way, waited = Patience(), frozenset[GroupKey](), False
+        patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
             plan = self.decide(patience.waits)
             patience.learn(plan, self.now.timestamp())
-            self.gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
+            gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
-                started[key] = self.gave_way - {key}
+                started[key] = gave_way - {key}
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):
@@ -239,7 +246,7 @@ class Scene:
                     break
                 self._pass()
                 waited = True
-        return started
+        return Course(started, gave_way)
 
     def _perform(self, plan: Plan) -> bool:
         """Take a plan as carried out, and what follows from it as done; tell whether anything did."""
