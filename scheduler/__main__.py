@@ -174,18 +174,14 @@ class _Certifier:
 
 @contextlib.asynccontextmanager
 async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
-    """Listen for probes; aiohttp is imported in a thread, as the election is on its way.
+    """Listen for probes.
 
     Raises:
         OSError: the address is taken.
     """
+    from muster.telemetry.probes import Probes
 
-    def imported() -> Any:
-        from muster.telemetry.probes import Probes
-
-        return Probes
-
-    probes = (await asyncio.to_thread(imported))(
+    probes = Probes(
         worker.not_ready,
         worker.metrics.registry,
         alive=worker.not_alive,

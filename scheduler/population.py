@@ -154,10 +154,7 @@ class Population:
             self._relearn(pod)
             return True
         task = structs.replace(
-            old.task,
-            status=self._status(pod),
-            node=self._node_of(pod),
-            preemptable=self._may_be_evicted(pod),
+            old.task, status=self._status(pod), node=self._node_of(pod), preemptable=self._may_be_evicted(pod)
         )
         member = Member(pod, task, old.home)
         self._pods[task.uid] = member

@@ -199,10 +199,11 @@ class _Index(Generic[T]):
         return self._found.get(key, {}).values()
 
     def swap(self, old: T | None, new: T | None) -> None:
-        after = set(self._keys(new)) if new is not None else set()
+        after = self._keys(new) if new is not None else ()
         if old is not None:
-            for key in set(self._keys(old)) - after:
-                self._remove(key, (old.namespace, old.name))
+            for key in self._keys(old):
+                if key not in after:
+                    self._remove(key, (old.namespace, old.name))
         if new is not None:
             for key in after:
                 self._found.setdefault(key, {})[new.namespace, new.name] = new

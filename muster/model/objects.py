@@ -71,7 +71,10 @@ class Meta(_Struct, frozen=True, kw_only=True):
 
     def controller(self) -> OwnerReference | None:
         """Give the owner that controls this object, if one does."""
-        return next((owner for owner in self.owner_references or () if owner.controller), None)
+        for owner in self.owner_references or ():
+            if owner.controller:
+                return owner
+        return None
 
 
 class Object(_Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -72,3 +73,41 @@ async def test_metrics_are_in_prometheus_form(base: str) -> None:
 async def test_other_paths_and_methods_are_refused(base: str) -> None:
     assert (await fetched(base + "/"))[0] == 404
     assert (await fetched(base + "/healthz", "POST"))[0] == 405
+
+
+async def spoken(base: str, *parts: bytes) -> bytes:
+    """Give what is answered to bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(base.rpartition(":")[2]))
+    try:
+        writer.write(b"".join(parts))
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_who_asks_for_the_head_only_gets_it_with_the_length_of_the_whole(base: str) -> None:
+    answer = await spoken(base, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.splitlines()[0] == b"HTTP/1.1 200 OK"
+    assert b"Content-Length: 3" in head.splitlines()
+    assert body == b""
+
+
+async def test_a_query_isn_t_part_of_the_path_and_accept_chooses_the_form_of_metrics(base: str) -> None:
+    accept = b"ACCEPT: application/openmetrics-text;version=1.0.0\r\n"
+    answer = await spoken(base, b"GET /metrics?x=/healthz HTTP/1.1\r\n", accept, b"\r\n")
+    assert b"Content-Type: application/openmetrics-text" in answer
+    assert answer.endswith(b"# EOF\n")
+
+
+async def test_what_is_sent_beside_a_request_doesn_t_keep_the_answer_back(base: str) -> None:
+    body = b"x" * 1_000_000
+    answer = await spoken(base, b"POST /healthz HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", body)
+    assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+
+
+@pytest.mark.parametrize("sent", [b"GET " + b"/" * 20_000, b"\x16\x03\x01 no HTTP\r\n\r\n"])
+async def test_what_is_no_request_is_refused_or_hung_up_on(base: str, sent: bytes) -> None:
+    answer = await spoken(base, sent)
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 405 ")
+    assert await fetched(base + "/healthz") == (200, "ok\n")
