@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from muster.telemetry.bounded import first
@@ -29,7 +29,7 @@ class _Wait:
     key: GroupKey
     stage: Stage
     since: float
-    told: set[Stage] = field(default_factory=set)
+    told: tuple[Stage, ...] = ()
 
 
 class Teller:
@@ -61,7 +61,7 @@ class Teller:
         """Tell that the ledger refused a group its minimum."""
         wait = self._waiting.get(uid)
         if wait is not None and Stage.QUOTA not in wait.told:
-            wait.told.add(Stage.QUOTA)
+            wait.told += (Stage.QUOTA,)
             _log_refusal(logging.INFO, key, uid, Stage.QUOTA, reason)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Teller:
             uid = plan.groups[key].uid
             wait = self._arrive(uid, before.pop(uid, None), record, now)
             if record.reason is not None and record.stage not in wait.told:
-                wait.told.add(record.stage)
+                wait.told += (record.stage,)
                 news.append((uid, record))
             counts[wait.stage] += 1
             longest[wait.stage] = max(longest[wait.stage], now - wait.since)
@@ -107,7 +107,7 @@ class Teller:
         if wait is None or wait.stage is not record.stage:
             if known is not None:
                 self._went_on(known, now)
-            wait = _Wait(record.key, record.stage, now, known.told if known is not None else set())
+            wait = _Wait(record.key, record.stage, now, known.told if known is not None else ())
         self._waiting[uid] = wait
         return wait
 

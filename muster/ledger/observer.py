@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from muster.kube import versions
 from muster.kube.cache import Cache, Change
@@ -333,10 +336,17 @@ class _Elsewhere:
 
 def shown_group(group: str, item: PodGroup, absent_at: int) -> Shown:
     """Give a PodGroup of an API group as a view shows it; see `Shown` for ``absent_at``."""
-    amounts = held(readable(item.spec.min_resources)) if reserving(item) else NOTHING
+    stated = item.spec.min_resources
+    amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
     traits = scopes.legible(meta.annotation(names.POD_TRAITS))
     return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, traits)
+
+
+@lru_cache(maxsize=4096)
+def _minimum(written: bytes) -> Resources:
+    """Read what groups alike ask for, in JSON, once: it is looked at again whenever the status of one comes back."""
+    return held(readable(msgspec.json.decode(written)))
 
 
 def _takes_the_same(old: Pod, new: Pod) -> bool:

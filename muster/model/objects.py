@@ -10,11 +10,13 @@ malformed amount must refuse one object with its field named, not fail the decod
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import field
+from msgspec.structs import force_setattr
 
 Json = Any
 """A decoded JSON value whose shape is not ours to know."""
@@ -484,6 +486,12 @@ class Workload(Object, frozen=True, kw_only=True):
 # ── scheduling ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _share(struct: msgspec.Struct, *fields: str) -> None:
+    """Have a struct use the strings that others have already: there are ten thousand PodGroups, and few words in them."""
+    for each in fields:
+        force_setattr(struct, each, sys.intern(getattr(struct, each)))
+
+
 class PodGroupSpec(_Struct, frozen=True, kw_only=True):
     """What a gang asks for."""
 
@@ -509,6 +517,15 @@ class PodGroup(Object, frozen=True, kw_only=True):
 
     spec: PodGroupSpec = field(default_factory=PodGroupSpec)
     status: PodGroupStatus = field(default_factory=PodGroupStatus)
+
+    def __post_init__(self) -> None:
+        """Share what is the same in many."""
+        _share(self, "api_version", "kind")
+        _share(self.metadata, "namespace")
+        _share(self.spec, "queue")
+        _share(self.status, "phase")
+        for each in self.status.conditions or ():
+            _share(each, "type", "status", "reason", "message", "transition_id")
 
 
 class QueueGuarantee(_Struct, frozen=True, kw_only=True):
