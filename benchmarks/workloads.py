@@ -29,11 +29,14 @@ from typing import Any
 import uvloop
 
 from muster.cli import install
-from muster.kube import auth
+from muster.kube import auth, wait
+from muster.kube.cache import Cache
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
+from muster.kube.reflector import Watching
 from muster.kube.transport import Request
 from muster.model import kinds, names
+from muster.model.objects import PodGroup, Queue
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "controlplane")]
@@ -83,13 +86,13 @@ def worked(process: Process) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def until(process: Process, what: str, holds: Callable[[], Awaitable[bool]], every: float = 0.1) -> None:
+async def until(process: Process, what: str, holds: Callable[[], bool]) -> None:
     """Wait until something is so; print the seconds, and the program's processor time since it started and memory."""
     began = time.perf_counter()
-    while not await holds():  # noqa: ASYNC110 - the question goes to the server
-        await asyncio.sleep(every)
+    while not holds():  # noqa: ASYNC110 - looking each time that something changes would take more
+        await asyncio.sleep(0.02)
     took = time.perf_counter() - began
-    print(f"  {what:62} {took:8.1f} s {worked(process):8.1f} s {resident(process)[0]:6.0f} MiB", flush=True)
+    print(f"  {what:66} {took:8.1f} s {worked(process):8.1f} s {resident(process)[0]:6.0f} MiB", flush=True)
 
 
 async def fill(client: Client, groups: int, queues: int) -> None:
@@ -111,37 +114,52 @@ async def fill(client: Client, groups: int, queues: int) -> None:
     print(f"  {groups:,} PodGroups created in {time.perf_counter() - began:.1f} s", flush=True)
 
 
-async def leads(client: Client) -> bool:
-    """Whether a scheduler has begun to work: it makes the default queue first, and then its state."""
-    queue = await client.find(kinds.QUEUES, names.DEFAULT_QUEUE)
-    return queue is not None and bool(queue.status.state)
+class Seen:
+    """What the API server shows to who watches: lists of ten thousand objects would keep it from its work."""
 
+    def __init__(self) -> None:
+        self.queues: Cache[Queue] = Cache()
+        self.groups: Cache[PodGroup] = Cache()
 
-async def right(client: Client, pending: int) -> bool:
-    """Whether each queue counts so many waiting groups."""
-    found = [each for each in (await client.list(kinds.QUEUES)).items if each.name.startswith("bench-")]
-    return {each.status.pending for each in found} == {pending}
+    @contextlib.asynccontextmanager
+    async def kept(self, client: Client) -> AsyncIterator[None]:
+        """Keep it up to date while the context is open."""
+        synced = asyncio.Event()
+        watching = Watching({kinds.QUEUES: self.queues, kinds.PODGROUPS: self.groups}).run(client, synced)
+        task = asyncio.create_task(watching)
+        try:
+            await synced.wait()
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def leads(self) -> bool:
+        """Whether a scheduler has begun to work: it makes the default queue first, and then its state."""
+        queue = self.queues.get(names.DEFAULT_QUEUE)
+        return queue is not None and bool(queue.status.state)
+
+    def right(self, pending: int) -> bool:
+        """Whether each queue counts so many waiting groups."""
+        return {each.status.pending for each in self.queues.items() if each.name.startswith("bench-")} == {pending}
+
+    def told(self) -> bool:
+        """Whether every group says why it waits."""
+        return all(each.status.conditions for each in self.groups.items())
 
 
 async def count(client: Client, process: Process, options: argparse.Namespace) -> None:
-    await until(process, "the scheduler leads", lambda: leads(client))
-    await fill(client, options.groups, options.queues)
-
-    each_has = options.groups // options.queues
-    await until(process, "all counters right, after the last creation", partial(right, client, each_has))
-
-    async def told() -> bool:
-        groups = (await client.list(kinds.PODGROUPS, "default")).items
-        return all(each.status.conditions for each in groups)
-
-    await until(process, "every group told why it waits", told, 1.0)
-    changed = range(options.queues)  # One group of each queue.
-    await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
-    await until(
-        process,
-        "all counters right, after the last of as many deletions as queues",
-        partial(right, client, each_has - 1),
-    )
+    seen = Seen()
+    async with seen.kept(client):
+        await until(process, "the scheduler leads", seen.leads)
+        await fill(client, options.groups, options.queues)
+        each_has = options.groups // options.queues
+        await until(process, "all counters right, after the last creation", partial(seen.right, each_has))
+        await until(process, "every group told why it waits", seen.told)
+        changed = range(options.queues)  # One group of each queue.
+        await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
+        what = "all counters right, after the last of as many deletions as queues"
+        await until(process, what, partial(seen.right, each_has - 1))
     await asyncio.sleep(40)  # Texts of conditions follow within half a minute.
     before = await writes(client)
     await asyncio.sleep(options.idle)
@@ -150,7 +168,7 @@ async def count(client: Client, process: Process, options: argparse.Namespace) -
     print("  memory of the scheduler: {:.0f} MiB now, {:.0f} MiB at most".format(*resident(process)), flush=True)
 
 
-async def hold(client: Client, process: Process, pods: int) -> None:
+async def hold(client: Client, pods: int) -> None:
     """Create a Job that can't run, and count the pods that the API server ever saw of it."""
     before = await writes(client, "pods")
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
@@ -159,11 +177,18 @@ async def hold(client: Client, process: Process, pods: int) -> None:
     spec = {"parallelism": pods, "completions": pods, "template": template}
     job = await client.create(kinds.JOBS, {"metadata": meta, "spec": spec}, "default")
 
-    async def waits() -> bool:
-        group = await client.find(kinds.PODGROUPS, f"podgroup-{job.metadata.uid}", "default")
-        return group is not None and bool(group.status.conditions)
-
-    await until(process, f"a Job of {pods:,} pods that can't run: its group waits", waits)
+    began = time.perf_counter()
+    told = await wait.until(
+        client,
+        kinds.PODGROUPS,
+        f"podgroup-{job.metadata.uid}",
+        "default",
+        holds=lambda group: group is not None and bool(group.status.conditions),
+        within=LIMIT,
+    )
+    took = time.perf_counter() - began
+    assert told is not None
+    print(f"  a Job of {pods:,} pods that can't run: {told.status.phase} and told why after {took:.1f} s", flush=True)
     await asyncio.sleep(10)
     print(
         f"  pods that the API server saw of it in 10 more seconds: {await writes(client, 'pods') - before}", flush=True
@@ -182,7 +207,7 @@ async def measure(plane: ControlPlane, options: argparse.Namespace, folder: Path
             async with running(log, "muster.cli", "up", "--kubeconfig", config) as process:
                 assert process.stdout is not None
                 print(f"  muster up: {(await process.stdout.readline()).decode().partition(':')[0]}", flush=True)
-                await hold(client, process, options.pods)
+                await hold(client, options.pods)
 
 
 @contextlib.asynccontextmanager
