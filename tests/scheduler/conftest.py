@@ -147,7 +147,8 @@ class World:
         """Wait until so many cycles in a row have written nothing; each is begun as soon as it may be."""
         assert self.worker is not None
         metrics, quiet, written = self.worker.metrics.registry, 0, -1
-        async with asyncio.timeout(60):
+        # Longer than texts of conditions may be put off.
+        async with asyncio.timeout(90):
             while quiet < cycles:
                 quiet, written = (quiet if written == len(self.line.written()) else 0), len(self.line.written())
                 before = metrics.get_sample_value(CYCLES)

@@ -130,6 +130,24 @@ async def test_a_group_of_different_pods_needs_what_they_ask_for_together(world)
     assert group.spec.min_resources == {"cpu": "4"}
 
 
+async def test_annotations_say_what_a_group_asks_for_the_newer_wins_and_an_illegal_one_is_told(world):
+    await world.node("8")
+    await world.work()
+    newer, older = "scheduling.volcano.sh/group-min-member", "scheduling.k8s.io/group-min-member"
+    stated = {"scheduling.volcano.sh/group-min-resources": '{"cpu": "2"}'}
+    await world.create(pod("both", **{older: "7", newer: "1"}, **stated), pod("odd", **{older: "two"}))
+    both, odd = [await world.client.get(kinds.PODS, name, world.namespace) for name in ("both", "odd")]
+    group = await world.phase(f"podgroup-{both.metadata.uid}", "Running")
+    assert (group.spec.min_member, group.spec.min_resources) == (1, {"cpu": "2"})
+    assert (await world.phase(f"podgroup-{odd.metadata.uid}", "Running")).spec.min_member == 1
+    words = f"{older} 'two' counts as 1: write a whole number from 0 to 2147483647"
+
+    def told(events: Any) -> bool:
+        return any((each.reason, each.message) == ("IgnoredAnnotation", words) for each in events)
+
+    await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
+
+
 async def test_pods_that_do_not_come_are_taken_to_be_like_the_last_one(world):
     await world.node("4")
     cluster = await custom(world, "ray.io", "v1", "RayCluster", "rayclusters")

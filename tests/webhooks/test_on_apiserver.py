@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from plane import PATIENCE, Plane
 
@@ -159,6 +160,18 @@ async def test_a_job_waits_suspended_and_its_pods_come_with_the_name_of_their_gr
     await cluster.client.patch(kinds.JOBS, "train", {"spec": {"suspend": False}}, cluster.namespace)
     (pod,) = await cluster.plane.all(kinds.PODS, cluster.namespace, labels="job-name=train", holds=bool)
     assert pod.metadata.annotation(names.GROUP_NAME) == f"podgroup-{job.metadata.uid}"
+
+
+async def test_all_that_is_wrong_is_told_at_once_and_what_is_unwise_passes_with_warnings(cluster: Admitted) -> None:
+    wrong = _podgroup("wrong", "nope", minResources={"example.com/gpu": "1e30"})
+    text = await _refused(lambda: cluster.create(kinds.PODGROUPS, wrong), ForbiddenError)
+    assert "spec.minResources[example.com/gpu]: '1e30' is more than Kubernetes can count" in text
+    assert 'queue "nope" (spec.queue) does not exist: ' in text
+    unwise = _job("unwise", **{names.DELAY: "later", names.GROUP_MIN_MEMBER: "3"})
+    created = Request("POST", kinds.JOBS.path(cluster.namespace), {}, msgspec.json.encode(unwise))
+    warnings = (await cluster.client.send(created)).headers["warning"]
+    assert 'muster.sh/delay \\"later\\" is ignored: write suspend or off' in warnings
+    assert "the gang never starts: it needs 3 pods at once, parallelism and completions allow 1" in warnings
 
 
 # ── promises ─────────────────────────────────────────────────────────────────────────────────────────────────────
