@@ -136,16 +136,11 @@ class Explanations:
 def _almost(count: int, rest: list[str], short: Resources) -> str:
     """Write ``2 nodes have the cpu, none of these the memory: 1.5Gi short``."""
     ((name, amount),) = short.quantities().items()
-    has = "has" if count == 1 else "have"
-    there = (
-        f"{counted(count, 'node')} {has} the {' and the '.join(rest)}"
-        if rest
-        else f"{counted(count, 'node')} {has} all else"
-    )
-    these = "not" if count == 1 else "none of these"
-    if name == PODS:
-        return f"{there}, {these} a place for another pod"
-    return f"{there}, {these} the {name}: {messages.rounded(amount)} short"
+    lacking = "a place for another pod" if name == PODS else f"the {name}: {messages.rounded(amount)} short"
+    if not rest:
+        return f"{counted(count, 'node')} {'lacks' if count == 1 else 'lack'} nothing but {lacking}"
+    there = f"{counted(count, 'node')} {'has' if count == 1 else 'have'} the {' and the '.join(rest)}"
+    return f"{there}, {'not' if count == 1 else 'none of these'} {lacking}"
 
 
 def _obstacle(message: str, limit: Limit | None = None) -> Obstacle:

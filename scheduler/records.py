@@ -39,8 +39,11 @@ class NodeReport:
         """Put it into words."""
         for words, count in self.refusals:
             yield f"{count} of {counted(self.total, 'node')} {'is' if count == 1 else 'are'} {words}"
-        fits = "has" if self.fitting == 1 else "have"
-        yield f"{self.fitting or 'none'} of {counted(self.total, 'node')} {fits} room: for {self.room} of {counted(self.needed, 'pod')}"
+        if self.fitting:
+            fits = "has" if self.fitting == 1 else "have"
+            yield f"{self.fitting} of {counted(self.total, 'node')} {fits} room: for {self.room} of {counted(self.needed, 'pod')}"
+        else:
+            yield f"none of {counted(self.total, 'node')} has room for one of its pods"
         if self.nearest:
             yield self.nearest
         if self.kept[0]:

@@ -36,7 +36,8 @@ from scheduler.records import Record
 from scheduler.snapshot import GroupKey
 
 Json = dict[str, Any]
-Rehearse = Callable[[Sequence[Manifest]], Awaitable[list[Answer]]]
+Rehearse = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Json]]]]
+"""Tries objects, and gives the answers and what the ledgers hold then."""
 
 # What a file may bring along for what it wants to run.
 _FURNITURE: Final = frozenset(
@@ -107,14 +108,14 @@ async def find_out(
     """Rehearse all objects together, then ask the scheduler; ``whole`` are those of them that exist already."""
     whole = list(whole)
 
-    async def rehearse(some: Sequence[Manifest]) -> list[Answer]:
+    async def rehearse(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
         places = {each.namespace for each in some}
         stage = Rehearsal(state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places)
-        return await stage.apply(some)
+        return await stage.apply(some), stage.ledgers()
 
-    answers = await rehearse(manifests)
+    answers, ledgers = await rehearse(manifests)
     verdicts = tuple([await _judged(each, manifests, rehearse) for each in answers])
-    after = _with(state, [each.stored for each in answers if each.stored is not None], schedulers)
+    after = _with(state, [*(each.stored for each in answers if each.stored is not None), *ledgers], schedulers)
     return Finding(verdicts, tuple(_starts(after, answers, policy, schedulers)))
 
 
@@ -127,7 +128,7 @@ async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehea
     some = [each for each in manifests if each is own or each.kind in _FURNITURE]
     if len(some) == len(manifests):
         return verdict
-    again = await rehearse(some)
+    again, _ = await rehearse(some)
     return replace(verdict, alone=next(each.admitted for each in again if each.manifest is own))
 
 

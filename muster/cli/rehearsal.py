@@ -123,6 +123,11 @@ class Rehearsal:
         await self._ledger.close()
         return answers
 
+    def ledgers(self) -> list[Json]:
+        """Give the quota ledgers as they are now."""
+        kind = kinds.QUOTALEDGERS
+        return list(self.server.store.list((kind.group, kind.plural)))
+
     async def _apply(self, manifest: Manifest) -> Answer:
         resource = self._resource(manifest)
         if resource is None:

@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from muster.cli.clusterstate import PODGROUPS, State
-from muster.ledger import outsiders
+from muster.ledger import wording
 from muster.ledger.observer import listed
 from muster.ledger.promises import COMPLETED, reserves_late
 from muster.ledger.view import View
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import Job as BatchJob
-from muster.model.objects import Meta, Node, Pod, PodGroup, PodStatus, Queue
+from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
 from scheduler import bystanders, intake
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
@@ -36,6 +36,8 @@ from scheduler.policy import Policy
 from scheduler.reservations import ReservationArguments
 from scheduler.snapshot import GroupKey, Job, Phase, Snapshot, Wait
 
+T = TypeVar("T", bound=Object)
+
 CYCLES: Final = 12
 """Decisions in a row after which a group that hasn't started is taken not to; each lets in or binds something."""
 
@@ -44,6 +46,9 @@ _LATER: Final = timedelta(seconds=10)
 
 _TOO_LONG: Final = timedelta(days=1)
 """More than a group without nodes may keep others waiting, and more than it then has to wait for its next turn."""
+
+_TO_COME: Final = str(2**62)
+"""The version of what doesn't exist yet."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -107,12 +112,13 @@ class Scene:
         table = self.state.ledger(namespace)
         if table is None:
             return
-        if table.unreserved or any(reserves_late(each.metadata) for each in self._in(namespace)):
-            self.cluster.unreserved(namespace, outsiders.reasons(table, view_of(self.state, namespace)))
+        metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
+        if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
+            outside = table.outside(view_of(self.state, namespace))
+            # Of those without a shortage nobody took note yet: they hold their minimum in a moment.
+            reasons = {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
+            self.cluster.unreserved(namespace, reasons)
             self.cluster.ledger(namespace, table)
-
-    def _in(self, namespace: str) -> Iterator[PodGroup]:
-        return (group for key, group in self._groups.items() if key.namespace == namespace)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -328,6 +334,13 @@ def _without_reservations(policy: Policy) -> Policy:
 
 
 def view_of(state: State, namespace: str) -> View:
-    """Give what exists in a namespace, as the ledger counts it."""
-    groups: Mapping[str, Any] = {kind.group: state.of(kind, namespace) for kind in PODGROUPS}
-    return listed(groups, state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace))
+    """Give what exists in a namespace, as the ledger counts it; what has no version yet is newer than all else."""
+    groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
+    pods = map(_versioned, state.of(kinds.PODS, namespace))
+    return listed(groups, state.of(kinds.RESOURCEQUOTAS, namespace), pods)
+
+
+def _versioned(item: T) -> T:
+    if item.metadata.resource_version:
+        return item
+    return replace(item, metadata=replace(item.metadata, resource_version=_TO_COME))

@@ -32,6 +32,8 @@ CASES: dict[str, tuple[int, str]] = {
     "admit-not-before-more-nodes": (0, f"admit -f files/large.yaml --state {EMPTY}"),
     "admit-not-both": (1, f"admit -f files/both.yaml --state {QUOTA}"),
     "admit-not-both-json": (1, f"admit -f files/both.yaml --state {QUOTA} -o json"),
+    "admit-a-job-beside-a-quota": (0, f"admit -f files/beside.yaml --state {QUOTA}"),
+    "admit-a-job-beyond-a-quota": (1, f"admit -f files/beyond.yaml --state {QUOTA}"),
     "admit-refused": (1, f"admit -f files/refused.yaml --state {EMPTY}"),
     "admit-a-kind-without-rules": (0, f"admit -f files/other.yaml --state {EMPTY}"),
     "admit-broken-yaml": (2, f"admit -f files/broken.yaml --state {EMPTY}"),
@@ -45,6 +47,7 @@ def test_an_output_is_as_somebody_read_it(name: str, run: Callable[..., Result],
     status, command = CASES[name]
     result = run(*command.split())
     assert result.exit_code == status, result.output
+    assert isinstance(result.exception, SystemExit | None), result.exception
     golden(name, f"$ muster {command}\n{result.output}")
 
 
