@@ -45,6 +45,12 @@ def _real(request: pytest.FixtureRequest) -> ControlPlane | None:
     return running
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _legacy_apis_until_the_end() -> Iterator[None]:
+    yield
+    planes_of_tests.without_legacy_apis()
+
+
 @pytest.fixture
 async def plane(_real: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Plane]:
     """An API server with Muster's kinds: each test runs on the sandbox and on the real one."""

@@ -156,7 +156,7 @@ async def test_case_33_an_api_server_that_is_killed_and_comes_back_has_promised_
     real_control_plane.start_apiserver()
 
     async def asks_again(n: int) -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 lab.front.replica = (first, second)[n % 2]
                 if (answer := await _tried(lab, f"again{n}")) is not None:
@@ -171,7 +171,7 @@ async def test_case_33_an_api_server_that_is_killed_and_comes_back_has_promised_
 async def test_case_35_a_certificate_that_changes_while_reviews_are_under_way_fails_none(lab: Any) -> None:
     replica = await lab.process()
     await lab.quota(replica, cpu="64")
-    crowd = [asyncio.create_task(lab.create(replica, f"g{n}", "1")) for n in range(64)]
+    crowd = [asyncio.create_task(lab.create(replica, f"g{n}", "1")) for n in range(64 if lab.virtual else 16)]
     for _ in range(3):
         lab.plane.renew_certificate()
         lab.certificate.refresh()

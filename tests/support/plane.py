@@ -195,10 +195,8 @@ class Plane:
             await self.client.delete(kind, name)
 
     async def legacy_apis(self) -> None:
-        """Serve kube-batch's kinds too, until the end: beside them, ``podgroup`` means to kubectl one of theirs."""
+        """Serve kube-batch's kinds too."""
         await install.apply_kinds(self.client, legacy_apis=True, adopt=True)
-        for kind in (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES):
-            self._own.push_async_callback(self._delete, kinds.CRDS, str(kind))
 
     async def node(self, cpu: str, memory: str = "16Gi", *, labels: Mapping[str, str] | None = None) -> str:
         """Add a simulated node; give its name when it is ready."""
@@ -387,6 +385,12 @@ class OnKubernetes(Plane):
         super().__init__("kubernetes", transport, SystemClock(), folder)
         self._kubeconfig = kubeconfig
 
+    async def legacy_apis(self) -> None:
+        """Serve kube-batch's kinds too, until the end of the module: it takes seconds to take up new ones."""
+        if self._kubeconfig not in _LEGACY:
+            await super().legacy_apis()
+            _LEGACY.add(self._kubeconfig)
+
     async def connect(self) -> Client:
         return Client(await self._own.enter_async_context(HttpTransport(await auth.load(str(self._kubeconfig)))))
 
@@ -445,6 +449,20 @@ async def open_plane(real: ControlPlane | None, folder: Path) -> AsyncIterator[P
         yield plane
 
 
+def without_legacy_apis() -> None:
+    """Serve kube-batch's kinds nowhere any more: beside them, ``podgroup`` means to kubectl one of theirs."""
+    while _LEGACY:
+        asyncio.run(_remove_legacy_apis(_LEGACY.pop()))
+
+
+async def _remove_legacy_apis(kubeconfig: Path) -> None:
+    async with HttpTransport(await auth.load(str(kubeconfig))) as transport:
+        client = Client(transport)
+        for kind in (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES):
+            await client.delete(kinds.CRDS, str(kind))
+            await wait.until(client, kinds.CRDS, str(kind), holds=lambda crd: crd is None, within=PATIENCE)
+
+
 async def _install(client: Client, real: ControlPlane | None) -> None:
     """Install Muster's kinds: once on the real control plane."""
     if real is not None and real in _INSTALLED:
@@ -455,3 +473,5 @@ async def _install(client: Client, real: ControlPlane | None) -> None:
 
 
 _INSTALLED: set[ControlPlane] = set()
+_LEGACY: set[Path] = set()
+"""The kubeconfigs of real control planes on which kube-batch's kinds are served now."""
