@@ -31,6 +31,7 @@ import yaml
 from certs import authority
 from muster.kube.clock import SystemClock
 from muster.sandbox import apiserver
+from muster.sandbox.controllers import podlife
 from muster.sandbox.sandbox import Sandbox
 from muster.sandbox.users import ADMIN
 
@@ -242,10 +243,12 @@ def _sandbox(folder: Path) -> Iterator[Path]:
             serving.result()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def sandbox_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A sandbox that runs, as the path of a kubeconfig."""
-    with _sandbox(tmp_path_factory.mktemp("sandbox")) as path:
+    """A sandbox that runs, as the path of a kubeconfig; kubectl is not to wait for its pods to start and to stop."""
+    with pytest.MonkeyPatch.context() as quick, _sandbox(tmp_path_factory.mktemp("sandbox")) as path:
+        for name in ("START_SECONDS", "STOP_SECONDS"):
+            quick.setattr(podlife, name, 0.1)
         yield path
 
 
