@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from muster.model.amounts import Resources
@@ -118,25 +117,21 @@ class Nodes:
         self.later = later
         self.rows = rows
         self.idle = idle
-        self._parts: Floats | None = None
+        self._parts: dict[int, Floats] = {}
 
-    def used_parts(self, wanted: Vector) -> Floats:
-        """Give which part of each resource is used once ``wanted`` is there, too: [len(rows), resources], 1 is all."""
-        # All who rate a class ask the same, so it is worked out once.
-        if self._parts is None:
-            # A resource at a time: numpy takes several times as long for many rows of three.
-            parts = np.empty((len(wanted), len(self.rows)))
-            for place, more in enumerate(wanted):
-                part = parts[place]
-                np.subtract(self._column(self.table.amounts, place), self.idle[:, place], out=part)
-                part += more
-                part *= self._column(self.table.inverses, place)
-            self._parts = parts.T
-        return self._parts
-
-    def _column(self, matrix: Floats, place: int) -> Floats:
-        column: Floats = matrix[:, place]
-        return column if self.rows is self.table.every else column.take(self.rows)
+    def used_part(self, wanted: Vector, place: int) -> Floats:
+        """Give which part of the resource at a place is used once ``wanted`` is there, too: [len(rows)], 1 is all of it."""
+        # All who rate a class ask the same, so it is worked out once; one resource at a time, since numpy takes several
+        # times as long for many rows of three.
+        part = self._parts.get(place)
+        if part is None:
+            amounts, inverses = self.table.amounts[:, place], self.table.inverses[:, place]
+            if self.rows is not self.table.every:
+                amounts, inverses = amounts.take(self.rows), inverses.take(self.rows)
+            part = self._parts[place] = amounts - self.idle[:, place]
+            part += wanted[place]
+            part *= inverses
+        return part
 
     def __len__(self) -> int:
         """How many rows these are."""

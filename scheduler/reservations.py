@@ -66,6 +66,8 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
         for job in session.jobs
         if (job.waiting or job.phase is Phase.PENDING) and job.job.created and now - job.job.created >= after
     ]
+    if not waiting:
+        return None
     line = (job for job in sorted(waiting, key=session.job_key) if _lacks_room(session, job))
     names = session.snapshot.table.names
     # All pods are looked through for it, so once at most.

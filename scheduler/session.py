@@ -42,7 +42,7 @@ class Session:
         self.idle = snapshot.idle.copy()
         self.future = snapshot.idle + snapshot.releasing
         self.holder: JobState | None = None
-        self.withheld: Matrix = np.zeros_like(self.idle)
+        self.withheld: Matrix = np.zeros(self.idle.shape, dtype=np.int64)
         self._withheld_later = self.withheld
         self.kept: list[int] = []
         self._lifted = False

@@ -56,7 +56,11 @@ class Enqueue(Action):
                 session.take_back(job)
         scaling = {job.job.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.ready(job)}
         pending = [job for job in session.jobs if job.phase is Phase.PENDING and session.queue_of(job) is not None]
-        past = {queue.name: sum(job.unfinished for job in queue.jobs) for queue in session.queues.values()}
+        past = {
+            queue.name: sum(job.unfinished for job in queue.jobs)
+            for queue in session.queues.values()
+            if queue.info.max_groups
+        }
         for queue, job in Turns(session, pending):
             job.obstacle = (
                 job.rolled_back
@@ -66,7 +70,7 @@ class Enqueue(Action):
                 or placing.unreserved(job)
                 or _early(session, job)
                 or _closed(queue)
-                or _crowded(queue, past[queue.name])
+                or _crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
                 or session.enqueueable(job, room=not session.sees_kept(job))
             )
@@ -75,7 +79,7 @@ class Enqueue(Action):
                 job.obstacle = None
             if job.obstacle is None:
                 session.let_in(job)
-                past[queue.name] += 1
+                past[queue.name] = past.get(queue.name, 0) + 1
 
 
 def _held(job: JobState) -> Obstacle | None:

@@ -55,9 +55,8 @@ class Binpack(Plugin):
         weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
         packed = np.zeros(len(nodes))
         if weights:
-            parts = nodes.used_parts(wanted)
             scale = self.arguments.weight * _FULL / sum(weights.values())
             # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
             for place, weight in weights.items():
-                packed += parts[:, place] * (weight * scale)
+                packed += nodes.used_part(wanted, place) * (weight * scale)
         return packed

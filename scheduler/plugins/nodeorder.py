@@ -59,8 +59,8 @@ class NodeOrder(Plugin):
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
-        parts = nodes.used_parts(kind.vector(self.session.axes))
-        cpu, memory = parts[:, self._cpu], parts[:, self._memory]
+        wanted = kind.vector(self.session.axes)
+        cpu, memory = nodes.used_part(wanted, self._cpu), nodes.used_part(wanted, self._memory)
         ratings: Floats = cpu + memory
         ratings *= self._by_sum
         ratings += self._base

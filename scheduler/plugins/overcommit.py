@@ -62,8 +62,9 @@ class Overcommit(Plugin):
     def _set_aside(self, free: Vector, job: JobState) -> None:
         """Count as taken what a job that was let in waits for; what is reserved for one is out of the count already."""
         lacking = job.lacking() if job is not self.session.holder else self.session.axes.zero
-        self._free = vectors.subtract(free, lacking)
-        self._awaiting += any(lacking)
+        if any(lacking):
+            self._free = vectors.subtract(free, lacking)
+            self._awaiting += 1
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table

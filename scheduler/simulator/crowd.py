@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Final
@@ -48,8 +47,8 @@ class Crowd:
         self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
         self._stand_ins: dict[str, Job] = {}
 
-    def thin(self, snapshot: Snapshot, *, whole: bool) -> Snapshot:
-        """Give a snapshot in which stand-ins take the place of the groups that only run.
+    def thin(self, snapshot: Snapshot, *, whole: bool) -> tuple[Job, ...]:
+        """Give a snapshot's groups, of which stand-ins take the place of those that only run.
 
         ``whole``: with their pods, which are looked at where nodes may have to be kept for somebody.
         """
@@ -59,7 +58,7 @@ class Crowd:
                 self._take(job)
             else:
                 others.append(job)
-        return replace(snapshot, jobs=(*self._shown(whole=whole), *others))
+        return (*self._shown(whole=whole), *others)
 
     def find(self, key: GroupKey) -> PodGroup | None:
         """Give a group that is among them."""

@@ -192,10 +192,11 @@ class Simulation:
         for namespace, late in self._cluster.late():
             self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
         snapshot = self._cluster.snapshot()
+        jobs = snapshot.jobs
         if self._thins:
             # Nodes are kept for who has waited before, or has at once waited for long enough.
-            snapshot = self.lives.crowd.thin(snapshot, whole=self._waiting or self._hasty)
-        snapshot = replace(snapshot, waits=self._patience.waits)
+            jobs = self.lives.crowd.thin(snapshot, whole=self._waiting or self._hasty)
+        snapshot = replace(snapshot, jobs=jobs, waits=self._patience.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment)
 
     def _perform(self, plan: Plan) -> bool:

@@ -41,6 +41,7 @@ from scheduler.simulator.measures import Measures, Refusal
 
 _PENDING: Final = PodStatus(phase="Pending")
 _COMPLETE: Final = Condition(type="Complete", status="True")
+_Likeness = tuple[str, str, int, Resources, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Workloads:
         self._start = start
         self._draw = draw
         self._specs: dict[tuple[Resources, str], PodSpec] = {}
+        self._lines: dict[_Likeness, PodGroup] = {}
         self._priorities: dict[str, int] = {}
         self._usual = ""
         self._gang_of_job: dict[str, Gang] = {}
@@ -129,6 +131,17 @@ class Workloads:
 
     def arrive(self, job: TraceJob) -> None:
         """Create the group of a line of a trace, and its pods."""
+        group = self._again(job) or self._create_line(job)
+        if group is None:
+            return
+        gang = self._lives.show_group(kinds.PODGROUPS, group)
+        gang.replaced = True
+        annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
+        meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations)
+        self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods)
+
+    def _create_line(self, job: TraceJob) -> PodGroup | None:
+        """Create the group of a line of a trace; None where it is refused."""
         spec = PodGroupSpec(
             min_member=job.minimum,
             queue=job.queue,
@@ -136,13 +149,24 @@ class Workloads:
             min_resources=dict((job.request * job.minimum).quantities()),
         )
         meta = Meta(name=job.name, namespace=job.namespace)
-        gang = self._create_group(kinds.PODGROUPS, PodGroup(metadata=meta, spec=spec))
-        if gang is None:
-            return
-        gang.replaced = True
-        annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
-        meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations)
-        self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods)
+        stored = self._created(kinds.PODGROUPS, PodGroup(metadata=meta, spec=spec))
+        if stored is not None:
+            self._lines[_likeness(job)] = stored
+        return stored
+
+    def _again(self, job: TraceJob) -> PodGroup | None:
+        """Create a group like one that was admitted before, None where it may get another answer.
+
+        Rules go by a group's spec, by queues, nodes and namespaces, which stay as they are, by the quota, and by who
+        has the name already.
+        """
+        known = self._lines.get(_likeness(job))
+        if known is None or self._gate.limited(job.namespace) or (job.namespace, job.name) in self._lives.gangs:
+            return None
+        meta = self._stamped(kinds.PODGROUPS, replace(known.metadata, name=job.name))
+        group = replace(known, metadata=meta)
+        self._gate.show(kinds.PODGROUPS, group)
+        return group
 
     def _spec(self, job: TraceJob) -> PodSpec:
         """Give the spec of a trace's pods; equal ones are one."""
@@ -155,10 +179,14 @@ class Workloads:
         return known
 
     def _create_group(self, kind: Kind[PodGroup], group: PodGroup) -> Gang | None:
+        stored = self._created(kind, group)
+        return self._lives.show_group(kind, stored) if stored is not None else None
+
+    def _created(self, kind: Kind[PodGroup], group: PodGroup) -> PodGroup | None:
         queue = group.spec.queue or names.DEFAULT_QUEUE
         fresh = replace(group, metadata=self._stamped(kind, group.metadata), status=PodGroupStatus())
-        stored = self._admitted(kind, fresh, queue)
-        return self._lives.show_group(kind, stored) if stored is not None else None
+        stored: PodGroup | None = self._admitted(kind, fresh, queue)
+        return stored
 
     def _create_pod(self, pod: Pod) -> None:
         """Create a pod that nobody controls; one of ours that names no group gets its own."""
@@ -350,6 +378,10 @@ class Workloads:
     def _refuse(self, kind: Kind[Any], one: Object, queue: str, text: str) -> None:
         subject = f"{kind.name} {one.namespace}/{one.name}"
         self._measures.refusals.append(Refusal(self._lives.now, subject, queue, text))
+
+
+def _likeness(job: TraceJob) -> _Likeness:
+    return job.namespace, job.queue, job.minimum, job.request, job.priority
 
 
 def _suspended(job: Job, *, suspend: bool) -> Job:

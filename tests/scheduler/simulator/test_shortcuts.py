@@ -16,7 +16,7 @@ from scheduler.cycle import decide
 from scheduler.simulator import engine, report, scenario
 from scheduler.simulator.crowd import TOGETHER
 from scheduler.simulator.engine import Simulation
-from scheduler.simulator.workloads import TraceJob
+from scheduler.simulator.workloads import TraceJob, Workloads
 from webhooks.settings import Settings
 
 EVICTING = """\
@@ -30,6 +30,9 @@ POLICIES = {
     "capacity": config.DEFAULT.replace("name: proportion", "name: capacity"),
     "evicting": EVICTING,
 }
+
+
+QUOTA = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "quota", "namespace": "default"}}
 
 
 def objects(nodes=4, queues=3):
@@ -68,9 +71,10 @@ def jobs(seed, count):
         )
 
 
-def simulation(policy, seed, count=25):
+def simulation(policy, seed, count=25, quota=None):
     parsed = config.parse(POLICIES[policy])
-    found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
+    quotas = [{**QUOTA, "spec": {"hard": {"requests.cpu": quota}}}] if quota is not None else []
+    found = scenario.read([*objects(), *quotas], ("muster",), seed=0, until=float("inf"))
     setting = replace(found, trace=tuple(jobs(seed, count))).setting(parsed, Gatehouse(Settings()))
     return Simulation(setting)
 
@@ -143,3 +147,22 @@ def test_a_pod_that_is_evicted_begins_anew():
     # Two of its pods began anew when the others had run their ten minutes.
     assert 1200 <= end < 1300
     assert timedelta(seconds=said.waits.most) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("quota", [None, "12"])
+def test_lines_alike_are_admitted_like_each_other(quota, monkeypatch):
+    def run():
+        one = simulation("default", seed=4, count=40, quota=quota)
+        end = one.run(lambda _: None)
+        return report.of(one, end)
+
+    asked = []
+    admit = Gatehouse.admit
+    monkeypatch.setattr(Gatehouse, "admit", lambda *about: asked.append(about) or admit(*about))
+    once, count = run(), len(asked)
+    monkeypatch.setattr(Workloads, "_again", lambda *_: None)
+    each = run()
+    assert once.bars == each.bars
+    assert once.json()["report"] == each.json()["report"]
+    assert bool(once.refusals) == bool(quota)
+    assert (count < len(asked) - count) == (quota is None)
