@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from scheduler import placing, vectors
+from scheduler.constraints import ports_clash
 from scheduler.eligible import eligible
 from scheduler.policy import ActionArguments
 from scheduler.session import JobState, QueueState, Session
@@ -22,7 +23,7 @@ Helps = Callable[[Session, Task, Task, Vector], bool]
 """Whether a task gains by a victim's going, on a node that is short of some amounts."""
 
 _MOST_CROWDED = 100
-"""Nodes that are looked at pod by pod, for who is in the way of a task with affinities: it takes a while for each."""
+"""Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
 
 
 class EvictionArguments(ActionArguments):
@@ -109,7 +110,7 @@ class Claims:
         rows = session.picker.ranked(task.kind, room)
         if any(self._clear(statement, queue, job, task, row, _helps) for row in rows):
             return True
-        others = self._crowded(task, room, rows) if task.kind.constraints.sociable else ()
+        others = self._crowded(task, room, rows) if task.kind.constraints.particular else ()
         if any(self._clear(statement, queue, job, task, row, _gives_way) for row in others):
             return True
         if not statement:
@@ -124,7 +125,7 @@ class Claims:
         return room
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
-        """Give nodes on which pods that a task doesn't want near may be all that is in its way: at most so many."""
+        """Give nodes on which others may be in its way by more than what they use: at most so many."""
         table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.kind)
         mask = eligible(table, task.kind.constraints) & (room >= wanted).all(axis=1)
         mask[list(known)] = False
@@ -204,7 +205,11 @@ def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
 
 
 def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> bool:
-    """Whether a pod makes way for what another doesn't want near: not one that says itself that it is as important."""
-    del short
+    """Whether a pod makes way for what isn't to be had beside it: not one that says itself that it is as important."""
     queues = [session.tenants.owner(each).job.queue for each in (task, victim)]
-    return queues[0] != queues[1] or not victim.priority or victim.priority < task.priority
+    if queues[0] == queues[1] and victim.priority and victim.priority >= task.priority:
+        return False
+    mine, its = task.kind.constraints, victim.kind.constraints
+    # Who is unwanted near is told by trying.
+    frees = mine.sociable or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
+    return frees or (any(short) and _helps(session, task, victim, short))

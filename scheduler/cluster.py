@@ -258,6 +258,7 @@ class Cluster:
             queues=dict(sorted(self._queues.items())),
             priorities=self._priorities(),
             ports=self._population.ports(self._nodes),
+            ports_later=self._population.ports(self._nodes, later=True),
             revision=str(self.changes),
             unreadable=dict(self._unreadable),
             promised=self._promised,

@@ -93,6 +93,11 @@ class Constraints:
         peers = sorted(self.peers, key=lambda each: each.signature)
         return (*peers, *self.company.carried, *[mount.claim for mount in self.claims])
 
+    @property
+    def particular(self) -> bool:
+        """Whether pods on a node may keep it off in other ways than by what they use."""
+        return self.sociable or bool(self.ports or self.claims)
+
     @cached_property
     def sociable(self) -> bool:
         """Whether it depends on more than a node whether that takes the pod, and how well: on pods on other nodes, too."""

@@ -295,13 +295,13 @@ class Population:
             self.named.update(request)
         return known
 
-    def ports(self, nodes: Collection[str]) -> dict[str, frozenset[constraints.Port]]:
-        """Give the host ports taken on some nodes."""
-        taken: dict[str, frozenset[constraints.Port]] = {}
+    def ports(self, nodes: Collection[str], *, later: bool = False) -> dict[str, tuple[constraints.Port, ...]]:
+        """Give the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
+        taken: dict[str, tuple[constraints.Port, ...]] = {}
         for member in self._porters.values():
             node, ports = member.task.node, member.task.kind.constraints.ports
-            if ports and node in nodes:
-                taken[node] = taken.get(node, frozenset()) | ports
+            if node in nodes and not (later and member.task.status is Status.RELEASING):
+                taken[node] = tuple(sorted((*taken.get(node, ()), *ports)))
         return taken
 
     def validate(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler import vectors
+from scheduler.constraints import Port
 from scheduler.guarded import Guarded
 from scheduler.picker import Picker
 from scheduler.plugin import POINTS, Fault, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
@@ -46,7 +47,9 @@ class Session:
         self._withheld_later = self.withheld
         self.kept: list[int] = []
         self._lifted = False
-        self.ports = {snapshot.table.row[name]: list(taken) for name, taken in snapshot.ports.items()}
+        row = snapshot.table.row
+        self.ports = {row[name]: list(taken) for name, taken in snapshot.ports.items()}
+        self.ports_later = {row[name]: list(taken) for name, taken in snapshot.ports_later.items()}
         self.around = Surroundings(snapshot.table, snapshot.neighbours)
         self.volumes = Volumes(snapshot.storage, snapshot.table, self.around)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
@@ -302,9 +305,10 @@ class Session:
         queue = self.queue_of(job)
         if queue is not None:
             queue.allocated = vectors.add(queue.allocated, change)
-        if kind.constraints.ports and mark.status is not Status.RELEASING:
-            for row in mark.rows:
-                self._count_ports(row, kind, sign)
+        for row in mark.rows if kind.constraints.ports else ():
+            if mark.status is not Status.RELEASING:
+                _count_ports(self.ports.setdefault(row, []), kind, sign)
+            _count_ports(self.ports_later.setdefault(row, []), kind, gain)
         for row in mark.rows if kind.constraints.tallied else ():
             self.around.count(kind.constraints, row, mark.status, sign)
         for task, row in zip(mark.tasks, mark.rows, strict=True) if kind.constraints.claims else ():
@@ -343,16 +347,13 @@ class Session:
         else:
             self.idle[row] = self._held.pop()
 
-    def _count_ports(self, row: int, kind: TaskClass, sign: int) -> None:
-        taken = self.ports.setdefault(row, [])
-        for port in sorted(kind.constraints.ports):
-            if sign > 0:
-                taken.append(port)
-            else:
-                taken.remove(port)
-
 
 _KNOWN: Final[dict[tuple[type[Plugin], frozenset[str], bool], tuple[str, ...]]] = {}
+
+
+def _count_ports(taken: list[Port], kind: TaskClass, sign: int) -> None:
+    for port in sorted(kind.constraints.ports):
+        (taken.append if sign > 0 else taken.remove)(port)
 
 
 def _points(enabled: Enabled) -> tuple[str, ...]:

@@ -306,7 +306,8 @@ class Snapshot:
     Attributes:
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
-        ports: host ports taken, by node name, as (protocol, address, port).
+        ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
+        ports_later: the same, once the pods that are leaving are gone.
         ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
         unreadable: queues that take no part because of what is wrong with them, and what that is.
         promised: names of the nodes that former cycles promised to pods, by uid.
@@ -323,7 +324,8 @@ class Snapshot:
     jobs: tuple[Job, ...]
     queues: Mapping[str, QueueInfo]
     priorities: Mapping[str, int]
-    ports: Mapping[str, frozenset[tuple[str, str, int]]]
+    ports: Mapping[str, tuple[tuple[str, str, int], ...]]
+    ports_later: Mapping[str, tuple[tuple[str, str, int], ...]]
     revision: str = ""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     promised: Mapping[str, str] = field(default_factory=dict)

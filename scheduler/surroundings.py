@@ -99,6 +99,10 @@ class Tally:
         self.later = later
         self._sums: dict[Hashable, Sums] = {}
 
+    def at(self, *, later: bool) -> Counts:
+        """Give the counts of one of the two states, [nodes]; not to be changed."""
+        return self.later if later else self.now
+
     def add(self, row: int, now: int, later: int) -> None:
         """Count something on a node."""
         self.now[row] += now
@@ -143,6 +147,15 @@ class Surroundings:
             return found
         row = self.table.row
         return [row[name] for name in self._neighbours.present.get(key, ()) if name in row]
+
+    def left(self, key: Hashable, row: int) -> bool:
+        """Whether somebody on a node counts that doesn't leave; told without an array where nobody asked for one."""
+        tally = self._tallies.get(key)
+        if tally is not None:
+            return bool(tally.later[row])
+        name = self.table.names[row]
+        there = self._neighbours.present.get(key, {}).get(name, 0)
+        return there > self._neighbours.leaving.get(key, {}).get(name, 0)
 
     def _array(self, counts: Mapping[str, int]) -> Counts:
         array = np.zeros(len(self.table.nodes), dtype=np.int64)

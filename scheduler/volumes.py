@@ -41,7 +41,7 @@ class Volumes:
         self._chosen: dict[ClaimKey, tuple[Choice, int]] = {key: (each, 0) for key, each in storage.chosen.items()}
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[Choice, ...]] = {}
-        self._attached: dict[str, Counts] | None = None
+        self._attached: dict[tuple[str, bool], Counts] | None = None
         self._supply = self._memo.recall("supply", lambda: Supply(storage, table))
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
@@ -143,25 +143,25 @@ class Volumes:
             mask &= codes == codes[first]
         return mask
 
-    def in_use(self, demands: Constraints) -> bool:
+    def in_use(self, demands: Constraints, *, later: bool) -> bool:
         """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
         return any(
-            _ALONE in (claim.spec.access_modes or ()) and self._around.tally(_key(claim)).now.any()
+            _ALONE in (claim.spec.access_modes or ()) and self._around.tally(_key(claim)).at(later=later).any()
             for claim in self._claims(demands)
         )
 
-    def beyond_limits(self, demands: Constraints) -> Mask:
+    def beyond_limits(self, demands: Constraints, *, later: bool) -> Mask:
         """Tell which nodes could not attach one of the pod's volumes, [nodes]."""
         excluded = np.zeros(len(self._table.nodes), dtype=np.bool_)
         new: dict[str, Counts] = {}
         for claim in self._claims(demands):
             driver = self._driver(claim)
             if driver:
-                absent = (self._around.tally(_key(claim)).now == 0).astype(np.int64)
+                absent = (self._around.tally(_key(claim)).at(later=later) == 0).astype(np.int64)
                 new[driver] = new.get(driver, np.zeros_like(absent)) + absent
         for driver, more in new.items():
             limits = self._limits(driver)
-            excluded |= (limits >= 0) & (self._attachments(driver) + more > limits) & (more > 0)
+            excluded |= (limits >= 0) & (self._attachments(driver, later=later) + more > limits) & (more > 0)
         return excluded
 
     def _claims(self, demands: Constraints) -> list[PersistentVolumeClaim]:
@@ -227,23 +227,29 @@ class Volumes:
                 return each.allocatable.count
         return -1
 
-    def _attachments(self, driver: str) -> Counts:
+    def _attachments(self, driver: str, *, later: bool) -> Counts:
         """Count the volumes of a driver that pods use on each node, [nodes]."""
         if self._attached is None:
             self._attached = {}
             for claim in self._storage.claims.values():
                 of, key = self._driver(claim), _key(claim)
                 for row in self._around.rows(key) if of else ():
-                    self._attached.setdefault(of, np.zeros(len(self._table.nodes), dtype=np.int64))[row] += 1
-        return self._attached.get(driver, np.zeros(len(self._table.nodes), dtype=np.int64))
+                    self._add(of, row, 1, later=False)
+                    self._add(of, row, int(self._around.left(key, row)), later=True)
+        return self._attached.get((driver, later), np.zeros(len(self._table.nodes), dtype=np.int64))
+
+    def _add(self, driver: str, row: int, count: int, *, later: bool) -> None:
+        if count and self._attached is not None:
+            there = self._attached.setdefault((driver, later), np.zeros(len(self._table.nodes), dtype=np.int64))
+            there[row] += count
 
     # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
 
     def count(self, uid: str, demands: Constraints, row: int, status: Status, sign: int) -> None:
         """Choose volumes for a pod that is given a node (1), or give them back (-1)."""
+        self._attach(demands, row, status, sign)
         if status is Status.RELEASING:
             return
-        self._attach(demands, row, sign)
         if sign > 0:
             waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
             # Where nobody judged (the predicates are off), there may be nothing that could be done.
@@ -258,13 +264,16 @@ class Volumes:
         if sign < 0:
             del self._of[uid, row]
 
-    def _attach(self, demands: Constraints, row: int, sign: int) -> None:
+    def _attach(self, demands: Constraints, row: int, status: Status, sign: int) -> None:
         """Count what a node attaches for a pod that came or went, and that the tallies show already."""
+        leaves = status is Status.RELEASING
+        gain = -sign if leaves else sign
         for claim in self._claims(demands) if self._attached is not None else ():
-            driver, users = self._driver(claim), int(self._around.tally(_key(claim)).now[row])
-            if driver and self._attached is not None and users == (1 if sign > 0 else 0):
-                there = self._attached.setdefault(driver, np.zeros(len(self._table.nodes), dtype=np.int64))
-                there[row] += sign
+            driver, users = self._driver(claim), self._around.tally(_key(claim))
+            for later in (True,) if leaves else (False, True):
+                # The first that uses it has it attached, the last one detached.
+                if driver and users.at(later=later)[row] == max(gain, 0):
+                    self._add(driver, row, gain, later=later)
 
     def choices(self, uid: str, row: int) -> tuple[Choice, ...]:
         """Give what is to be done before a pod is bound to the node that it got."""

@@ -139,7 +139,7 @@ class Predicates(Plugin):
                     yield words, taken(kind.constraints, nodes)
 
     def _ports_taken(self, demands: Constraints, nodes: Nodes) -> Mask:
-        taken = self.session.ports
+        taken = self.session.ports_later if nodes.later else self.session.ports
         return np.array(
             [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
         )
@@ -172,7 +172,7 @@ class Predicates(Plugin):
         return self.session.volumes.unbindable(demands)[nodes.rows]
 
     def _in_use(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return np.full(len(nodes), self.session.volumes.in_use(demands), dtype=np.bool_)
+        return np.full(len(nodes), self.session.volumes.in_use(demands, later=nodes.later), dtype=np.bool_)
 
     def _beyond_limits(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return self.session.volumes.beyond_limits(demands)[nodes.rows]
+        return self.session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]

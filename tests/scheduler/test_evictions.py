@@ -83,13 +83,14 @@ def test_who_is_not_wanted_near_goes_and_nobody_else(build):
 @pytest.mark.parametrize(
     ("node", "there", "asked", "words"),
     [
-        ({}, {"ports": [{"hostPort": 80}]}, {"ports": [{"hostPort": 80}]}, "using its host port already"),
+        ({}, {"ports": [{"hostPort": 80}], "labels": {"volcano.sh/preemptable": "false"}},
+         {"ports": [{"hostPort": 80}]}, "using its host port already"),
         ({}, {}, {"nodeSelector": {"disk": "ssd"}}, "not matched by the node selector or affinity"),
         ({"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, {}, {}, "tainted"),
         ({"labels": {"kubernetes.io/hostname": "n"}}, {"labels": {"app": "x", "volcano.sh/preemptable": "false"}},
          {"affinity": apart("x")}, "near pods that its own anti-affinity excludes"),
     ],
-    ids=["host port", "selector", "taint", "anti-affinity to who may not go"],
+    ids=["host port of who may not go", "selector", "taint", "anti-affinity to who may not go"],
 )  # fmt: skip
 def test_nobody_goes_where_that_is_not_what_keeps_a_pod_off(build, node, there, asked, words):
     build.node("n", "2", **node)
@@ -100,6 +101,65 @@ def test_nobody_goes_where_that_is_not_what_keeps_a_pod_off(build, node, there, 
     (found,) = [each for key, each in plan.records.items() if key.name == "urgent"]
     assert words in " ".join(words for words, _ in found.nodes.refusals)
     assert words in found.message
+
+
+PORT = {"ports": [{"hostPort": 80}]}
+
+
+def on_port_80(build, *nodes):
+    """Nodes, each with a pod that has the port, one with another, and one with none."""
+    build.group("low", 0, phase="Running")
+    for node in nodes:
+        build.node(node, "9").pod(f"has-{node}", "low", node=node, **PORT)
+        build.pod(f"other-{node}", "low", node=node, ports=[{"hostPort": 81}]).pod(f"none-{node}", "low", node=node)
+
+
+def test_who_has_the_host_port_goes_and_nobody_else(build):
+    on_port_80(build, "n")
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", **PORT)
+    plan = build.decide(POLICY)
+    assert evicted(plan) == ["has-n"]
+    assert [bind.node for bind in plan.pipelined] == ["n"]
+
+
+def test_a_promised_port_is_nobody_else_s_and_nobody_goes_twice_for_it(build):
+    on_port_80(build, "m", "n")
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", **PORT)
+    first = build.cycle(POLICY)
+    assert len(evicted(first)) == 1
+    (promised,) = first.pipelined
+    build.group("next", 1, **HIGH).pod("next-0", "next", **PORT)
+    second = build.cycle(POLICY)
+    assert {each.task.name for each in second.pipelined} == {"urgent-0", "next-0"}
+    assert sorted([*evicted(first), *evicted(second)]) == ["has-m", "has-n"]
+    build.group("third", 1, **HIGH).pod("third-0", "third", **PORT)
+    assert evicted(build.cycle(POLICY)) == []
+    build.gone(f"has-{promised.node}")
+    assert [(each.task.name, each.node) for each in build.cycle(POLICY).binds] == [("urgent-0", promised.node)]
+
+
+def test_a_port_that_is_being_given_back_makes_nobody_leave(build):
+    build.node("m", "9").node("n", "9").group("low", 0, phase="Running")
+    build.pod("leaves", "low", node="m", leaving=True, **PORT).pod("stays", "low", node="n", **PORT)
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", **PORT)
+    plan = build.decide(POLICY)
+    assert evicted(plan) == []
+    assert [bind.node for bind in plan.pipelined] == ["m"]
+
+
+def test_nobody_goes_for_a_port_that_a_second_pod_has_too(build):
+    build.node("n", "9").group("low", 0, phase="Running").pod("one", "low", node="n", **PORT)
+    # The kubelet's own, say: nobody asked a scheduler for it.
+    build.pod("static", node="n", priority=2 * 10**9, **PORT)
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", **PORT)
+    assert evicted(build.decide(POLICY)) == []
+
+
+def test_room_and_a_port_are_made_together(build):
+    build.node("n", "3").group("low", 0, phase="Running").pod("has", "low", node="n", **PORT)
+    build.pod("big", "low", "2", node="n").pod("small", "low", "0", node="n")
+    build.group("urgent", 1, **HIGH).pod("urgent-0", "urgent", "2", **PORT)
+    assert sorted(evicted(build.decide(POLICY))) == ["big", "has"]
 
 
 def test_a_whole_job_goes_only_where_the_action_may_take_it(build):

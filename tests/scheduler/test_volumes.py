@@ -63,8 +63,8 @@ class Disks:
         self.build.pod(name, group, volumes=volumes, **more)
         return self
 
-    def group(self, name="g", minimum=1):
-        self.build.group(name, minimum)
+    def group(self, name="g", minimum=1, **spec):
+        self.build.group(name, minimum, **spec)
         return self
 
     def decide(self, *policy):
@@ -261,6 +261,65 @@ def test_a_node_attaches_no_more_volumes_than_it_can(disks, binds, message):
     plan = disks.decide()
     assert sorted(binds(plan).values()) == ["a1", "a2", "b1"]
     assert "3 are at their limit of attached volumes" in message(plan, "g3")
+
+
+PREEMPTS = config.DEFAULT.replace("backfill", "preempt")
+
+
+def attached(disks, names, limit):
+    """A node with an evictable pod per claim, at its limit; gives it to another group's pod that waits."""
+    driver = "csi.example.com"
+    for node in ("a1", "a2", "b1"):
+        disks.limit(node, driver, limit if node == "a1" else 0)
+    disks.group("low", 0)
+    for pod, claim in names.items():
+        disks.volume(f"v-{claim}", phase="Bound", driver=driver).claim(claim, volume=f"v-{claim}")
+        disks.pod(pod, claim, group="low", node="a1", cpu="500m")
+    disks.pod("plain", group="low", node="a1", cpu="500m").build.priority("high", 10)
+    disks.group("urgent", priorityClassName="high").volume("v", phase="Bound", driver=driver).claim("c", volume="v")
+
+
+def gone(plan):
+    return sorted(each.task.name for each in plan.evictions)
+
+
+def test_who_has_a_volume_where_no_more_can_be_attached_goes_and_nobody_else(disks):
+    attached(disks, {"one": "one"}, 1)
+    plan = disks.pod("p", "c", group="urgent", cpu="500m").decide(PREEMPTS)
+    assert gone(plan) == ["one"]
+    assert [bind.node for bind in plan.pipelined] == ["a1"]
+
+
+def test_of_two_pods_that_share_a_volume_both_go_or_none_does(disks):
+    attached(disks, {"one": "shared", "two": "shared"}, 1)
+    disks.pod("p", "c", group="urgent", cpu="500m")
+    assert gone(disks.decide(PREEMPTS)) == ["one", "two"]
+    disks.pod("kept", "shared", group="low", node="a1", cpu="500m", labels={"volcano.sh/preemptable": "false"})
+    plan = disks.decide(PREEMPTS)
+    assert gone(plan) == []
+
+
+def test_nobody_goes_where_a_volume_is_out_of_reach_or_nothing_can_ever_be_attached(disks, message):
+    attached(disks, {"one": "one"}, 1)
+    disks.volume("far", phase="Bound", labels={ZONE: "c"}).claim("far", volume="far")
+    disks.pod("p", "far", group="urgent", cpu="500m")
+    plan = disks.decide(PREEMPTS)
+    assert gone(plan) == []
+    assert "3 are out of reach of its volumes" in message(plan, "urgent")
+    disks.limit("a1", "csi.example.com", 0)
+    disks.group("other", priorityClassName="high").pod("q", "c", group="other", cpu="500m")
+    plan = disks.decide(PREEMPTS)
+    assert gone(plan) == []
+    assert "3 are at their limit of attached volumes" in message(plan, "other")
+
+
+def test_a_claim_that_only_one_pod_may_use_is_taken_from_a_less_important_one(disks):
+    disks.volume("v", phase="Bound").claim("c", volume="v", accessModes=["ReadWriteOncePod"]).group("low", 0)
+    disks.pod("there", "c", group="low", node="a1").build.priority("high", 10)
+    disks.group("urgent", priorityClassName="high").pod("p", "c", group="urgent")
+    plan = disks.decide(PREEMPTS)
+    assert gone(plan) == ["there"]
+    assert [bind.node for bind in plan.pipelined] == ["a1"]
 
 
 def test_a_volume_that_is_attached_already_takes_no_place(disks, binds):
