@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ try:  # four times as fast, where libyaml is there
     from yaml import CSafeLoader as Loader
 except ImportError:  # pragma: no cover - PyYAML's wheels have it
     from yaml import SafeLoader as Loader  # type: ignore[assignment]
+
+
+_NO_PART: Final = re.compile(r"[/%]|^\.\.?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,11 @@ def _manifest(body: Mapping[str, Any], file: str, namespace: str) -> Manifest:
         raise click.ClickException(f"{shown(file)}: a {body['kind']} has no metadata.name")
     if not body.get("apiVersion"):
         raise click.ClickException(f"{shown(file)}: {body['kind']} {metadata.get('name')} has no apiVersion")
+    for field in ("name", "namespace"):
+        # They become a part of a path. All else that is wrong with them is for the server to say.
+        if _NO_PART.search(str(metadata.get(field) or "")):
+            text = f"metadata.{field} of a {body['kind']} is {metadata[field]!r}: no name has / or % in it"
+            raise click.ClickException(f"{shown(file)}: {text}")
     return Manifest(body, file, str(metadata.get("namespace") or namespace))
 
 

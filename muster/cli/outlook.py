@@ -13,6 +13,7 @@ from itertools import islice
 from math import ceil
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from muster.cli.scene import Scene
@@ -29,6 +30,7 @@ from scheduler.snapshot import READY, GroupKey, Job
 _PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
 _SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
 _WEIGHTS: Final = 65535
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
@@ -317,16 +319,11 @@ def _suppose_free(scene: Scene, like: Node, free: Resources) -> None:
 
 def _shapes(scene: Scene) -> list[Node]:
     """Give a node of each of the most frequent kinds that take pods."""
-    found: dict[Any, list[Node]] = {}
+    found: dict[bytes, list[Node]] = {}
     for node in scene.state.of(kinds.NODES):
         if not node.spec.unschedulable and intake.ready(node):
             labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != _HOSTNAME}
-            key = (
-                tuple(sorted(labels.items())),
-                node.spec.taints,
-                tuple(sorted((node.status.allocatable or {}).items())),
-            )
-            found.setdefault(key, []).append(node)
+            found.setdefault(_encode((labels, node.spec.taints, node.status.allocatable)), []).append(node)
     frequent = [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)]
     return list(islice((node for node in frequent if intake.allocatable(node) is not None), _SHAPES))
 

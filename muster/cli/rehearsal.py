@@ -162,7 +162,8 @@ class Rehearsal:
 
     def _acquaint(self, manifest: Manifest, resource: Resource) -> None:
         """Take the service account of a pod to exist: a state has none."""
-        name = (manifest.body.get("spec") or {}).get("serviceAccountName")
+        spec = manifest.body.get("spec")
+        name = spec.get("serviceAccountName") if isinstance(spec, dict) else None
         if resource.key == ("", "pods") and isinstance(name, str) and name:
             account = {"metadata": {"name": name, "namespace": manifest.namespace}}
             self.server.store.put(_ACCOUNTS, account)

@@ -334,13 +334,13 @@ def _without_reservations(policy: Policy) -> Policy:
 
 
 def view_of(state: State, namespace: str) -> View:
-    """Give what exists in a namespace, as the ledger counts it; what has no version yet is newer than all else."""
+    """Give what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
-    pods = map(_versioned, state.of(kinds.PODS, namespace))
-    return listed(groups, state.of(kinds.RESOURCEQUOTAS, namespace), pods)
+    quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
+    return listed(groups, map(_versioned, quotas), map(_versioned, pods))
 
 
 def _versioned(item: T) -> T:
-    if item.metadata.resource_version:
+    if item.metadata.resource_version.isdecimal():
         return item
     return replace(item, metadata=replace(item.metadata, resource_version=_TO_COME))

@@ -23,6 +23,8 @@ LIMIT: Final = 3 * 1024 * 1024
 ACCEPTED: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _JSON_TYPES: Final = {"", "application/json", "*/*"}
 _GO_TYPES: Final = {"integer": "int32", "number": "float64", "boolean": "bool", "time": "string", "bytes": "[]uint8"}
+_ZEROS: Final = {"string": "", "quantity": "0"}
+"""What Go makes of a null in a map."""
 _QUANTITY_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _JSON_NAMES: Final = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 _TYPE_META: Final = (
@@ -278,7 +280,7 @@ def _conform_dict(value: Any, shape: Shape, path: str, unknown: list[str]) -> di
     element = shape.element
     if type(value) is not dict or element is None:
         raise _mismatch(value, shape)
-    empty = "" if element.type == "string" else None
+    empty = _ZEROS.get(element.type)
     return {
         key: (empty if each is None else _conform(each, element, f"{path}.{key}", unknown))
         if type(each) is not str or element.type != "string"

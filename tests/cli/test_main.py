@@ -42,6 +42,11 @@ def test_each_command_explains_itself(command):
     assert result.stdout.startswith("Usage: ")
 
 
+def test_the_scheduler_tells_of_a_configuration_that_is_not_there_in_one_line():
+    result = muster("scheduler", "--config", "nowhere.yaml")
+    assert (result.returncode, result.stderr) == (1, "Error: nowhere.yaml: No such file or directory\n")
+
+
 def test_a_misspelt_command_is_a_short_error():
     result = muster("quue")
     assert result.returncode == 2
