@@ -111,6 +111,7 @@ def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed:
     for each in raw:
         kind = state.kind_of(each, _READ)
         if kind is None:
+            state.refuse_maker(each)
             others[str(each.get("kind"))] += 1
             continue
         one = _placed(state.decoded(kind, each), kind)

@@ -21,6 +21,15 @@ from scheduler.snapshot import GroupKey
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
 READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *GROUP_KINDS)
+_MAKERS: Final = frozenset(
+    [
+        *(("apps", name) for name in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")),
+        ("", "ReplicationController"),
+        ("batch", "CronJob"),
+        ("batch.volcano.sh", "Job"),
+    ]
+)
+"""Kinds of which controllers make pods, that no simulation has."""
 
 
 class StateError(ValueError):
@@ -28,12 +37,12 @@ class StateError(ValueError):
 
 
 def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -> Cluster:
-    """Make a cluster of objects as JSON; kinds that scheduling doesn't look at are passed over.
+    """Make a cluster of objects as JSON; kinds that scheduling doesn't look at are passed over, but for `refuse_maker`.
 
     A pod without a uid gets its name for one. The queue ``default`` exists whether it is listed or not.
 
     Raises:
-        StateError: an object isn't what its kind says.
+        StateError: an object isn't what its kind says, or its pods would have to be made.
     """
     cluster = Cluster(frozenset(scheduler_names))
     cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
@@ -41,6 +50,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
     for raw in objects:
         kind = kind_of(raw)
         if kind is None:
+            refuse_maker(raw)
             continue
         one = decoded(kind, raw)
         if kind in GROUP_KINDS:
@@ -55,6 +65,24 @@ def kind_of(raw: Mapping[str, Any], among: Iterable[Kind[Any]] = READ) -> Kind[A
     return next(
         (kind for kind in among if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
     )
+
+
+def refuse_maker(raw: Mapping[str, Any]) -> None:
+    """Refuse a workload that is yet to be created and whose pods nobody would make here.
+
+    One that was read from a cluster is no trouble: the pods that it has are objects of their own.
+
+    Raises:
+        StateError: it is one.
+    """
+    group, _, version = str(raw.get("apiVersion")).rpartition("/")
+    metadata, kind = raw.get("metadata") or {}, str(raw.get("kind"))
+    if (group, kind) in _MAKERS and version and not metadata.get("creationTimestamp"):
+        what = kind if kind != "Job" else f"Job of {group}"
+        raise StateError(
+            f"{what} {metadata.get('name', '(no name)')}: its pods aren't simulated; leave it out, or put a PodGroup with"
+            " its pods, or a Job of batch/v1, in its place"
+        )
 
 
 def decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from muster.cli.main import muster
+from scheduler.simulator import engine
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulate.md").read_text()
@@ -207,12 +209,80 @@ def test_a_cluster_without_nodes_is_no_cluster() -> None:
     assert refused("simulate -f pi.yaml --until-idle") == ["Error: the files have no Node: add those of the cluster"]
 
 
-def test_kinds_that_arent_simulated_are_left_out_with_a_note() -> None:
-    Path("web.yaml").write_text("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}")
+MADE = 'creationTimestamp: "2026-01-01T00:00:00Z"'
+
+
+@pytest.mark.parametrize(
+    ("manifest", "what"),
+    [
+        ("apiVersion: apps/v1, kind: Deployment", "1 Deployment"),
+        ("apiVersion: v1, kind: ConfigMap", "1 ConfigMap"),
+    ],
+)
+def test_what_is_there_and_makes_no_pods_is_left_out_with_a_note(manifest: str, what: str) -> None:
+    Path("web.yaml").write_text(f"{{{manifest}, metadata: {{name: web, {MADE}}}}}")
     result = ran("simulate -f cluster.yaml -f web.yaml --until-idle")
-    assert (
-        result.stderr == "note: 1 Deployment left out; simulate knows Jobs, PodGroups and Pods, and what they run on\n"
-    )
+    assert result.stderr == f"note: {what} left out; simulate knows Jobs, PodGroups and Pods, and what they run on\n"
+
+
+@pytest.mark.parametrize("options", ["", "--until-idle"])
+@pytest.mark.parametrize(
+    ("manifest", "what"),
+    [
+        ("apiVersion: apps/v1, kind: Deployment", "Deployment web"),
+        ("apiVersion: apps/v1, kind: StatefulSet", "StatefulSet web"),
+        ("apiVersion: v1, kind: ReplicationController", "ReplicationController web"),
+        ("apiVersion: batch/v1, kind: CronJob", "CronJob web"),
+        ("apiVersion: batch.volcano.sh/v1alpha1, kind: Job", "Job of batch.volcano.sh web"),
+    ],
+)
+def test_a_workload_whose_pods_nobody_would_make_is_refused(manifest: str, what: str, options: str) -> None:
+    Path("web.yaml").write_text(f"{{{manifest}, metadata: {{name: web}}}}")
+    (line,) = refused(f"simulate -f cluster.yaml -f web.yaml {options}")
+    remedy = "leave it out, or put a PodGroup with its pods, or a Job of batch/v1, in its place"
+    assert line == f"Error: {what}: its pods aren't simulated; {remedy}"
+
+
+@pytest.mark.parametrize("options", ["", "--until-idle"])
+def test_yaml_that_is_none_is_told_with_line_and_column(options: str) -> None:
+    Path("broken.yaml").write_text("kind: Node\nmetadata: {name: n\n")
+    (line,) = refused(f"simulate -f cluster.yaml -f broken.yaml {options}")
+    assert line.startswith("Error: broken.yaml, line 3, column 1: ")
+
+
+class Terminal(io.StringIO):
+    """A standard error that people look at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("options", ["--for 30m", ""])
+def test_a_bar_on_the_terminal_shows_how_far_it_is(
+    options: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine, "_TELL", 1)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    muster.main(shlex.split(f"{OVER_TIME} {options}"), standalone_mode=False)
+    shown = [int(each) for each in re.findall(r"default +\[[#-]+\] +(\d+)%", terminal.getvalue())]
+    assert shown == sorted(shown)
+    assert (shown[0], shown[-1]) == (0, 100)
+    assert any(0 < each < 100 for each in shown)
+    # What a program reads has nothing of it.
+    assert capsys.readouterr().out == ran(f"{OVER_TIME} {options}").stdout
+
+
+@pytest.mark.parametrize("options", ["--for 30m", ""])
+def test_where_nobody_looks_there_is_no_bar(options: str) -> None:
+    result = ran(f"{OVER_TIME} {options}")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout
+
+
+def test_a_bar_needs_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    muster.main(shlex.split("simulate -f cluster.yaml -f pi.yaml --until-idle"), standalone_mode=False)
+    assert terminal.getvalue() == ""
 
 
 def test_what_admission_refuses_is_told_in_its_words() -> None:
