@@ -87,11 +87,6 @@ class Peers:
                     return [(wanted.key, value) for value in wanted.values or ()]
         return []
 
-    @property
-    def varies(self) -> bool:
-        """Whether it depends on the labels of namespaces."""
-        return any(each.namespace_selector is not None for each in self.selections)
-
 
 class Term(NamedTuple):
     """Peers, and the label that says which nodes are one place. ``weight`` is of a preference; anti-affinity's is below zero."""
