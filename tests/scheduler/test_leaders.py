@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.fence import Fence
 from muster.model import kinds, names
@@ -125,6 +126,71 @@ async def test_a_gang_that_loses_a_pod_while_it_is_placed_is_not_bound_in_part(w
     await world.create(pod("g-1", "1", names.SCHEDULER_NAME, annotations={names.GROUP_NAME: "g"}))
     await world.phase("g", "Running")
     assert len(sent) == 5
+
+
+@pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
+async def test_a_gang_whose_node_goes_while_it_is_placed_is_placed_elsewhere_and_no_part_of_it_there(
+    world, monkeypatch
+):
+    await world.node("2")
+    gone, bind, sent = [], Client.bind, []
+    await world.create(*gang("g", 2))
+
+    async def slowly(decide, *given):
+        plan = decide(*given)
+        if plan.binds and not gone:
+            gone.append(plan.binds[0].node)
+            await world.client.delete(kinds.NODES, gone[0])
+            await asyncio.sleep(1)
+        return plan
+
+    async def counted(self, *asked):
+        sent.append(asked[3])
+        await bind(self, *asked)
+
+    monkeypatch.setattr(worker, "MANY", 0)
+    monkeypatch.setattr(worker.asyncio, "to_thread", slowly)
+    monkeypatch.setattr(Client, "bind", counted)
+    await world.work()
+    await asyncio.sleep(10)
+    assert (len(gone), sent) == (1, [])
+    other = await world.node("2")
+    await world.phase("g", "Running")
+    assert sent == [other, other]
+
+
+REFUSALS = {
+    "a webhook says no": errors.ForbiddenError(403, "Forbidden", "no"),
+    "it seems not to be there": errors.NotFoundError(404, "NotFound", "no"),
+    "somebody else changed it": errors.ConflictError(409, "Conflict", "no"),
+    "the server is busy": errors.TooManyRequestsError(429, "TooManyRequests", "no", retry_after=7.0),
+    "the server fails": errors.ServerError(500, "InternalError", "no"),
+    "it was never sent": errors.UnreachableError("no", maybe_applied=False),
+    "nobody knows whether it was done": errors.UnreachableError("no", maybe_applied=True),
+}
+
+
+@pytest.mark.only("sandbox", reason="the pauses after refusals are waited for in virtual time")
+@pytest.mark.parametrize("name", REFUSALS)
+async def test_whatever_is_answered_to_a_binding_no_room_is_lost(world, monkeypatch, name):
+    await world.node("1")
+    bind, tries = Client.bind, []
+
+    async def refused(self, *asked):
+        tries.append(asked[1])
+        if len(tries) <= 3:
+            raise REFUSALS[name]
+        await bind(self, *asked)
+
+    monkeypatch.setattr(Client, "bind", refused)
+    await world.work()
+    await world.create(*gang("g", 1))
+    await world.phase("g", "Running")
+    assert tries == ["g-0"] * 4
+    # What was assumed of the tries in vain would keep the next one off.
+    await world.create(*gang("h", 1))
+    await world.client.delete(kinds.PODS, "g-0", world.namespace)
+    await world.phase("h", "Running")
 
 
 @pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
