@@ -29,6 +29,8 @@ from scheduler.work import Work
 log = logging.getLogger(__name__)
 
 _OFF: Final = "off"
+_SHOWN: Final = 30.0
+"""Seconds after which a group that was made, and that no watch has shown, is made again."""
 
 
 class _NotNowError(errors.KubeError):
@@ -70,6 +72,7 @@ class PodGroupController:
         self._owners = Owners(client, views)
         self._siblings = Siblings(views)
         self._released: frozenset[str] = frozenset()
+        self._made: dict[tuple[str, str], float] = {}
         self._work: Work[_Key] = Work("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
         views.pods.subscribe(self._on_pod)
@@ -107,6 +110,8 @@ class PodGroupController:
 
     def _on_group(self, change: Change[PodGroup]) -> None:
         one = change.new or change.old
+        if one is not None:
+            self._made.pop((one.namespace, one.name), None)
         if one is None or (change.old and change.new and intake.phase_of(change.old) is intake.phase_of(change.new)):
             return
         for job in self._views.jobs_of(one):
@@ -287,7 +292,30 @@ class PodGroupController:
         template: PodSpec,
         known: Sequence[PodSpec] = (),
     ) -> None:
-        """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say."""
+        """Make the group that stands for ``owner``, unless that was done just now for another pod or Job of it."""
+        group, now = (about.namespace, grouping.generated_name(owner.uid)), asyncio.get_running_loop().time()
+        left = self._made.get(group, now) - now
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, self._work.add, _Key(kind, about.namespace, about.name))
+            return
+        self._made[group] = now + _SHOWN
+        made = False
+        try:
+            made = await self._make(kind, about, owner, nearest, template, known)
+        finally:
+            if not made:
+                self._made.pop(group, None)
+
+    async def _make(
+        self,
+        kind: Kind[Any],
+        about: Object,
+        owner: OwnerReference,
+        nearest: Sequence[Meta],
+        template: PodSpec,
+        known: Sequence[PodSpec],
+    ) -> bool:
+        """Make a group by what ``about``, all above it and the namespace say; tell whether there is one now."""
         metas = await self._metas(about, nearest)
         queue = self._views.queue(grouping.queue_name(*metas))
         if queue is not None and queue.metadata.deletion_timestamp is not None:
@@ -298,16 +326,17 @@ class PodGroupController:
             body = manifests.podgroup(owner, metas, template, known)
         except QuantityError as error:
             self._tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
-            return
+            return False
         for warning in manifests.warnings(metas):
             self._tell(kind, about, "IgnoredAnnotation", warning)
         try:
             await self._client.create(kinds.PODGROUPS, body, about.namespace)
         except errors.AlreadyExistsError:
-            return  # Another leader's, or an answer that got lost: the watch will show it.
+            return True  # Another leader's, or an answer that got lost: the watch will show it.
         except errors.ForbiddenError as error:
             self._tell(kind, about, "NoPodGroup", error.message)
             raise
+        return True
 
     def _tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
         self._recorder.record(kind, about, reason, message, type_="Warning")

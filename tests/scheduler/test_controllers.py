@@ -114,6 +114,22 @@ async def test_a_deployment_owns_one_group_over_all_its_replica_sets(world):
     assert groups[0].status.phase == "Running"
 
 
+async def test_a_group_is_made_once_however_many_pods_and_events_ask_for_it(world):
+    await world.node("16")
+    await world.work()
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": TEMPLATE}
+    spec = {"replicas": 8, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    await world.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
+    await world.create(job("train", 2, suspend=True, annotations={names.SUSPENDED: "true"}))
+    await world.plane.all(
+        kinds.PODS,
+        world.namespace,
+        holds=lambda pods: len(pods) == 10 and all(each.metadata.annotation(names.GROUP_NAME) for each in pods),
+    )
+    made = kinds.PODGROUPS.path(world.namespace)
+    assert [each.method for each in world.line.sent if each.writes and each.path == made] == ["POST", "POST"]
+
+
 async def test_a_job_that_its_user_suspended_stays_suspended(world):
     await world.node("4")
     await world.work()
