@@ -32,7 +32,7 @@ from muster.sandbox.builtins import BUILTIN
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.registry import Registry, Resource
 from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import Store, StoreEvent, identity
+from muster.sandbox.store import Key, Store, StoreEvent, identity
 from webhooks.admission import Admission
 from webhooks.caches import CachedView, committer
 from webhooks.metrics import Metrics
@@ -45,6 +45,7 @@ BUSY: Final = 429
 _ACCOUNTS: Final = ("", "serviceaccounts")
 _THIN: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, kinds.CLAIMS)
 """Kinds of which a state has too little for the server to judge a change."""
+_MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})
 _EXISTS: Final = (
     "this {} exists, and what was read of it is too little to judge a change: ask where it can be read whole"
 )
@@ -135,7 +136,7 @@ class Rehearsal:
         self._acquaint(manifest, resource)
         namespace = manifest.namespace if resource.namespaced else ""
         old = self.server.store.get(resource.key, namespace, manifest.name) if manifest.name else None
-        if old is not None and (resource.key, namespace, manifest.name) in self._thin:
+        if old is not None and self._is_thin(resource.key, namespace, manifest.name):
             return Answer(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
         path = _path(resource, namespace)
         body = msgspec.json.encode(manifest.body)
@@ -160,6 +161,12 @@ class Rehearsal:
         group, _, version = manifest.api_version.rpartition("/")
         return self.server.registry.by_kind(group, manifest.kind, version)
 
+    def _is_thin(self, key: Key, namespace: str, name: str) -> bool:
+        """Whether too little is known of an object that was there before."""
+        kind = next((each for each in _THIN if (each.group, each.plural) == key), None)
+        known = kind is not None and self._state.find(kind, name, namespace) is not None
+        return known and (key, namespace, name) not in self._whole
+
     def _acquaint(self, manifest: Manifest, resource: Resource) -> None:
         """Take the service account of a pod to exist: a state has none."""
         spec = manifest.body.get("spec")
@@ -178,17 +185,13 @@ class Rehearsal:
             for item in items:
                 # By way of JSON: its arrays are lists, as in whatever comes over the wire.
                 _put(store, kind, msgspec.json.decode(msgspec.json.encode(item)))
-        self._thin = {
-            ((kind.group, kind.plural), item.namespace, item.name)
-            for kind in _THIN
-            for item in self._state.objects.get(kind, ())
-        }
+        self._whole = set[tuple[Key, str, str]]()
         for each in whole:
             group, _, version = str(each.get("apiVersion")).rpartition("/")
             resource = self.server.registry.by_kind(group, str(each.get("kind")), version)
             if resource is not None:
                 _put(store, resource, each)
-                self._thin.discard((resource.key, *identity(each)))
+                self._whole.add((resource.key, *identity(each)))
         hooks = configurations(
             UrlBase("https://muster"),
             b"",
@@ -199,17 +202,18 @@ class Rehearsal:
         store.revision = max(store.revision, _newest(self._state))
         for kind, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
             store.put((kind.group, kind.plural), hook)
-        shown = dict(self._kept(everything=True))
         for kind in self._view.kinds:
-            self._view.cache(kind).replace(shown.get(kind, ()), str(store.revision))
+            items = self._state.of(kind)
+            self._view.cache(kind).replace(self._near(items) if kind is kinds.PODS else items, str(store.revision))
 
-    def _kept(self, *, everything: bool = False) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
-        """Give what the server is to hold: nobody reads a node or a pod of another namespace from it."""
+    def _kept(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
+        """Give what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
         for kind, items in self._state.objects.items():
-            if kind is kinds.PODS:
-                yield kind, [each for each in items if each.namespace in self._namespaces]
-            elif everything or kind is not kinds.NODES:
-                yield kind, items
+            if kind is not kinds.NODES:
+                yield kind, self._near(items) if kind in _MANY else items
+
+    def _near(self, items: Iterable[Any]) -> list[Any]:
+        return [each for each in items if each.namespace in self._namespaces]
 
     def _follow(self, event: StoreEvent) -> None:
         """Show the webhooks what is stored, at once."""
