@@ -133,6 +133,23 @@ async def test_a_job_whose_pods_can_not_be_created_goes_back_and_has_another_try
     await world.phase(name, "Running")
 
 
+async def test_a_group_goes_back_whose_nodes_are_gone_before_its_job_was_started(world):
+    await world.create(job("train", 2))
+    name = f"podgroup-{(await world.job('train')).metadata.uid}"
+    await world.create(group(name, minMember=2, minResources={"cpu": "2"}))
+    # The last leader let it in, and went, as did a node.
+    await world.patch(kinds.PODGROUPS, name, {"status": {"phase": "Inqueue"}}, subresource="status")
+    await world.node("1")
+    await world.work()
+    words = "1 cpu is free in the cluster: short by 1 cpu"
+    back = await world.becomes(kinds.PODGROUPS, name, lambda one: said(one).endswith(words))
+    assert (back.status.phase, reason(back)) == ("Pending", "NotEnoughResources")
+    assert (await world.job("train")).spec.suspend
+    assert await world.pods() == []
+    await world.node("1")
+    await world.phase(name, "Running")
+
+
 async def test_a_new_leader_lets_nobody_in_earlier_than_the_last_one_said(world):
     await world.node("4")
     await world.create(job("twice", 2))
