@@ -343,9 +343,10 @@ class Kubelet:
             yield found[number % len(found)] if found else _NOBODY
 
     def _on_endpoints(self, change: Change[Raw]) -> None:
-        if (found := change.new) is None:
-            return
-        ready = [each for each in found.endpoints or () if each.get("conditions", {}).get("ready")]
+        found = change.new or change.old
+        assert found is not None
+        listed = (found.endpoints or ()) if change.new is not None else ()
+        ready = [each for each in listed if each.get("conditions", {}).get("ready")]
         addresses = [address for each in ready for address in each["addresses"]]
         service = found.metadata.label("kubernetes.io/service-name")
         self._listed[service] = addresses
