@@ -32,7 +32,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     statuses = outcome.statuses()
 
     # 5. All of it as values; of statuses, only those that change are to be written.
-    return Plan(
+    plan = Plan(
         binds=binds,
         evictions=evictions,
         pipelined=pipelined,
@@ -50,3 +50,5 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         unplaced=outcome.unplaced(),
         faults=tuple(session.faults.values()),
     )
+    session.close()
+    return plan

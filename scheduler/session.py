@@ -98,6 +98,10 @@ class Session:
     def _flat(self, point: str) -> list[Callable[..., Any]]:
         return self._points[point]
 
+    def close(self) -> None:
+        """Let go of everything: plugins refer back to their session, and all of it is to be freed now, not when the garbage collector comes."""
+        vars(self).clear()
+
     # ── extension points ─────────────────────────────────────────────────────────────────────────────────────────
 
     def queue_key(self, queue: QueueState) -> Key:
