@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
@@ -61,6 +63,83 @@ _apart: Final[_Asks] = attrgetter("company.apart")
 _spreads: Final[_Asks] = attrgetter("company.spreads")
 
 
+def _ports_taken(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    taken = session.ports_later if nodes.later else session.ports
+    return np.array(
+        [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
+    )
+
+
+def _unwanted(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return interpod.unwanted(demands, session.around, later=nodes.later)[nodes.rows]
+
+
+def _beside(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return interpod.near(demands, session.around, later=nodes.later)[nodes.rows]
+
+
+def _far(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return interpod.far(demands, session.around, later=nodes.later)[nodes.rows]
+
+
+def _unlabelled(_: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return spread.unlabelled(demands, nodes.table)[nodes.rows]
+
+
+def _crowded(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return spread.crowded(demands, session.around, later=nodes.later)[nodes.rows]
+
+
+def _unreachable(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return session.volumes.unreachable(demands)[nodes.rows]
+
+
+def _unbindable(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return session.volumes.unbindable(demands)[nodes.rows]
+
+
+def _in_use(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return np.full(len(nodes), session.volumes.in_use(demands, later=nodes.later), dtype=np.bool_)
+
+
+def _beyond_limits(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+    return session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]
+
+
+@dataclass(frozen=True, eq=False)
+class _Rules:
+    """The rules that hold, by the words for a node that one excludes: those about nodes alone, and those about what is there."""
+
+    fixed: tuple[tuple[str, Callable[[NodeTable, Constraints], Mask]], ...]
+    others: tuple[tuple[str, _Asks, Callable[[Session, Constraints, Nodes], Mask]], ...]
+
+
+@lru_cache(maxsize=16)
+def _rules(arguments: PredicatesArguments) -> _Rules:
+    fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
+        (True, "not ready", eligible.unready),
+        (True, "cordoned", eligible.cordoned),
+        (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
+        (arguments.taints, "tainted", eligible.tainted),
+    ]
+    others: list[tuple[bool, str, _Asks, Callable[[Session, Constraints, Nodes], Mask]]] = [
+        (arguments.ports, "using its host port already", _ports, _ports_taken),
+        (arguments.pods, "near pods that its own anti-affinity excludes", _apart, _beside),
+        (arguments.pods, "kept free by the anti-affinity of other pods", _peers, _unwanted),
+        (arguments.pods, "far from the pods that its affinity asks for", _near, _far),
+        (arguments.spread, "without a label that its topology spread goes by", _spreads, _unlabelled),
+        (arguments.spread, "where its topology spread has enough pods already", _spreads, _crowded),
+        (arguments.volumes or arguments.zones, "out of reach of its volumes", _claims, _unreachable),
+        (arguments.volumes, "where its claims would get no volume", _claims, _unbindable),
+        (arguments.volumes, "not to share its volume with another pod", _claims, _in_use),
+        (arguments.limits, "at their limit of attached volumes", _claims, _beyond_limits),
+    ]
+    return _Rules(
+        tuple((words, rule) for on, words, rule in fixed if on),
+        tuple((words, asks, rule) for on, words, asks, rule in others if on),
+    )
+
+
 class Predicates(Plugin):
     """Refuses nodes. What depends on the node table only is worked out once per signature and table."""
 
@@ -69,27 +148,8 @@ class Predicates(Plugin):
 
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
-        fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
-            (True, "not ready", eligible.unready),
-            (True, "cordoned", eligible.cordoned),
-            (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
-            (arguments.taints, "tainted", eligible.tainted),
-        ]
-        others: list[tuple[bool, str, _Asks, Callable[[Constraints, Nodes], Mask]]] = [
-            (arguments.ports, "using its host port already", _ports, self._ports_taken),
-            (arguments.pods, "near pods that its own anti-affinity excludes", _apart, self._near),
-            (arguments.pods, "kept free by the anti-affinity of other pods", _peers, self._unwanted),
-            (arguments.pods, "far from the pods that its affinity asks for", _near, self._far),
-            (arguments.spread, "without a label that its topology spread goes by", _spreads, self._unlabelled),
-            (arguments.spread, "where its topology spread has enough pods already", _spreads, self._crowded),
-            (arguments.volumes or arguments.zones, "out of reach of its volumes", _claims, self._unreachable),
-            (arguments.volumes, "where its claims would get no volume", _claims, self._unbindable),
-            (arguments.volumes, "not to share its volume with another pod", _claims, self._in_use),
-            (arguments.limits, "at their limit of attached volumes", _claims, self._beyond_limits),
-        ]
         self._gathering = Gathering(session)
-        self._fixed = [(words, rule) for on, words, rule in fixed if on]
-        self._others = [(words, asks, rule) for on, words, asks, rule in others if on]
+        self._rules = _rules(arguments)
 
     def reach(self, kind: TaskClass) -> Reach:
         """Tell how far it looks: at pods near where the class asks for it, at ports where it has some."""
@@ -109,9 +169,9 @@ class Predicates(Plugin):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
         if demands.ports or demands.sociable or demands.claims:
-            for _, asks, excluded in self._others:
+            for _, asks, excluded in self._rules.others:
                 if asks(demands):
-                    mask &= ~excluded(demands, nodes)
+                    mask &= ~excluded(self.session, demands, nodes)
             if (
                 self.arguments.pods
                 and demands.company.near
@@ -123,56 +183,23 @@ class Predicates(Plugin):
     def _open(self, table: NodeTable, demands: Constraints) -> Mask:
         def judge() -> Mask:
             mask = np.ones(len(table.nodes), dtype=np.bool_)
-            for _, excluded in self._fixed:
+            for _, excluded in self._rules.fixed:
                 mask &= ~excluded(table, demands)
             return mask
 
-        return table.memo.recall(("predicates", self.arguments, demands.of_nodes), judge)
+        return table.memo.recall((self._rules, demands.of_nodes), judge)
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""
-        for words, excluded in self._fixed:
+        for words, excluded in self._rules.fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
         if not self.session.volumes.trouble(kind.constraints):
-            for words, asks, taken in self._others:
+            for words, asks, taken in self._rules.others:
                 if asks(kind.constraints):
-                    yield words, taken(kind.constraints, nodes)
-
-    def _ports_taken(self, demands: Constraints, nodes: Nodes) -> Mask:
-        taken = self.session.ports_later if nodes.later else self.session.ports
-        return np.array(
-            [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
-        )
-
-    def _unwanted(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return interpod.unwanted(demands, self.session.around, later=nodes.later)[nodes.rows]
-
-    def _near(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return interpod.near(demands, self.session.around, later=nodes.later)[nodes.rows]
-
-    def _far(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return interpod.far(demands, self.session.around, later=nodes.later)[nodes.rows]
+                    yield words, taken(self.session, kind.constraints, nodes)
 
     def _without_the_others(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes are no place for the first of those that want to be together, since the rest can't follow."""
         free = self.session.future if nodes.later else self.session.idle
         roomy = self._gathering.roomy(kind, free, lambda each: self._open(nodes.table, each.constraints))
         return ~roomy[nodes.rows]
-
-    def _unlabelled(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return spread.unlabelled(demands, nodes.table)[nodes.rows]
-
-    def _crowded(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return spread.crowded(demands, self.session.around, later=nodes.later)[nodes.rows]
-
-    def _unreachable(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return self.session.volumes.unreachable(demands)[nodes.rows]
-
-    def _unbindable(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return self.session.volumes.unbindable(demands)[nodes.rows]
-
-    def _in_use(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return np.full(len(nodes), self.session.volumes.in_use(demands, later=nodes.later), dtype=np.bool_)
-
-    def _beyond_limits(self, demands: Constraints, nodes: Nodes) -> Mask:
-        return self.session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 
 from scheduler import config
+from scheduler.plugin import Plugin
+from scheduler.session import JobState, Session
 
 POLICY = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
 
@@ -37,6 +39,18 @@ def test_a_cluster_that_has_seen_much_is_no_larger_than_one_that_has_seen_little
     assert build.cluster.snapshot().jobs == ()
     # The first days fill what is kept for good: classes of resources, answers of regular expressions.
     assert sizes[-1] - sizes[2] < 60, f"objects after each day: {sizes}"
+
+
+def test_a_cycle_leaves_nothing_to_the_garbage_collector(build):
+    build.node("a", "2").gang("g", 1, 1, phase="Pending").gang("h", 4, 4, phase="Pending")
+    gc.collect()
+    gc.disable()
+    try:
+        assert build.cycle(POLICY).binds
+        left = [each for each in gc.get_objects() if isinstance(each, (Session, Plugin, JobState))]
+    finally:
+        gc.enable()
+    assert left == []
 
 
 def test_objects_that_never_belonged_to_anything_leave_nothing_either(build):
