@@ -32,7 +32,7 @@ HARD = 32
 CLIENTS = 32
 STORED = 70 * SOAK
 FAULTS = 8 * SOAK
-LIMIT = 300.0 * SOAK
+LIMIT = 600.0 * SOAK
 
 _WRITES = ("group",) * 4 + ("update",) * 3 + ("drop",) * 2 + ("pod",) * 5 + ("drop pod",) * 2
 
