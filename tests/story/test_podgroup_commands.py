@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from running import Up, kubectl
 
+GROUP = "podgroups.scheduling.volcano.sh/train"
 WAITING = """
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup
@@ -42,6 +43,9 @@ def muster(up: Up, namespace: str) -> Callable[..., str]:
 
 def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: str, muster: Callable[..., str]) -> None:
     kubectl(up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=WAITING)
+    # What is said may be another thing before the scheduler has looked at it.
+    judged = kubectl(up.kubeconfig, "-n", namespace, "wait", GROUP, "--for=condition=Unschedulable", "--timeout=60s")
+    assert judged.returncode == 0, judged.stdout
     header, row = muster("list").splitlines()
     assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "AGE"]
     assert row.split()[:5] == ["train", "Pending", "2", "0", "default"]

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import yaml
+from running import kubectl
 
 
 @pytest.fixture
@@ -25,8 +26,10 @@ def said(result: subprocess.CompletedProcess[str]) -> str:
     return result.stdout
 
 
-def test_a_queue_is_created_viewed_listed_closed_opened_and_deleted(run):
+def test_a_queue_is_created_viewed_listed_closed_opened_and_deleted(run, up):
     assert said(run("queue", "create", "--name", "myqueue", "--weight", "10")) == "queue myqueue created\n"
+    seen = ("--for=jsonpath={.status.state}=Open", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", "queues.scheduling.volcano.sh/myqueue", *seen).returncode == 0
     header, row = said(run("queue", "view", "myqueue")).splitlines()
     assert header.split() == [
         "NAME",
