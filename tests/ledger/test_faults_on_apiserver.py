@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from controlplane import ControlPlane
+from plane import PATIENCE
 
 from muster.kube import errors
 from muster.ledger.promises import Granted, Refused
@@ -49,7 +50,7 @@ async def test_case_16_what_other_webhooks_make_of_a_group_is_what_it_reserves(l
         tried = await lab.client.create(kinds.PODGROUPS, _group("probe", "1"), lab.namespace, dry_run=True)
         return bool(tried.spec.min_resources == {"cpu": "6"})
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await enlarges():  # noqa: ASYNC110 - the API server notices a configuration when it does
             await asyncio.sleep(0.05)
     assert await lab.create(replica, "first", "1") == Granted()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import invariants
 import msgspec
 import pytest
-from plane import Plane
+from plane import PATIENCE, Plane
 
 from muster.kube.client import Client
 from muster.kube.fence import Fence
@@ -131,7 +131,7 @@ class World:
             quota_mode=quota_mode,
         )
         self._working = asyncio.create_task(self.worker.run(fence or Fence("test", until=float("inf"))))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await self.worker.synced.wait()
 
     async def stop(self) -> None:
@@ -167,14 +167,14 @@ class World:
     async def patch(self, kind: Kind[Any], name: str, change: Any, **options: Any) -> Any:
         return await self.client.patch(kind, name, change, self.namespace if kind.namespaced else "", **options)
 
-    async def until(self, holds: Callable[[], Any], within: float = 60) -> Any:
+    async def until(self, holds: Callable[[], Any], within: float = PATIENCE) -> Any:
         """Wait until an awaited question has an answer that isn't false; give it."""
         async with asyncio.timeout(within):
             while not (answer := await holds()):  # noqa: ASYNC110 - the question goes to the server
                 await asyncio.sleep(0.1)
         return answer
 
-    async def becomes(self, kind: Kind[T], name: str, holds: Callable[[T], Any], within: float = 60) -> T:
+    async def becomes(self, kind: Kind[T], name: str, holds: Callable[[T], Any], within: float = PATIENCE) -> T:
         """Wait, by watching, until something is so of an object; give it."""
         found: T = await self.plane.until(
             kind,
@@ -194,7 +194,7 @@ class World:
     async def pods(self) -> list[Any]:
         return list((await self.client.list(kinds.PODS, self.namespace)).items)
 
-    async def phase(self, name: str, phase: str, within: float = 60) -> PodGroup:
+    async def phase(self, name: str, phase: str, within: float = PATIENCE) -> PodGroup:
         """Wait until a group is in a phase."""
         return await self.becomes(kinds.PODGROUPS, name, lambda found: found.status.phase == phase, within)
 
