@@ -108,6 +108,8 @@ async def test_a_job_whose_pods_find_no_node_is_suspended_again_until_one_comes(
     (postponed,) = [each for each in (await world.group(name)).status.conditions if each.type == "Postponed"]
     # More than one on a busy machine, where the first may be over before there is a pod.
     assert re.match(r"(1 attempt|[2-9] attempts) came to nothing; the next is after ", postponed.message)
+    assert postponed.transition_id
+    assert postponed.last_transition_time is not None
     suspended = await world.becomes(kinds.JOBS, "wide", lambda one: one.spec.suspend)
     assert suspended.metadata.annotation(names.SUSPENDED) == "true"
     await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)

@@ -134,8 +134,12 @@ async def test_a_queue_that_is_closed_has_children_or_is_for_others_takes_neithe
         text = await _said(move)
         assert f'queue "{queue}"' in text
         assert why in text
+        text = await _said(cluster.create(kinds.JOBS, _job("new", **{names.QUEUE_NAME_KEYS[0]: queue})))
+        assert why.replace("PodGroup", "Job") in text
     text = await _refused(lambda: cluster.client.delete(kinds.QUEUES, above), ForbiddenError)
     assert f'queue "{above}" is the parent of {below}: delete or move it first' in text
+    circle = cluster.client.patch(kinds.QUEUES, above, {"spec": {"parent": below}})
+    assert f'queue "{below}" (spec.parent) is below queue "{above}"' in await _said(circle)
 
 
 async def _said(made: Awaitable[Any]) -> str:
