@@ -213,6 +213,7 @@ async def test_a_gang_that_loses_pods_says_whether_they_failed_or_were_deleted(w
     failed = await world.becomes(kinds.PODGROUPS, "g", lambda one: reason(one) == "PodFailed")
     assert (failed.status.phase, failed.status.failed) == ("Unknown", 1)
     assert said(failed) == "1 of 2 pods of the minimum left: 1 pod failed"
+    await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda one: one.status.unknown == 1)
     await world.client.delete(kinds.PODS, "a", world.namespace)
     deleted = await world.becomes(kinds.PODGROUPS, "g", lambda one: reason(one) == "PodDeleted")
     assert said(deleted) == "1 of 2 pods of the minimum left: the others were deleted"
