@@ -142,7 +142,8 @@ class Population:
     def reclassify(self) -> None:
         """Read those pods anew that are asked about otherwise than before."""
         for uid in sorted(self._register.renew()):
-            self._relearn(self._pods[uid].pod)
+            member = self._pods[uid]
+            self._relearn(member, member.pod)
 
     def _renew(self, pod: Pod) -> bool:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
@@ -151,7 +152,7 @@ class Population:
             self._learn(pod)
             return True
         if not intake.same_demands(old.pod, pod):
-            self._relearn(pod)
+            self._relearn(old, pod)
             return True
         task = structs.replace(
             old.task, status=self._status(pod), node=self._node_of(pod), preemptable=self._may_be_evicted(pod)
@@ -209,10 +210,9 @@ class Population:
         else:
             self._porters.pop(task.uid, None)
 
-    def _relearn(self, pod: Pod) -> None:
+    def _relearn(self, old: Member, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
-        old = self._pods.get(pod.metadata.uid)
-        company = old.task.kind.constraints.company if old is not None else affinity.NONE
+        company = old.task.kind.constraints.company
         self._register.ask(company.peers, company.carried)
         self._forget(pod.metadata.uid)
         self._learn(pod)

@@ -12,6 +12,7 @@ annotations but those that Muster knows.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -32,6 +33,10 @@ _BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind 
 _KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
 _KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
 _CLAIMING: Final = frozenset({"name", "persistentVolumeClaim", "ephemeral"})
+
+
+_BEGIN: Final = re.compile(r'\{"apiVersion":"([^"\\]+)","kind":"([^"\\]+)",')
+"""What a line of JSON begins with, as it was written."""
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -112,15 +117,15 @@ def read(file: str) -> State:
     name = manifests.shown(file)
     text = manifests.text_of(file)
     head, _, rest = text.partition("\nitems:\n")
+    # By line feeds alone: JSON leaves other characters that end a line as they are.
+    lines = [line for line in rest.split("\n") if line]
     # A line of JSON for each, as it was written; what somebody edited may be any YAML.
-    written = all(line.startswith("- {") for line in rest.splitlines())
+    written = all(line.startswith("- {") for line in lines)
     documents = [each for each in manifests.parsed(head if written else text, name) if each is not None]
     document = documents[0] if len(documents) == 1 else None
     manifests.check_dump(document, name)
     assert isinstance(document, dict), "checked just now"
-    items = (
-        rest.replace("\n- ", "\n")[2:].splitlines() if written else map(msgspec.json.encode, document["items"] or ())
-    )
+    items = (line[2:] for line in lines) if written else map(msgspec.json.encode, document["items"] or ())
     found: dict[str, list[Any]] = {str(kind): [] for kind in KINDS}
     for item in items:
         _take(item, found, name)
@@ -128,16 +133,23 @@ def read(file: str) -> State:
 
 
 def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:
-    about = _Head()
     try:
-        about = decoder(_Head).decode(item)
+        begun = _BEGIN.match(item) if isinstance(item, str) else None
+        about = _Head(begun[1], begun[2]) if begun is not None else decoder(_Head).decode(item)
         kind = _BY_TYPE.get((about.api_version, about.kind))
         if kind is not None:
             struct: Any = kind.struct
             found[str(kind)].append(decoder(struct).decode(item))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        what = f"{about.kind} {about.metadata.name}".strip() or "an object"
-        raise click.ClickException(f"{name}, {what}: {error}; {manifests.ANEW}") from error
+        raise click.ClickException(f"{name}, {_called(item)}: {error}; {manifests.ANEW}") from error
+
+
+def _called(item: str | bytes) -> str:
+    try:
+        about = decoder(_Head).decode(item)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "an object"
+    return f"{about.kind} {about.metadata.name}".strip() or "an object"
 
 
 def _taken(document: dict[str, Any], name: str) -> datetime:

@@ -135,7 +135,8 @@ def _with_items_in_json(text: str) -> list[Any] | None:
         return None
     try:
         document = yaml.load(head, Loader=Loader)
-        items = [msgspec.json.decode(line.removeprefix("- ")) for line in rest.splitlines()]
+        # By line feeds alone: JSON leaves other characters that end a line as they are.
+        items = [msgspec.json.decode(line.removeprefix("- ")) for line in rest.split("\n") if line]
     except (yaml.YAMLError, msgspec.DecodeError):
         return None  # it may be YAML all the same, and if not, the other reader says where
     return [{**document, "items": items}] if isinstance(document, dict) else None

@@ -140,12 +140,6 @@ class Scene:
         """Give a group as the state has it."""
         return self._groups.get(key)
 
-    def phase(self, key: GroupKey) -> Phase:
-        """Give a group's phase as it is supposed to be now."""
-        group = self.cluster.find_group(key)
-        assert group is not None, f"{key} is known"
-        return intake.phase_of(group)
-
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Give the pods that name a group."""
         return self._members.get((key.namespace, key.name), ())

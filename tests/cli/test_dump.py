@@ -80,6 +80,15 @@ def test_a_dump_is_read_as_it_was_written(tmp_path: Path) -> None:
     }
 
 
+def test_a_text_with_odd_ends_of_lines_in_it_comes_back_from_a_dump(tmp_path: Path) -> None:
+    message = "one\u2028two\x85three\x1efour"
+    said = {"type": "Unschedulable", "status": "True", "message": message}
+    group = {"metadata": {"name": "g", "namespace": "n"}, "status": {"conditions": [said]}}
+    (tmp_path / "state.yaml").write_text(dumped(of={kinds.PODGROUPS: [msgspec.convert(group, kinds.PODGROUPS.struct)]}))
+    (again,) = dumpfile.read(str(tmp_path / "state.yaml")).of(kinds.PODGROUPS)
+    assert [each.message for each in again.status.conditions or ()] == [message]
+
+
 def test_a_dump_that_somebody_edited_as_yaml_is_read_too(tmp_path: Path) -> None:
     edited = BUSY.read_text().splitlines()[:4]
     edited += ["- apiVersion: v1", "  kind: Node", "  metadata: {name: by-hand}"]
