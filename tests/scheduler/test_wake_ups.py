@@ -9,9 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.model import kinds, names
 from scheduler import config, worker
+from scheduler.simulator import state
 from scheduler.snapshot import GroupKey, Reservation
 
 SOON = 0.9
@@ -294,3 +297,116 @@ def test_the_counters_of_a_queue_are_no_news(build):
     assert shown(state="Open", running=1)
     assert not shown(state="Open", running=2, allocated={"cpu": "2"})
     assert shown(state="Closed", running=2)
+
+
+# ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+PODS = {
+    "plain": {},
+    "beside": {"affinity": {"podAffinity": beside("x")}, "labels": {"app": "y"}},
+    "apart": {"affinity": {"podAntiAffinity": beside("x")}},
+    "x": {"labels": {"app": "x"}},
+    "port": {"ports": [{"hostPort": 80}]},
+}
+POLICIES = (config.DEFAULT, EVICTING, EVICTING.replace("preempt", "reclaim"), BACKWARDS)
+EVENT = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from("ab"), st.integers(0, 3)),
+    st.tuples(
+        *(st.just("gang"), st.sampled_from(sorted(PODS)), st.integers(1, 3)),
+        *(st.sampled_from(["default", "other"]), st.sampled_from(["low", "high"])),
+    ),
+    st.tuples(st.sampled_from(["pod", "arrives", "runs", "fails", "goes", "counters"]), st.integers(0, 9)),
+)
+
+
+class Watcher:
+    """A worker as values: cycles are run when something called for one, and by the clock none."""
+
+    def __init__(self, build, policy: str) -> None:
+        self.build, self.policy = build.queue("default").queue("other").priority("high", 10).priority("low", 1), policy
+        self.pods: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.bound: dict[str, str] = {}
+        self.shown: set[str] = set()
+        self.gangs = 0
+        self.kept = None
+        self.node("a", 2)
+        self.node("b", 1)
+
+    def happen(self, event: tuple[Any, ...]) -> None:
+        before = self.build.cluster.changes
+        getattr(self, event[0])(*event[1:])
+        due = self.build.cluster.changes != before
+        for _ in range(20):
+            if not due:
+                return
+            due = self.cycle()
+        raise AssertionError("it decides again and again")
+
+    def cycle(self) -> bool:
+        plan = self.build.decide(self.policy)
+        for each in plan.binds:
+            self.bound[each.task.name] = each.node
+        state.perform(self.build.cluster, plan)
+        self.build.cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
+        due, self.kept = plan.unsettles(self.kept), plan.reserved
+        return due
+
+    def _one(self, number: int, among: Any) -> str | None:
+        names = sorted(among)
+        return names[number % len(names)] if names else None
+
+    def node(self, name: str, cpu: int) -> None:
+        self.build.node(name, str(cpu), labels=ZONE | {"kubernetes.io/hostname": name})
+
+    def gang(self, kind: str, count: int, queue: str, level: str) -> None:
+        self.gangs += 1
+        name = f"{level}-{self.gangs}"
+        self.build.group(name, 1, phase="Pending", queue=queue, priorityClassName=level)
+        for number in range(count):
+            self.pods[f"{name}-{number}"] = (name, PODS[kind])
+        self.pod(0)
+
+    def pod(self, number: int) -> None:
+        name = self._one(number, self.pods.keys() - self.shown)
+        if name is not None:
+            self.shown.add(name)
+            self._show(name)
+
+    def _show(self, name: str, **more: Any) -> None:
+        group, spec = self.pods[name]
+        self.build.pod(name, group, **spec, **more)
+
+    def arrives(self, number: int) -> None:
+        if (name := self._one(number, self.bound)) is not None:
+            self._show(name, node=self.bound[name], phase="Pending")
+
+    def runs(self, number: int) -> None:
+        if (name := self._one(number, self.bound)) is not None:
+            self._show(name, node=self.bound[name])
+
+    def fails(self, number: int) -> None:
+        if (name := self._one(number, self.bound)) is not None:
+            self.build.cluster.forget(f"uid-{name}")
+
+    def goes(self, number: int) -> None:
+        if (name := self._one(number, self.shown)) is not None:
+            self.shown.remove(name)
+            self.bound.pop(name, None)
+            del self.pods[name]
+            self.build.gone(name)
+
+    def counters(self, number: int) -> None:
+        meta = {"name": "default", "uid": "default"}
+        status = {"state": "Open", "running": number}
+        self.build.cluster.queue(msgspec.convert({"metadata": meta, "spec": {}, "status": status}, kinds.QUEUES.struct))
+
+
+@settings(max_examples=25, deadline=None)
+@given(policy=st.sampled_from(POLICIES), events=st.lists(EVENT, min_size=8, max_size=14))
+def test_where_nothing_calls_for_a_cycle_none_would_find_anything(make_build, policy, events):
+    watcher = Watcher(make_build(), policy)
+    for event in events:
+        watcher.happen(event)
+        idle = watcher.build.decide(policy)
+        assert (idle.binds, idle.evictions) == ((), ())
+        assert [each for each in idle.statuses if each.phase is not each.before] == []
