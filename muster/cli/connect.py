@@ -98,6 +98,8 @@ def explaining(status: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             try:
                 return command(*args, **kwargs)
+            except BrokenPipeError:
+                raise  # whoever reads the answer has seen enough of it
             except (errors.KubeError, OSError) as error:
                 raise FailedError(explained(error), status) from error
             except click.UsageError:

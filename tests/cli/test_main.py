@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_each_command_explains_itself(command):
 def test_the_scheduler_tells_of_a_configuration_that_is_not_there_in_one_line():
     result = muster("scheduler", "--config", "nowhere.yaml")
     assert (result.returncode, result.stderr) == (1, "Error: nowhere.yaml: No such file or directory\n")
+
+
+def test_whoever_has_seen_enough_of_an_answer_hears_no_complaint():
+    states = Path(__file__).parent / "states"
+    words = ["podgroup", "why", "train", "-n", "team-a", "--state", str(states / "busy.yaml")]
+    command = [sys.executable, "-m", "muster.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
 
 
 def test_a_misspelt_command_is_a_short_error():
