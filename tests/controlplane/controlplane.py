@@ -195,6 +195,9 @@ class ControlPlane:
             "--leader-elect=false",
             "--use-service-account-credentials=true",
             "--secure-port=0",
+            # A simulated kubelet that a busy machine leaves no time has not died: nobody is evicted for it.
+            "--node-monitor-grace-period=1h",
+            "--node-startup-grace-period=1h",
         )
         if self._nodes_simulated:
             self._spawn(
