@@ -17,7 +17,7 @@ from scheduler.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.plugin import Obstacle, Reason, Stage
 from scheduler.records import Record
 from scheduler.reservations import ReservationArguments
-from scheduler.session import JobState, Session
+from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task, Wait
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
@@ -113,7 +113,7 @@ class Outcome:
 
     def shares(self) -> Mapping[str, QueueShare]:
         """Give what each queue has and deserves."""
-        return {name: self._share(name) for name in self._session.queues}
+        return {name: self._share(queue) for name, queue in self._session.queues.items()}
 
     def tasks(
         self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
@@ -131,10 +131,9 @@ class Outcome:
             counts[eviction.group][Status.RELEASING] += 1
         return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
-    def _share(self, name: str) -> QueueShare:
+    def _share(self, queue: QueueState) -> QueueShare:
         session = self._session
-        queue, axes = session.queues[name], session.axes
-        deserved, known = session.deserved(queue), queue.info.share
+        axes, deserved, known = session.axes, session.deserved(queue), queue.info.share
         amounts = (axes.names, queue.allocated, deserved)
         if not known or known[0] != amounts:
             known[:] = (

@@ -152,7 +152,8 @@ class Session:
 
     def deserved(self, queue: QueueState) -> Vector | None:
         """Give what a queue deserves, None when no plugin divides the cluster."""
-        return next((ask(queue) for ask in self._flat("deserved")), None)
+        asks = self._points["deserved"]
+        return asks[0](queue) if asks else None
 
     def overused(self, queue: QueueState) -> bool:
         """Whether a queue has had all it may have."""

@@ -73,7 +73,7 @@ class JobState:
         tally = job.tally
         self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
         self.passed: list[Task] = []
-        self.ready = sum([tally.counts.get(status, 0) for status in READY])
+        self.ready = tally.ready
         self.pipelined = 0
         self.roles = _NO_ROLES
         if job.min_task_member:

@@ -115,12 +115,16 @@ def amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
 
 
 class Tally(NamedTuple):
-    """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait."""
+    """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait.
+
+    ``ready``: how many count toward a minimum.
+    """
 
     counts: Mapping[Status, int]
     pending: tuple[Task, ...]
     occupying: Mapping[TaskClass, int]
     wanting: Mapping[TaskClass, int]
+    ready: int
 
 
 def tally(tasks: tuple[Task, ...]) -> Tally:
@@ -139,7 +143,8 @@ def tally(tasks: tuple[Task, ...]) -> Tally:
         for kind, count in kinds.get(status, {}).items():
             occupying[kind] += count
     pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
-    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}))
+    ready = sum([counts.get(status, 0) for status in READY])
+    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}), ready)
 
 
 def _age(task: Task) -> tuple[float, str, str, str]:

@@ -50,7 +50,7 @@ class Enqueue(Action):
 
     def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
         """Give each Pending job its turn."""
-        for job in session.jobs:
+        for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
             job.rolled_back = rollback.due(session, job, arguments.patience)
             if job.rolled_back is not None or rollback.judged_again(job):
                 session.take_back(job)

@@ -114,7 +114,7 @@ class Crowd:
             tasks=tuple(chain.from_iterable(member.tasks for member in members)) if whole else (),
         )
         # Counted already, member by member.
-        one._tally.append(Tally({Status.RUNNING: kinds.total()}, (), kinds, {}))  # noqa: SLF001 - what the property would keep there
+        one._tally.append(Tally({Status.RUNNING: kinds.total()}, (), kinds, {}, kinds.total()))  # noqa: SLF001 - what the property would keep there
         return one
 
 
