@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scheduler.policy import Policy
-from scheduler.snapshot import READY, GroupKey, Job, Phase, Snapshot, Status, TaskClass
+from scheduler.snapshot import GroupKey, Job, Phase, Snapshot, Status, TaskClass
 from scheduler.states import JobState
 from scheduler.tasks import Tally
 from scheduler.vectors import Axes
@@ -40,7 +40,7 @@ def _is_content(job: Job, axes: Axes) -> bool:
         return False
     if job.phase is Phase.COMPLETED:
         return True
-    if job.over or sum([job.counts.get(status, 0) for status in READY]) < max(job.min_member, 1):
+    if job.over or job.tally.ready < max(job.min_member, 1):
         return False
     return (job.stated is None and Status.SUCCEEDED not in job.counts) or not any(JobState(job, axes).lacking())
 
@@ -54,4 +54,5 @@ def together(jobs: Iterable[Job]) -> Iterator[Job]:
             has[kind] = has.get(kind, 0) + count
     for name, has in queues.items():
         if has:
-            yield Job.standing(GroupKey("", "", name), name, Tally({Status.RUNNING: sum(has.values())}, (), has, {}))
+            count = sum(has.values())
+            yield Job.standing(GroupKey("", "", name), name, Tally({Status.RUNNING: count}, (), has, {}, count))
