@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from scheduler import vectors
+from scheduler import vectors, votes
 from scheduler.constraints import Port
 from scheduler.guarded import Guarded
 from scheduler.picker import Picker
-from scheduler.plugin import POINTS, Fault, Key, Nodes, Obstacle, Permit, Plugin, Vote, defines, is_guard
+from scheduler.plugin import POINTS, Fault, Key, Nodes, Obstacle, Plugin
 from scheduler.policy import Enabled, Policy
 from scheduler.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.statement import Mark, Statement
@@ -65,10 +65,10 @@ class Session:
         self._held: list[Matrix] = []
         self.faults: dict[tuple[str, str], Fault] = {}
         self._tiers = self._open_plugins()
-        self._without_room = [[ask for ask in tier if not _about_room(ask)] for tier in self._tiers["enqueueable"]]
-        self._beyond_shares = [ask for tier in self._tiers["allocatable"] for ask in tier if not _divides(ask)]
+        self._without_room = [[ask for ask in tier if not votes.about_room(ask)] for tier in self._tiers["enqueueable"]]
+        self._beyond_shares = [ask for tier in self._tiers["allocatable"] for ask in tier if not votes.divides(ask)]
         self._points = {point: [ask for tier in tiers for ask in tier] for point, tiers in self._tiers.items()}
-        self._counts_amounts = all(_by_amount(ask) for ask in self._points["allocatable"])
+        self._counts_amounts = all(votes.by_amount(ask) for ask in self._points["allocatable"])
         asks = self._points["task_key"]
         for job in self.jobs if asks else ():
             if len(job.waiting) > 1:
@@ -81,7 +81,7 @@ class Session:
             asks: dict[str, list[Callable[..., Any]]] = {}
             for each in tier:
                 plugin = self._open_plugin(each)
-                for point in _points(each):
+                for point in votes.points(each.plugin, each.points, guarded=each.guarded):
                     asks.setdefault(point, []).append(getattr(plugin, point))
             for point, found in asks.items():
                 tiers[point].append(found)
@@ -122,7 +122,7 @@ class Session:
     def enqueueable(self, job: JobState, *, room: bool = True) -> Obstacle | None:
         """Let plugins vote on letting a job in, with or without asking for room; None when nothing is against it."""
         with self._beside_holder(job):
-            return _vote(self._tiers["enqueueable"] if room else self._without_room, job)
+            return votes.vote(self._tiers["enqueueable"] if room else self._without_room, job)
 
     def _beside_holder(self, job: JobState) -> AbstractContextManager[None]:
         """Count what a reservation is for as used of its queue, while others are asked about."""
@@ -148,7 +148,7 @@ class Session:
 
     def pipelined(self, job: JobState) -> bool:
         """Whether a job may hold what it was promised."""
-        return _vote(self._tiers["pipelined"], job) is None
+        return votes.vote(self._tiers["pipelined"], job) is None
 
     def deserved(self, queue: QueueState) -> Vector | None:
         """Give what a queue deserves, None when no plugin divides the cluster."""
@@ -186,11 +186,11 @@ class Session:
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
         """Choose victims within a queue: those that all plugins of the first tier with an answer agree on."""
-        return _victims(self._tiers["preemptable"], claimant, candidates)
+        return votes.victims(self._tiers["preemptable"], claimant, candidates)
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
         """Choose victims in other queues: those that all plugins of the first tier with an answer agree on."""
-        return _victims(self._tiers["reclaimable"], claimant, candidates)
+        return votes.victims(self._tiers["reclaimable"], claimant, candidates)
 
     def objections(self, kind: TaskClass) -> list[tuple[str, int]]:
         """Tell why nodes don't take a class, and of how many nodes each reason is the first."""
@@ -353,71 +353,6 @@ class Session:
             self.idle[row] = self._held.pop()
 
 
-_KNOWN: Final[dict[tuple[type[Plugin], frozenset[str], bool], tuple[str, ...]]] = {}
-
-
 def _count_ports(taken: list[Port], kind: TaskClass, sign: int) -> None:
     for port in sorted(kind.constraints.ports):
         (taken.append if sign > 0 else taken.remove)(port)
-
-
-def _points(enabled: Enabled) -> tuple[str, ...]:
-    """Give the extension points of a plugin that are on; worked out once, since a session is opened for each cycle."""
-    key = (enabled.plugin, enabled.points, enabled.guarded)
-    known = _KNOWN.get(key)
-    if known is None:
-        known = _KNOWN[key] = tuple(point for point in POINTS if point in enabled.points and _has(enabled, point))
-    return known
-
-
-def _has(enabled: Enabled, point: str) -> bool:
-    """Whether a plugin has an extension point; a user's that refuses nodes is named even where it gives no reasons."""
-    if defines(enabled.plugin, point):
-        return True
-    return enabled.guarded and point == "objections" and defines(enabled.plugin, "feasible")
-
-
-def _victims(
-    tiers: list[list[Callable[..., Sequence[Task] | None]]], claimant: Task, candidates: Sequence[Task]
-) -> list[Task]:
-    """Take the first tier whose plugins agree on somebody to whom no guard of any tier objects."""
-    guards = [ask for tier in tiers for ask in tier if is_guard(ask)]
-    for tier in tiers:
-        answers = [ask(claimant, candidates) for ask in tier if not is_guard(ask)]
-        agreed = [{task.uid for task in answer} for answer in answers if answer is not None]
-        if answers and not agreed:
-            continue
-        chosen = [task for task in candidates if all(task.uid in each for each in agreed)]
-        for ask in guards:
-            answer = ask(claimant, chosen) if chosen else None
-            chosen = list(answer) if answer is not None else chosen
-        if chosen:
-            return chosen
-    return []
-
-
-def _about_room(ask: Callable[..., object]) -> bool:
-    plugin = getattr(ask, "__self__", None)
-    return isinstance(plugin, Plugin) and plugin.about_room
-
-
-def _divides(ask: Callable[..., object]) -> bool:
-    plugin = getattr(ask, "__self__", None)
-    return isinstance(plugin, Plugin) and plugin.divides
-
-
-def _by_amount(ask: Callable[..., object]) -> bool:
-    plugin = getattr(ask, "__self__", None)
-    return isinstance(plugin, Plugin) and plugin.by_amount
-
-
-def _vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:
-    for tier in tiers:
-        votes = [ask(job) for ask in tier]
-        against = [vote for vote in votes if isinstance(vote, Obstacle)]
-        if against:
-            # What more nodes wouldn't help is told first: nobody is to make nodes in vain.
-            return min(against, key=lambda vote: vote.nodes)
-        if any(isinstance(vote, Permit) for vote in votes):
-            return None
-    return None
