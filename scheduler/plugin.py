@@ -1,7 +1,8 @@
 """What a plugin is: a class whose methods, where it defines them, are its extension points.
 
-A plugin object lives for one cycle. It is given its arguments and the session, reads the session as it likes, and
-changes nothing there. Which of its points are asked is up to the configuration (the ``enable*`` flag of each).
+A plugin object lives for one cycle, as the session does, which is empty afterwards. It is given its arguments and the
+session, reads the session as it likes, and changes nothing there. Which of its points are asked is up to the
+configuration (the ``enable*`` flag of each).
 """
 
 from __future__ import annotations
