@@ -66,8 +66,17 @@ class Line:
         """Give the reads of one object."""
         return [each for each in self.sent if each.method == "GET" and each.path == path]
 
-    def written(self) -> list[str]:
-        return [f"{each.method} {each.path}" for each in self.sent if each.writes]
+    def written(self, *about: str) -> list[str]:
+        """Give the writes; ``about``: only those to objects of these names, or in these namespaces.
+
+        A real API server may still be ending what other tests left.
+        """
+        wanted = frozenset(about)
+        return [
+            f"{each.method} {each.path}"
+            for each in self.sent
+            if each.writes and (not wanted or wanted & set(each.path.split("/")))
+        ]
 
 
 @pytest.fixture
@@ -150,11 +159,12 @@ class World:
         # Longer than texts of conditions may be put off.
         async with asyncio.timeout(90):
             while quiet < cycles:
-                quiet, written = (quiet if written == len(self.line.written()) else 0), len(self.line.written())
-                before = metrics.get_sample_value(CYCLES)
+                before = len(self.line.written(self.namespace))
+                quiet, written = (quiet if written == before else 0), before
+                cycle = metrics.get_sample_value(CYCLES)
                 # As one does that has another policy to follow: there is a reason to decide again.
                 self.worker.adopt(self.policy)
-                while metrics.get_sample_value(CYCLES) == before:  # noqa: ASYNC110 - metrics tell nobody
+                while metrics.get_sample_value(CYCLES) == cycle:  # noqa: ASYNC110 - metrics tell nobody
                     await asyncio.sleep(0.005)
                 quiet += 1
 

@@ -204,17 +204,20 @@ async def test_a_new_leader_finishes_what_the_last_one_began(world):
 
 
 async def test_a_worker_that_starts_again_writes_nothing_new(world):
+    team = world.plane.unique("team")
+    waiting = {names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "9", names.QUEUE_NAME_KEYS[0]: team}
     await world.node("4")
     await world.work()
-    await world.create(job("big", 9, suspend=True, annotations={names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: "9"}))
-    await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda queue: queue.status.pending == 1)
+    await world.create(queue(team), job("big", 9, suspend=True, annotations=waiting))
+    await world.becomes(kinds.QUEUES, team, lambda queue: queue.status.pending == 1)
     await world.rest(3)
-    assert world.line.written()
+    assert len(world.line.written(world.namespace)) > 1
+    assert world.line.written(team)
     await world.stop()
-    before = len(world.line.written())
+    before = len(world.line.written(world.namespace, team))
     await world.work()
     await world.rest(10)
-    assert world.line.written()[before:] == []
+    assert world.line.written(world.namespace, team)[before:] == []
 
 
 async def test_the_default_queue_is_there_and_comes_back(world):
