@@ -50,7 +50,7 @@ class Probes:
         self._metrics = metrics
         self._address = (host, port)
         self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[Any]] = set()
+        self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     @property
     def port(self) -> int:
@@ -71,17 +71,20 @@ class Probes:
         """Listen no more; what is being answered isn't."""
         if self._server is not None:
             self._server.close()
-            for task in self._serving:
-                task.cancel()
-            await asyncio.gather(*self._serving, return_exceptions=True)
+            # Cancelled, its task would be reported by the loop.
+            for writer in self._serving.values():
+                writer.transport.abort()
+            await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        self._serving[task] = writer
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
+                if writer.is_closing():
+                    return  # Who asked is gone already; uvloop would mind being told to write.
                 writer.write(self._answered(head))
                 writer.write_eof()
                 # What else was sent is read: with it unread, closing would take the answer back.
@@ -90,7 +93,7 @@ class Probes:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             return  # Nobody asked, or doesn't wait for the answer.
         finally:
-            self._serving.discard(task)
+            del self._serving[task]
             writer.close()
 
     def _answered(self, head: bytes) -> bytes:

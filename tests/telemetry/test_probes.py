@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -111,3 +112,17 @@ async def test_what_is_no_request_is_refused_or_hung_up_on(base: str, sent: byte
     answer = await spoken(base, sent)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 405 ")
     assert await fetched(base + "/healthz") == (200, "ok\n")
+
+
+async def test_one_that_is_stopped_hangs_up_on_who_has_asked_nothing_yet(caplog: pytest.LogCaptureFixture) -> None:
+    probes = Probes(tuple, CollectorRegistry(), host="127.0.0.1")
+    await probes.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", probes.port)
+    writer.write(b"GET /healthz")
+    await asyncio.sleep(0.01)  # Until it is served.
+    async with asyncio.timeout(30):
+        await probes.stop()
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+    assert caplog.records == []
