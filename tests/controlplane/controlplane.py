@@ -16,6 +16,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -29,6 +30,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 HERE = Path(__file__).parent
 START_SECONDS = 180.0
+_CONTROLLERS = "kube-controller-manager"
+_AGAIN = 1.0  # seconds
 _PR_SET_PDEATHSIG = 1
 _LOWEST_PORT = 10_000
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -136,6 +139,10 @@ class ControlPlane:
         path.write_text(yaml.safe_dump(content))
         return path
 
+    def said(self, name: str = _CONTROLLERS) -> str:
+        """Give what a part wrote last."""
+        return (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
+
     def start_apiserver(self) -> None:
         """Start the API server (again, after `kill`) and wait until it is ready."""
         d = self.directory
@@ -187,8 +194,7 @@ class ControlPlane:
 
     def _start_controllers(self) -> None:
         config = self.kubeconfig()
-        self._spawn(
-            "kube-controller-manager",
+        arguments = (
             f"--kubeconfig={config}",
             f"--service-account-private-key-file={self.directory / 'sa.key'}",
             f"--root-ca-file={self.ca_file}",
@@ -199,6 +205,8 @@ class ControlPlane:
             "--node-monitor-grace-period=1h",
             "--node-startup-grace-period=1h",
         )
+        self._spawn(_CONTROLLERS, *arguments)
+        threading.Thread(target=self._keep, args=(_CONTROLLERS, *arguments), daemon=True).start()
         if self._nodes_simulated:
             self._spawn(
                 "kwok",
@@ -223,6 +231,17 @@ class ControlPlane:
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, and nothing else dies with us surely
             )
 
+    def _keep(self, name: str, *arguments: str) -> None:
+        """Start a part again when it ends by itself, as a kubelet would, until it is ended by `kill`.
+
+        The controllers give up where the API server has no time for them as they start.
+        """
+        while (process := self._processes.get(name)) is not None:
+            process.wait()
+            time.sleep(_AGAIN)
+            if self._processes.get(name) is process:
+                self._spawn(name, *arguments)
+
     def _wait_ready(self, name: str, url: str) -> None:
         context = ssl.create_default_context()
         # Its certificate is not there before it is; the client under test verifies it, this probe need not.
@@ -240,5 +259,4 @@ class ControlPlane:
                 if answer.status == 200:
                     return
             time.sleep(0.05)
-        tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
-        raise ControlPlaneError(f"{name} did not become ready; it wrote last:\n{tail}")
+        raise ControlPlaneError(f"{name} did not become ready; it wrote last:\n{self.said(name)}")

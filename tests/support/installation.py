@@ -125,7 +125,10 @@ class Installation:
         said = {}
         for line in self.sections[title]:
             more = SMALLER if line.startswith(("helm install muster", "helm upgrade")) else ()
-            done = self.run(line.replace("deploy/helm/muster", folder), *more)
+            try:
+                done = self.run(line.replace("deploy/helm/muster", folder), *more)
+            except subprocess.TimeoutExpired as error:
+                raise AssertionError(f"$ {line}\n{error.stderr}\n{self.said()}\n{self.plane.said()}") from error
             assert done.returncode == 0, f"$ {line}\n{done.stdout}{done.stderr}\n{self.said()}"
             said[line] = done.stdout + done.stderr
         return said
