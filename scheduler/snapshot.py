@@ -120,9 +120,10 @@ class Job:
     """What `scheduler.outcome` found out about it, while nothing happens to it."""
 
     @classmethod
-    def standing(cls, key: GroupKey, queue: str, tally: Tally) -> Job:
-        """Give one that runs and wants nothing, of which no more is known than what its tasks come to."""
-        job = cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, (), (0, 0, 0), 0.0)
+    def standing(cls, key: GroupKey, queue: str, tally: Tally, **known: Any) -> Job:
+        """Give one that runs and wants nothing, of which what its tasks come to is known, and what is ``known`` besides."""
+        told = {"conditions": (), "counters": (0, 0, 0)} | known
+        job = cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, created=0.0, **told)
         job._tally.append(tally)
         return job
 

@@ -99,23 +99,15 @@ class Crowd:
 
     def _stand_in(self, queue: str, *, whole: bool) -> Job:
         members, kinds = self._members[queue].values(), +self._kinds[queue]
-        one = Job(
-            key=GroupKey(TOGETHER, "", queue),
-            uid=f"{TOGETHER} of {queue}",
-            queue=queue,
-            min_member=0,
-            min_task_member={},
-            priority_class="",
-            stated=None,
-            phase=Phase.RUNNING,
+        return Job.standing(
+            GroupKey(TOGETHER, "", queue),
+            queue,
+            # Counted already, member by member.
+            Tally({Status.RUNNING: kinds.total()}, (), kinds, {}, kinds.total()),
             conditions=_CONDITIONS,
             counters=(kinds.total(), 0, 0),
-            created=0.0,
             tasks=tuple(chain.from_iterable(member.tasks for member in members)) if whole else (),
         )
-        # Counted already, member by member.
-        one._tally.append(Tally({Status.RUNNING: kinds.total()}, (), kinds, {}, kinds.total()))  # noqa: SLF001 - what the property would keep there
-        return one
 
 
 def _only_runs(job: Job, snapshot: Snapshot) -> bool:

@@ -244,6 +244,10 @@ async def test_a_worker_that_runs_into_its_dead_fence_stands_again(leases, elect
     assert len(fences) == 3
 
 
+async def checked(fence):
+    fence.check()
+
+
 async def test_a_part_of_a_worker_that_runs_into_its_dead_fence_makes_it_stand_again(leases, elect):
     fences = []
 
@@ -255,9 +259,6 @@ async def test_a_part_of_a_worker_that_runs_into_its_dead_fence_makes_it_stand_a
                 parts.create_task(asyncio.Event().wait())
                 inner.create_task(checked(fence))
 
-    async def checked(fence):
-        fence.check()
-
     await elect().run(lead)
     assert len(fences) == 3
 
@@ -268,9 +269,6 @@ async def test_what_fails_beside_a_dead_fence_is_not_lost(leases, elect):
         async with asyncio.TaskGroup() as parts:
             parts.create_task(checked(fence))
             parts.create_task(broken())
-
-    async def checked(fence):
-        fence.check()
 
     async def broken():
         raise LookupError("another")
