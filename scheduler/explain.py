@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.model.amounts import Resources
+from muster.model.amounts import Resources, amount_text
 from scheduler import messages, vectors
 from scheduler.messages import counted
 from scheduler.plugin import Limit, Obstacle, Reason, Stage
@@ -135,8 +135,8 @@ class Explanations:
 
 def _almost(count: int, rest: list[str], short: Resources) -> str:
     """Write ``2 nodes have the cpu, none of these the memory: 1.5Gi short``."""
-    ((name, amount),) = short.quantities().items()
-    lacking = "a place for another pod" if name == PODS else f"the {name}: {messages.rounded(amount)} short"
+    ((name, nano),) = short.nano.items()
+    lacking = "a place for another pod" if name == PODS else f"the {name}: {amount_text(name, nano)} short"
     if not rest:
         return f"{counted(count, 'node')} {'lacks' if count == 1 else 'lack'} nothing but {lacking}"
     there = f"{counted(count, 'node')} {'has' if count == 1 else 'have'} the {' and the '.join(rest)}"

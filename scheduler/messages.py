@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
 
 from muster.model.amounts import NANO, Resources
 from scheduler import vectors
 from scheduler.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.vectors import Axes, Vector
-
-_GIBI: Final = 1024
 
 
 def counted(count: int, noun: str) -> str:
@@ -50,14 +47,6 @@ def obstacle(
     limit = Limit("queue" if queue else "cluster", queue, axes.resources(vectors.short(wanted, free)))
     stage = Stage.QUEUE if queue else Stage.ENQUEUE
     return Obstacle(reason, shortage(count, wanted, free, axes, where), stage, limit, grows)
-
-
-def rounded(amount: str) -> str:
-    """Write ``1536Mi`` as ``1.5Gi``, where a single decimal says it exactly."""
-    mebibytes = amount.removesuffix("Mi")
-    if mebibytes == amount or not mebibytes.isdigit() or int(mebibytes) < _GIBI or int(mebibytes) * 10 % _GIBI:
-        return amount
-    return f"{int(mebibytes) / _GIBI:g}Gi"
 
 
 def _are(amounts: Resources) -> str:

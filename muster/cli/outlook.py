@@ -22,7 +22,7 @@ from muster.model import kinds, names
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import Meta, Node, NodeStatus, Queue
 from scheduler import intake
-from scheduler.messages import counted, rounded
+from scheduler.messages import counted
 from scheduler.plugin import Stage
 from scheduler.records import Record
 from scheduler.snapshot import READY, GroupKey, Job
@@ -211,7 +211,7 @@ def holding(scene: Scene, key: GroupKey) -> str:
 def shown(amounts: Resources) -> str:
     """Write amounts in units that people use."""
     parts = ((name, amount_text(name, nano)) for name, nano in amounts.nano.items() if nano)
-    return ", ".join(f"{rounded(text)} {name}" for name, text in parts)
+    return ", ".join(f"{text} {name}" for name, text in parts)
 
 
 # ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from muster.ledger.tally import Tally
 from muster.ledger.view import Shown, View
 from muster.ledger.wording import unreserved
 from muster.model import scopes
-from muster.model.amounts import Resources, amount_text
+from muster.model.amounts import Resources, exact_text
 
 
 class Standing(msgspec.Struct, frozen=True, rename="camel"):
@@ -88,7 +88,7 @@ def _standings(table: Table) -> Iterable[Standing]:
     for each in sorted(standings, key=lambda each: (each.quota, each.resource)):
         resource, scope = scopes.parted(each.resource)
         amounts = (each.hard, each.reserved, each.used, max(0, -each.short), max(0, each.short))
-        yield Standing(each.quota, resource, scope, *(amount_text(resource, nano) for nano in amounts))
+        yield Standing(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
 
 
 def _holders(table: Table, view: View, names: list[str]) -> Iterable[Holder]:
@@ -117,4 +117,4 @@ def _outside(table: Table, view: View) -> Iterable[tuple[Shown, tuple[Shortage, 
 
 def _written(amounts: Resources) -> dict[str, str]:
     """Write amounts that count everywhere; those of a scope repeat them."""
-    return {name: amount_text(name, nano) for name, nano in sorted(scopes.base(amounts).nano.items()) if nano}
+    return {name: exact_text(name, nano) for name, nano in sorted(scopes.base(amounts).nano.items()) if nano}

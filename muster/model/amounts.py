@@ -19,7 +19,13 @@ from typing import Final
 
 NANO: Final = 10**9
 _MAX_UNITS: Final = 2**63 - 1
+_TOO_MUCH: Final = "more than Kubernetes can count: write less than 9.2e18"
 _MAX_TEXT: Final = 64
+_WORDS: Final = {None: "null", True: "true", False: "false"}
+"""What JSON and YAML call what Python calls otherwise."""
+
+_READ: Final = 6
+"""Digits of a number of bytes that a person reads; of more, the first ones count."""
 
 _QUANTITY: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
@@ -60,9 +66,7 @@ class Quantity:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise QuantityError(f"{_shown(value)} is not a quantity; write it like 500m, 2 or 1.5Gi")
         if isinstance(value, int) and abs(value) > _MAX_UNITS:  # before repr(), which refuses 4,300 digits
-            raise QuantityError(
-                f"a number of {value.bit_length()} bits is more than Kubernetes can count ({_MAX_UNITS})"
-            )
+            raise QuantityError(f"a number of {value.bit_length()} bits is {_TOO_MUCH}")
         return _parse(value if isinstance(value, str) else repr(value))
 
     def __str__(self) -> str:
@@ -90,12 +94,12 @@ def _parse(text: str) -> Quantity:
     power -= len(fraction)
     nano = numerator * 10**power if power >= 0 else -(-numerator // 10**-power)
     if nano > _MAX_UNITS * NANO:
-        raise QuantityError(f"{_shown(text)} is more than Kubernetes can count ({_MAX_UNITS})")
+        raise QuantityError(f"{_shown(text)} is {_TOO_MUCH}")
     return Quantity(-nano if match["sign"] == "-" else nano, form)
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _WORDS[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 
@@ -126,13 +130,40 @@ def _counts_bytes(name: str) -> bool:
     return plain in {"memory", "storage", "ephemeral-storage"} or plain.startswith("hugepages-")
 
 
-def amount_text(name: str, nano: int) -> str:
-    """Write an amount of resource ``name`` the way people do: cpu decimal, bytes in the shorter of Gi and G."""
+def _canonical(name: str, nano: int) -> str:
+    """Write an amount as the API server does: bytes in the shorter of Gi and G."""
     decimal = str(Quantity(nano))
     if not _counts_bytes(name):
         return decimal
     binary = str(Quantity(nano, Form.BINARY))
     return min(binary, decimal, key=len)
+
+
+def exact_text(name: str, nano: int) -> str:
+    """Write an amount of resource ``name`` the way people do, and to the last digit: ``9000``, ``500m``, ``1.5Gi``."""
+    if nano % NANO:
+        return _canonical(name, nano)
+    if not _counts_bytes(name):
+        return str(nano // NANO)  # 9k cpu is correct, and nobody writes it
+    halves = (f"{nano // NANO / size:g}{suffix}" for suffix, size in _BINARY.items() if _has_half(nano // NANO, size))
+    return min([_canonical(name, nano), *halves], key=len)
+
+
+def amount_text(name: str, nano: int) -> str:
+    """Write an amount of resource ``name`` the way people do; of long numbers of bytes only what they read of them.
+
+    Nodes say that they have ``16393244Ki``: that is written ``15.64Gi``, rounded up, so that it is enough where it is asked for.
+    """
+    text, units = exact_text(name, nano), abs(nano) // NANO
+    if not _counts_bytes(name) or nano % NANO or sum(map(str.isdigit, text)) <= _READ:
+        return text
+    suffix, size = max(((suffix, size) for suffix, size in _BINARY.items() if size <= units), key=lambda each: each[1])
+    rounded = -(-units * 100 // size) / 100
+    return f"{'-' if nano < 0 else ''}{rounded:g}{suffix}"
+
+
+def _has_half(units: int, size: int) -> bool:
+    return abs(units) > size and units % size != 0 and units * 2 % size == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +280,7 @@ class Resources:
 
     def quantities(self) -> dict[str, str]:
         """Write it as JSON does, each amount as canonical text."""
-        return {name: amount_text(name, amount) for name, amount in self.nano.items()}
+        return {name: _canonical(name, amount) for name, amount in self.nano.items()}
 
     def __str__(self) -> str:
         """Write it for people: ``6 cpu, 4Gi memory``; ``nothing`` when empty."""

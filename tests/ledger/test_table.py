@@ -126,7 +126,7 @@ def test_case_31_the_size_of_a_ledger_is_that_of_what_is_under_way() -> None:
     full = view_of(*(shown(f"g{n}", amounts(cpu="1")) for n in range(100)), at=200, team=amounts(cpu="100000"))
     folded = table.fold(full)
     assert folded.rows == ()
-    assert folded.render().summary == "team cpu 100/100k"
+    assert folded.render().summary == "team cpu 100/100000"
 
 
 def test_a_name_is_refused_in_a_second_api_group_in_view_and_in_rows() -> None:
