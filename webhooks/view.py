@@ -88,6 +88,30 @@ def state_of(queue: Queue) -> str:
     return queue.status.state
 
 
+def closed_above(view: View, queue: Queue) -> Queue | None:
+    """Give the nearest ancestor of a queue that takes no new work, and for which the queue takes none either."""
+    seen, name = {queue.name}, parent_of(queue)
+    while name and name not in seen:
+        seen.add(name)
+        above = view.get(kinds.QUEUES, name)
+        if above is None:
+            break
+        if state_of(above) != "Open":
+            return above
+        name = parent_of(above)
+    return None
+
+
+def below(view: View, name: str) -> set[str]:
+    """Give the names of all queues below one, however the tree is bent."""
+    found: set[str] = set()
+    level = {name}
+    while level:
+        level = {child.name for parent in level for child in view.children(parent)} - found
+        found |= level
+    return found
+
+
 def find_queue(view: View, name: str) -> Queue | None:
     """Give the queue of that name: the primary group's, else a legacy one."""
     found = (view.get(kind, name) for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES))
@@ -112,6 +136,7 @@ def usable_queues(view: View, namespace: str) -> list[str]:
         and state_of(queue) == "Open"
         and serves(view, queue, namespace)
         and not any(view.children(queue.name))
+        and closed_above(view, queue) is None
     )
 
 

@@ -5,7 +5,9 @@ Source: ``LabelSelectorAsSelector`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 from muster.model.objects import LabelSelector, LabelSelectorRequirement
 
@@ -48,3 +50,48 @@ def _requirement_text(requirement: LabelSelectorRequirement) -> str:
         "DoesNotExist": f"!{requirement.key}",
     }
     return forms.get(requirement.operator, f"{requirement.key} {requirement.operator} {values}")
+
+
+# ── what can't be a selector ─────────────────────────────────────────────────────────────────────────────────────
+
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_KEY: Final = re.compile(rf"({_DOMAIN}/)?{_NAME}")
+_VALUE: Final = re.compile(rf"({_NAME})?")
+_LONGEST: Final = 253 + 1 + 63
+
+
+def faults(selector: LabelSelector) -> Iterator[tuple[str, str]]:
+    """Give what is wrong with a selector that the API server doesn't check: (field, what and what to do).
+
+    Source: ``ValidateLabelSelector`` of ``k8s.io/apimachinery/pkg/apis/meta/v1/validation``.
+    """
+    for key, value in (selector.match_labels or {}).items():
+        yield from _key_faults(key, "matchLabels")
+        yield from _value_faults([value], f"matchLabels[{key}]")
+    for place, each in enumerate(selector.match_expressions or ()):
+        path = f"matchExpressions[{place}]"
+        yield from _key_faults(each.key, f"{path}.key")
+        if each.operator in {"In", "NotIn"}:
+            if not each.values:
+                yield f"{path}.values", f"{each.operator} has nothing to compare with: list at least one value"
+            yield from _value_faults(each.values or (), f"{path}.values")
+        elif each.values:
+            yield f"{path}.values", f"{each.operator} takes no values: leave them out, or write In or NotIn"
+
+
+def _key_faults(key: str, path: str) -> Iterator[tuple[str, str]]:
+    if len(key) > _LONGEST or not _KEY.fullmatch(key):
+        yield (
+            path,
+            f'"{key[:64]}" can\'t be the key of a label: write letters, digits, "-", "_" and "." as in example.com/team',
+        )
+
+
+def _value_faults(values: Iterable[str], path: str) -> Iterator[tuple[str, str]]:
+    for value in values:
+        if not _VALUE.fullmatch(value):
+            yield (
+                path,
+                f'"{value[:64]}" can\'t be the value of a label: write at most 63 letters, digits, "-", "_" and "."',
+            )

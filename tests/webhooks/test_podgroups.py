@@ -127,7 +127,10 @@ def test_the_mark_taken_off_a_pending_group_makes_it_reserve_at_once(ask: Any, p
         ),
         (
             "dept",
-            'queue "dept" (spec.queue) has children and takes no PodGroup itself: use one of them (team-a, team-b)',
+            (
+                'queue "dept" (spec.queue) has children and takes no PodGroup itself: use one of the open queues'
+                " (default, research)"
+            ),
         ),
         (
             "root",
@@ -355,3 +358,32 @@ def test_a_queue_that_is_full_is_told_of_and_refuses_nobody(ask: Any, podgroup: 
     assert verdict.warnings == ('queue "small" has 2 PodGroups past Pending and its maxPodGroups is 2: this one waits',)
     cluster.put(kinds.QUEUES, "small", spec={"maxPodGroups": 3}, status=counts)
     assert ask(podgroups.validate, podgroup(queue="small")).warnings == ()
+
+
+def test_a_queue_below_a_closed_one_takes_no_new_work_and_nobody_is_sent_there(
+    ask: Any, podgroup: Any, cluster: Any
+) -> None:
+    cluster.queue("division", desiredState="Closed")
+    cluster.queue("team", parent="division")
+    cluster.queue("leaf", parent="team")
+    verdict = ask(podgroups.validate, podgroup(queue="leaf"))
+    assert verdict.message == (
+        'queue "leaf" (spec.queue) is below queue "division", which is Closing, and takes no new PodGroup: use one of the'
+        ' open queues (default, research) or open that with "muster queue open division"'
+    )
+
+
+def test_who_names_a_queue_with_queues_below_is_sent_to_those_that_take_work(
+    ask: Any, podgroup: Any, cluster: Any
+) -> None:
+    cluster.queue("division")
+    cluster.queue("team", parent="division")
+    cluster.queue("leaf", parent="team")
+    cluster.queue("shut", parent="division", desiredState="Closed")
+    verdict = ask(podgroups.validate, podgroup(queue="division"))
+    assert verdict.message.endswith("has children and takes no PodGroup itself: use one of them (leaf)")
+
+
+def test_who_misspells_a_queue_as_none_can_be_called_is_not_told_to_make_it(ask: Any, podgroup: Any) -> None:
+    verdict = ask(podgroups.validate, podgroup(queue="Bad Name"))
+    assert verdict.message.endswith("use one of the open queues (default, research) or correct the name")

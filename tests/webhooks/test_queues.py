@@ -213,3 +213,41 @@ def test_unwise_changes_pass_with_a_warning(ask: Any, queue: Any, cluster: Any) 
     assert ask(queues.validate, queue("default", desiredState="Closed")).warnings == (
         "PodGroups and Jobs that name no queue are refused while queue default is closed",
     )
+    cluster.queue("lab", parent="research")
+    assert ask(queues.validate, queue("research", desiredState="Closed")).warnings == (
+        "1 queue below research takes no new work either",
+    )
+    assert ask(queues.validate, queue("root", desiredState="Closed")).warnings == (
+        "PodGroups and Jobs that name no queue are refused while queue root is closed",
+        "3 queues below root take no new work either",
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "field", "text"),
+    [
+        ({"matchLabels": {"x y": "z"}}, "matchLabels", '"x y" can\'t be the key of a label'),
+        ({"matchLabels": {"team": "a b"}}, "matchLabels[team]", '"a b" can\'t be the value of a label'),
+        (
+            {"matchExpressions": [{"key": "team", "operator": "In", "values": []}]},
+            "matchExpressions[0].values",
+            "In has nothing to compare with: list at least one value",
+        ),
+        (
+            {"matchExpressions": [{"key": "team", "operator": "Exists", "values": ["a"]}]},
+            "matchExpressions[0].values",
+            "Exists takes no values: leave them out",
+        ),
+        (
+            {"matchExpressions": [{"key": "-", "operator": "Exists"}]},
+            "matchExpressions[0].key",
+            '"-" can\'t be the key of a label',
+        ),
+    ],
+)
+def test_a_selector_that_no_namespace_could_match_is_refused(
+    ask: Any, queue: Any, selector: Any, field: str, text: str
+) -> None:
+    ((path, message),) = ask(queues.validate, queue(namespaceSelector=selector)).causes
+    assert path == f"spec.namespaceSelector.{field}"
+    assert message.startswith(text)

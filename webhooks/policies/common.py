@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,9 @@ from webhooks.view import View
 
 SHOWN: Final = 8
 """How many names a message lists."""
+
+_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""What an object can be called."""
 
 
 def listed(found: Iterable[str]) -> str:
@@ -62,7 +66,7 @@ def queue_problems(view: View, wish: Wish) -> list[Problem]:
         text = f"{wish.subject} holds the other queues and takes no {wish.noun} itself: {_remedy(view, wish)}"
         return [Problem(text, ground=Ground.QUEUE_OTHER)]
     if queue is None:
-        remedy = _remedy(view, wish, f'create it with "muster queue create --name {wish.queue}"')
+        remedy = _remedy(view, wish, _creating(wish.queue))
         return [Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs, ground=Ground.QUEUE_MISSING)]
     found = (
         (_state(view, queue, wish), Ground.QUEUE_CLOSED),
@@ -72,6 +76,10 @@ def queue_problems(view: View, wish: Wish) -> list[Problem]:
     return [Problem(text, based_on=refs, ground=ground) for (text, refs), ground in found if text]
 
 
+def _creating(name: str) -> str:
+    return f'create it with "muster queue create --name {name}"' if _NAME.fullmatch(name) else "correct the name"
+
+
 _Finding = tuple[str, tuple[Ref, ...]]
 _FINE: Final[_Finding] = ("", ())
 
@@ -79,18 +87,30 @@ _FINE: Final[_Finding] = ("", ())
 def _state(view: View, queue: Queue, wish: Wish) -> _Finding:
     state = views.state_of(queue)
     if state == "Open":
-        return _FINE
+        return _above(view, queue, wish)
     if queue.metadata.deletion_timestamp is not None:
         return f"{wish.subject} is being deleted and takes no new {wish.noun}: {_remedy(view, wish)}", wish.refs
     remedy = _remedy(view, wish, f'open it with "muster queue open {queue.name}"')
     return f"{wish.subject} is {state} and takes no new {wish.noun}: {remedy}", wish.refs
 
 
+def _above(view: View, queue: Queue, wish: Wish) -> _Finding:
+    closed = views.closed_above(view, queue)
+    if closed is None:
+        return _FINE
+    opening = "" if closed.metadata.deletion_timestamp else f'open that with "muster queue open {closed.name}"'
+    text = f'{wish.subject} is below queue "{closed.name}", which is {views.state_of(closed)}, and takes no new {wish.noun}'
+    refs = (*wish.refs, Ref(kinds.QUEUES, closed.name))
+    return f"{text}: {_remedy(view, wish, *filter(None, [opening]))}", refs
+
+
 def _children(view: View, wish: Wish) -> _Finding:
     children = sorted(child.name for child in view.children(wish.queue))
     if not children:
         return _FINE
-    text = f"{wish.subject} has children and takes no {wish.noun} itself: use one of them ({listed(children)})"
+    usable = [name for name in views.usable_queues(view, wish.namespace) if name in views.below(view, wish.queue)]
+    remedy = f"use one of them ({listed(usable)})" if usable else _remedy(view, wish)
+    text = f"{wish.subject} has children and takes no {wish.noun} itself: {remedy}"
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
 
 

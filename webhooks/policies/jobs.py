@@ -74,7 +74,7 @@ def _update(job: Job, request: AdmissionRequest, view: View) -> Verdict:
         return ALLOWED
     old, new = _place(before, request, view), _place(job, request, view)
     problems = _queue_problems(new, request, view) if (old.group, old.queue) != (new.group, new.queue) else []
-    return judge(problems, _late_warnings(before, job))
+    return judge(problems, _late_warnings(before, job, moved=not new.group and old.queue != new.queue))
 
 
 def _apart(job: Job, settings: Settings) -> bool:
@@ -175,8 +175,11 @@ def _parallelism_warnings(job: Job, member: int) -> list[str]:
     return [f"the gang never starts: it needs {member} pods at once, parallelism and completions allow {at_once}"]
 
 
-def _late_warnings(before: Job, after: Job) -> list[str]:
-    if _minimum(before)[:2] == _minimum(after)[:2]:
-        return []
+def _late_warnings(before: Job, after: Job, *, moved: bool) -> list[str]:
     name = grouping.generated_name(after.metadata.uid)
-    return [f"the minimum was set when the Job was created: change PodGroup {name} instead"]
+    warnings = []
+    if moved:
+        warnings.append(f"the queue was set when the Job was created: change spec.queue of PodGroup {name} instead")
+    if _minimum(before)[:2] != _minimum(after)[:2]:
+        warnings.append(f"the minimum was set when the Job was created: change PodGroup {name} instead")
+    return warnings

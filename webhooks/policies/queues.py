@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import Final
 
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import NOTHING, Resources, amount_text
 from muster.model.objects import Job, PodGroup, Queue
 from webhooks import view as views
@@ -48,6 +48,9 @@ def _problems(queue: Queue, view: View) -> Iterator[Problem]:
     yield from illegal
     for low, high in ((_GUARANTEE, _DESERVED), (_DESERVED, _CAPABILITY), (_GUARANTEE, _CAPABILITY)):
         yield from _order_problems(low, amounts[low], high, amounts[high])
+    selector = queue.spec.namespace_selector
+    if selector is not None:
+        yield from (Problem(text, f"spec.namespaceSelector.{path}") for path, text in labels.faults(selector))
     tree = list(_tree_problems(queue, view))
     yield from tree
     if not tree:
@@ -172,8 +175,21 @@ def _warnings(queue: Queue, view: View) -> list[str]:
         held = sum(1 for _ in _groups(parent, view))
         if held:
             warnings.append(f'queue "{parent}" has {counted(held, "PodGroup")}; as a parent it takes no new ones')
-    if queue.name == names.DEFAULT_QUEUE and queue.spec.desired_state == "Closed":
-        warnings.append("PodGroups and Jobs that name no queue are refused while queue default is closed")
+    if queue.spec.desired_state == "Closed":
+        warnings += _closing_warnings(queue, view)
+    return warnings
+
+
+def _closing_warnings(queue: Queue, view: View) -> list[str]:
+    below = views.below(view, queue.name)
+    warnings = []
+    if names.DEFAULT_QUEUE in {queue.name, *below}:
+        text = f"PodGroups and Jobs that name no queue are refused while queue {queue.name} is closed"
+        warnings.append(text)
+    if below:
+        warnings.append(
+            f"{counted(len(below), 'queue')} below {queue.name} {'takes' if len(below) == 1 else 'take'} no new work either"
+        )
     return warnings
 
 
