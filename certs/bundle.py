@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes, PublicKeyTypes
 from cryptography.x509 import verification
 from cryptography.x509.verification import Criticality, ExtensionPolicy
+from msgspec import Struct
 
 
 class Fault(Enum):
@@ -38,8 +38,7 @@ class CertificateError(ValueError):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Struct, frozen=True):
     """What is said of a certificate.
 
     Attributes:
@@ -55,8 +54,7 @@ class Certificate:
     names: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(Struct, frozen=True):
     """A certificate (or a chain, the leaf first) and the leaf's private key."""
 
     certificate: bytes

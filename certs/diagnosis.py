@@ -7,9 +7,11 @@ name by which it is called.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from certs import bundle, rotation, stored
 from certs.bundle import CertificateError, Fault
@@ -22,8 +24,7 @@ _SOON: Final = 5 / 6
 """Part of its life after which a certificate should have been replaced long ago."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something wrong: with what, and in one sentence what it is and what helps."""
 
     about: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from certs import bundle
 from certs.bundle import CertificateError
@@ -27,16 +28,14 @@ UNREADABLE: Final = frozenset({"unreadable"})
 _CONVERSION: Final = "conversion"
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """A Service through which webhooks are called."""
 
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One webhook: how the API server reaches it, whom it trusts there (PEM), and the name that it asks for."""
 
     name: str
@@ -53,8 +52,7 @@ class Entry:
             return UNREADABLE
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """An object that holds bundles, at a version."""
 
     kind: Kind[Any]

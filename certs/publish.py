@@ -8,9 +8,11 @@ read. So who decided by an older phase finds that what it would write was writte
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from certs import authority, bundle, holders, replicas, rotation, stored
 from certs import sight as sights
@@ -29,8 +31,7 @@ from muster.model import kinds
 from muster.model.objects import Secret
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Whose certificates: the namespace of the Secrets, the webhook configurations' name, CRDs that convert by webhook."""
 
     namespace: str = "muster-system"
@@ -38,8 +39,7 @@ class Target:
     definitions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """What somebody says of certificates; None is what there is, or the usual."""
 
     hosts: tuple[str, ...] | None = None
@@ -56,8 +56,7 @@ class Wanted:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One step: what was to be done in which state, and what was done, a sentence; empty for waiting.
 
     ``conflict`` is whether another was quicker, so that nothing was done.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol
 
 from cryptography import x509
+from msgspec import Struct
 
 from certs.holders import Service
 from muster.kube.client import Client
@@ -35,8 +35,7 @@ class EndpointSlice(objects.Object, frozen=True, kw_only=True):
 ENDPOINTSLICES: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", EndpointSlice)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """What a replica shows.
 
     Attributes:

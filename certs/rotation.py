@@ -7,10 +7,11 @@ what was done before. docs/certificates.md holds the diagram that `diagram` draw
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from certs.bundle import Certificate
 from certs.state import Authority, Phase, State
@@ -45,8 +46,7 @@ class Action(Enum):
     WAIT = "wait"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What to do next, and why.
 
     Attributes:
@@ -61,8 +61,7 @@ class Step:
     blocked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """A state at a moment, and what is asked for."""
 
     state: State
@@ -79,8 +78,7 @@ class _Case:
         return self.now >= self.state.current.not_after or (leaf is not None and self.now >= leaf.certificate.not_after)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True):
     """One row of the table."""
 
     source: Phase

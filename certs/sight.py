@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
+from msgspec import Struct
 
 from certs import bundle, holders, stored
 from certs.bundle import KeyPair
@@ -23,8 +23,7 @@ class RefusedError(Exception):
     """What was asked for can't be done here. The text says why, and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(Struct, frozen=True):
     """What was seen at once.
 
     Attributes:

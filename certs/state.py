@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 from certs.bundle import Certificate
 
@@ -32,8 +33,7 @@ PROVING: Final = ON_NEW | {Phase.ROLLBACK, Phase.WITHDRAW}
 """Phases whose end depends on what replicas serve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """How long to wait for what nobody tells.
 
     Attributes:
@@ -45,8 +45,7 @@ class Waits:
     soak: timedelta = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """Who signs, or signed. Several certificates only where a bundle of others was found.
 
     ``signs`` is whether its key is at hand.
@@ -70,16 +69,14 @@ class Authority:
         return self.signs and now < self.not_after
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(Struct, frozen=True):
     """A certificate as stored or served; ``issuer`` is the fingerprint of who signed it, empty for a stranger."""
 
     certificate: Certificate
     issuer: str
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """What there is.
 
     Attributes:

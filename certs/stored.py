@@ -9,9 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from certs import bundle
 from certs.bundle import CertificateError, KeyPair
@@ -37,8 +39,7 @@ class StateError(Exception):
     """The Secret of the CA doesn't make sense. The text says what, and the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Struct, frozen=True):
     """What the Secret of the CA holds.
 
     Attributes:
@@ -77,8 +78,7 @@ class Keys:
         return after
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """What the Secret for servers holds; ``version`` is its resourceVersion, empty where there is none."""
 
     pair: KeyPair

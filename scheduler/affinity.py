@@ -10,12 +10,12 @@ into selectors, which API servers do when pods are created (templates haven't be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from muster.model import labels as label_rules
 from muster.model.objects import (
@@ -41,8 +41,7 @@ class Purpose(Enum):
     """The pods of a PodDisruptionBudget."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Pods of ``namespaces``, or of namespaces that ``namespace_selector`` picks, whose labels ``selector`` picks."""
 
     namespaces: frozenset[str]
@@ -58,13 +57,18 @@ class Selection:
         return self.namespace_selector is not None and label_rules.matches(self.namespace_selector, namespace_labels)
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
+class Peers(Struct, frozen=True, eq=False):
     """Which pods a term is about: those in all of ``selections``. Equal when their signature is."""
 
     signature: bytes
-    purpose: Purpose = field(compare=False, repr=False)
-    selections: tuple[Selection, ...] = field(compare=False, repr=False)
+    purpose: Purpose
+    selections: tuple[Selection, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Peers) and self.signature == other.signature
+
+    def __hash__(self) -> int:
+        return hash(self.signature)
 
     @classmethod
     def of(cls, purpose: Purpose, *selections: Selection) -> Peers:
@@ -111,8 +115,7 @@ class Carried(NamedTuple):
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """One topology spread constraint.
 
     Attributes:
@@ -131,8 +134,7 @@ class Spread:
     required: bool = True
 
 
-@dataclass(frozen=True)
-class Company:
+class Company(Struct, frozen=True, dict=True):
     """All that a pod wants of others.
 
     Attributes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from pydantic import Field
 
 from scheduler import placing, vectors
@@ -38,8 +38,7 @@ class EvictionArguments(ActionArguments):
     """From `topology` on they are accepted for the format's sake: all nodes are judged, with all predicates."""
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What tells one eviction action from another.
 
     Attributes:

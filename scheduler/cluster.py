@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from msgspec.structs import astuple
+
 from muster.ledger.promises import reserves_late
 from muster.ledger.table import Table
 from muster.model import names
@@ -175,9 +177,11 @@ class Cluster:
         self._unreadable.pop(queue.name, None)
         try:
             if not gone:
-                info = self._queues[queue.name] = intake.queue_info(queue)
-                if old is not None and vars(old) == vars(info):
+                info = intake.queue_info(queue)
+                if old is not None and astuple(old) == astuple(info):
+                    self._queues[queue.name] = old
                     return  # Its counters changed, as they do with every group.
+                self._queues[queue.name] = info
         except QuantityError as error:
             self._unreadable[queue.name] = str(error)
         self._changes += 1

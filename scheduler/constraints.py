@@ -8,12 +8,12 @@ placed as though it had not asked.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from muster.model.objects import (
     LabelSelectorRequirement,
@@ -48,8 +48,7 @@ _encode_any: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
 
 
-@dataclass(frozen=True)
-class Constraints:
+class Constraints(Struct, frozen=True, dict=True):
     """A pod's demands on nodes.
 
     Attributes:

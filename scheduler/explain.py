@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from muster.model.amounts import Resources, amount_text
 from scheduler import messages, vectors
@@ -16,8 +15,7 @@ from scheduler.snapshot import TaskClass
 from scheduler.vectors import PODS, Mask, Vector
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True):
     """How the nodes look to a class: which take it at all, what is free there, and for how many of it there is room."""
 
     open_: Mask

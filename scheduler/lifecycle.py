@@ -6,9 +6,10 @@ docs/podgroup-lifecycle.md holds the diagram that `diagram` draws of the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from muster.model.objects import Condition
 from scheduler import rollback
@@ -20,8 +21,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the table asks of a group.
 
     Attributes:
@@ -64,8 +64,7 @@ class Facts:
         return self.placed + self.leaving < max(self.minimum, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
+class Transition(Struct, frozen=True):
     """One row of the table."""
 
     source: Phase

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
+
+from msgspec.structs import replace
 
 from muster.model.objects import Condition
 from scheduler import lifecycle, placing, reservations, rollback, torn, vectors

@@ -7,7 +7,8 @@ often it was taken back and until when; since when one that is let in waits it c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from scheduler.plan import Plan
 from scheduler.rollback import recorded

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
+from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
@@ -44,8 +44,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
     beneficiary: GroupKey
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(Struct, frozen=True):
     """A status to be written, whole.
 
     ``reserves``: the group holds its minimum from then on, if the ledger agrees; so nothing may rest on it before.
@@ -73,8 +72,7 @@ class GroupStatus:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueShare:
+class QueueShare(Struct, frozen=True):
     """What a queue has and deserves at the end of a cycle. ``deserved`` is None when no plugin divides."""
 
     allocated: Resources
@@ -82,8 +80,7 @@ class QueueShare:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The decisions of one cycle.
 
     Attributes:

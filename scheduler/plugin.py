@@ -8,10 +8,10 @@ configuration (the ``enable*`` flag of each).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
 
 from muster.model.amounts import Resources
@@ -52,8 +52,7 @@ class Stage(Enum):
     """Nothing but the binding of its pods, and their start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """What is too small for a group: a ``queue``, a ``namespace`` or the ``cluster``, and by how much."""
 
     kind: str
@@ -61,8 +60,7 @@ class Limit:
     short: Resources
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(Struct, frozen=True):
     """What keeps a group from its next step, in one sentence for its users.
 
     ``limit``: which bound it meets, if one; ``nodes``: more nodes would remove it.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct, field
 from pydantic import Field
 
 from scheduler.plugin import Arguments, Plugin
@@ -32,8 +32,7 @@ class Action:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class Enabled:
+class Enabled(Struct, frozen=True):
     """A plugin with its arguments and the extension points that are on. ``guarded``: it is a user's own."""
 
     plugin: type[Plugin]
@@ -42,8 +41,7 @@ class Enabled:
     guarded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What `scheduler.cycle.decide` follows."""
 
     actions: tuple[Action, ...]

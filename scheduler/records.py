@@ -6,16 +6,16 @@ A value, the same whether it comes from the worker, a simulation, or a dump of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from scheduler.messages import counted
 from scheduler.plugin import Limit, Reason, Stage
 from scheduler.snapshot import GroupKey
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(Struct, frozen=True):
     """How the nodes look to the pods of one class.
 
     Attributes:
@@ -50,8 +50,7 @@ class NodeReport:
             yield f"{counted(self.kept[0], 'node')} {'is' if self.kept[0] == 1 else 'are'} kept for PodGroup {self.kept[1]}, which waits for longer"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Why a group doesn't run.
 
     ``ahead``: how many groups of its queue that don't run, either, have their turn before it. ``limit`` and ``nodes``

@@ -8,13 +8,13 @@ to is shared with the next one unless it changed: `scheduler.cluster` builds the
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from muster.ledger.table import Table
 from muster.model.amounts import Resources
@@ -79,8 +79,7 @@ class Reservation(NamedTuple):
     since: float
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Job:
+class Job(Struct, frozen=True, eq=False, dict=True):
     """A PodGroup with its pods.
 
     Attributes:
@@ -113,26 +112,33 @@ class Job:
     sla: float | None = None
     over: bool = False
     written: bool = True
-    _sums: list[tuple[Axes, Sums]] = field(default_factory=list, init=False)
-    _tally: list[Tally] = field(default_factory=list, init=False)
-    quiet: list[Any] = field(default_factory=list, init=False)
-    settled: list[Any] = field(default_factory=list, init=False)
-    """What `scheduler.outcome` found out about it, while nothing happens to it."""
 
     @classmethod
     def standing(cls, key: GroupKey, queue: str, tally: Tally, **known: Any) -> Job:
         """Give one that runs and wants nothing, of which what its tasks come to is known, and what is ``known`` besides."""
         told = {"conditions": (), "counters": (0, 0, 0)} | known
         job = cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, created=0.0, **told)
-        job._tally.append(tally)
+        job.__dict__["tally"] = tally
         return job
 
-    @property
+    @cached_property
     def tally(self) -> Tally:
-        """Its tasks, counted; once."""
-        if not self._tally:
-            self._tally.append(tally(self.tasks) if self.tasks else NO_TASKS)
-        return self._tally[0]
+        """Its tasks, counted."""
+        return tally(self.tasks) if self.tasks else NO_TASKS
+
+    @cached_property
+    def quiet(self) -> list[Any]:
+        """What `scheduler.outcome` found out about it, while nothing happens to it."""
+        return []
+
+    @cached_property
+    def settled(self) -> list[Any]:
+        """The same, of its status."""
+        return []
+
+    @cached_property
+    def _sums(self) -> list[tuple[Axes, Sums]]:
+        return []
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -173,8 +179,7 @@ UNKNOWN: Final = -1
 """No picture of what is idle: a hash is never that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """What a worker remembers of a group that was let in; times are seconds of the epoch.
 
     Attributes:
@@ -193,8 +198,7 @@ class Wait:
     pods: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class QueueInfo:
+class QueueInfo(Struct, frozen=True, eq=False, dict=True):
     """A queue as the cycle sees it. ``capability`` etc. are None when the queue says nothing."""
 
     name: str
@@ -208,8 +212,11 @@ class QueueInfo:
     parent: str = ""
     max_groups: int = 0
     created: float = 0.0
-    share: list[Any] = field(default_factory=list, init=False)
-    """What `scheduler.outcome` found out about it, while its amounts stay as they are."""
+
+    @cached_property
+    def share(self) -> list[Any]:
+        """What `scheduler.outcome` found out about it, while its amounts stay as they are."""
+        return []
 
     @property
     def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:
@@ -217,8 +224,7 @@ class QueueInfo:
         return self.capability, self.deserved, self.guarantee
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
+class Neighbours(Struct, frozen=True, eq=False):
     """Who is where, as far as terms of pods ask.
 
     Attributes:
@@ -232,8 +238,7 @@ class Neighbours:
     carried: Mapping[Peers, tuple[Carried, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """A PodDisruptionBudget: its pods, and how many of them may go now."""
 
     name: str
@@ -241,8 +246,7 @@ class Budget:
     allowed: int
 
 
-@dataclass(frozen=True, eq=False)
-class NodeTable:
+class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
     """What about nodes changes rarely. ``memo`` keeps what is derived from it, by constraint, for its lifetime."""
 
     nodes: tuple[Node, ...]
@@ -300,8 +304,7 @@ class NodeTable:
         return total(self.allocatable)
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshot:
+class Snapshot(Struct, frozen=True, eq=False):
     """The cluster at one moment.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct
 
 from scheduler.snapshot import Status, Task
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from scheduler.session import JobState, Session
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """One entry of the journal.
 
     ``tasks`` of ``job``, all of one class, got one of ``rows`` each, now (ALLOCATED) or once it is free (PIPELINED); or

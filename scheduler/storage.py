@@ -7,10 +7,11 @@ in `scheduler.volumes`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct, field
 
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Meta, PodSpec
@@ -49,8 +50,7 @@ class Mount(NamedTuple):
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """What is to become of a claim that waits for its first pod: it gets ``volume``, or, if empty, one made for ``node``."""
 
     claim: ClaimKey
@@ -59,8 +59,7 @@ class Choice:
     volume: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Storage:
+class Storage(Struct, frozen=True, eq=False, dict=True):
     """The cluster's storage at one moment.
 
     Attributes:

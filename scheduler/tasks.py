@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from scheduler import vectors
@@ -41,8 +41,7 @@ READY = OCCUPYING | {Status.SUCCEEDED}
 """What counts toward a gang's minimum without being placed."""
 
 
-@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
-class TaskClass:
+class TaskClass(Struct, frozen=True, eq=False, weakref=True):
     """Tasks that no node can tell apart: the same request and the same constraints. Compared by identity."""
 
     request: Resources
@@ -86,8 +85,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Coming:
+class Coming(Struct, frozen=True):
     """Pods that a Job has yet to make: ``count`` of one class.
 
     ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.

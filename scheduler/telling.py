@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.telemetry.bounded import first
 from scheduler.metrics import Metrics
@@ -22,8 +23,7 @@ SAID: Final = 20
 log = logging.getLogger("muster.scheduler")
 
 
-@dataclass(slots=True)
-class _Wait:
+class _Wait(Struct):
     """A group that doesn't run: at which stage, since when in seconds, and of which stages the log has a refusal."""
 
     key: GroupKey

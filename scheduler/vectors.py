@@ -8,12 +8,12 @@ integers, so sums over a cluster can't overflow; arrays over nodes are int64, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from muster.model.amounts import NANO, NOTHING, Resources
 
@@ -31,8 +31,7 @@ _FIRST: Final = ("cpu", "memory", PODS)
 _LOW: Final = 2**32 - 1
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(Struct, frozen=True, dict=True):
     """Which resource name is which place of a vector."""
 
     names: tuple[str, ...] = _FIRST

@@ -10,9 +10,11 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.kube.client import Client
 from muster.kube.errors import KubeError
@@ -62,8 +64,7 @@ _TEXT: Final = {"Content-Type": "text/plain; charset=utf-8"}
 log = logging.getLogger("muster.webhooks")
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong."""
 
     policy: Policy

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.kube.client import Client
 from muster.kube.clock import Clock
@@ -27,8 +29,7 @@ _RULES: Final = 100
 """Owner rules that the state shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """What an operator says of one webhook server.
 
     ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener. ``debug``: it shows /debug/state,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.ledger.promises import COMPLETED
 from muster.model import kinds, names
@@ -28,8 +28,7 @@ _ANY: Final = ("CREATE", "UPDATE", "DELETE")
 _EXEMPT: Final = ("kube-system", "kube-node-lease")
 
 
-@dataclass(frozen=True, slots=True)
-class UrlBase:
+class UrlBase(Struct, frozen=True):
     """Call ``https://HOST:PORT`` directly, as a server outside the cluster needs."""
 
     url: str
@@ -39,8 +38,7 @@ class UrlBase:
         return {"url": self.url.rstrip("/") + path}
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRef:
+class ServiceRef(Struct, frozen=True):
     """Call a Service of the cluster."""
 
     namespace: str
@@ -52,8 +50,7 @@ class ServiceRef:
         return {"service": {"namespace": self.namespace, "name": self.name, "port": self.port, "path": path}}
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
+class _Scope(Struct, frozen=True):
     """What differs between installations."""
 
     base: UrlBase | ServiceRef

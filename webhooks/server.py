@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from aiohttp import web
+from msgspec import Struct
+from msgspec.structs import replace
 
 from webhooks.admission import Admission, Answer, patience
 from webhooks.tls import LiveCertificate
@@ -31,8 +32,7 @@ _BACKLOG: Final = 1024
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(Struct, frozen=True):
     """Where to listen, and how long to go on after being told to stop: until Endpoints no longer name us."""
 
     host: str = "0.0.0.0"  # noqa: S104 - API servers call from other machines

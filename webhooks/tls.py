@@ -11,12 +11,12 @@ import hashlib
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from msgspec import Struct
 
 from muster.kube.clock import Clock, SystemClock
 
@@ -30,8 +30,7 @@ class CertificateError(Exception):
     """No certificate to serve with. The text names the file and says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """Where the certificate is: ``tls.crt`` and ``tls.key`` in ``folder``, as a Secret of type TLS is mounted.
 
     ``clients`` is a bundle of authorities; with it, only callers with a certificate of theirs are served.
@@ -76,8 +75,7 @@ class Files:
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     context: ssl.SSLContext
     fingerprint: str
     not_after: datetime

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.ledger.promises import Promise
 from muster.model.amounts import Resources
@@ -37,8 +39,7 @@ class Ground(Enum):
     """None: Muster is at fault."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """Names an object, or its absence. A cluster-scoped one has no namespace."""
 
     kind: Kind[Any]
@@ -46,8 +47,7 @@ class Ref:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One thing wrong with a request.
 
     ``text`` names the field or object, the value and the remedy. ``path`` is set where the object itself is malformed,
@@ -60,8 +60,7 @@ class Problem:
     ground: Ground = Ground.RULE
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaChange:
+class QuotaChange(Struct, frozen=True):
     """A ResourceQuota as it will be; ``hard`` is None when it goes, or limits no PodGroup."""
 
     namespace: str
@@ -70,8 +69,7 @@ class QuotaChange:
     hard: Resources | None
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """Yes, once what it asks of the ledger is granted."""
 
     warnings: tuple[str, ...] = ()
@@ -80,8 +78,7 @@ class Allowed:
     learn: QuotaChange | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Patched:
+class Patched(Struct, frozen=True):
     """Yes, with changes: the operations of a JSON Patch, in order."""
 
     operations: tuple[Mapping[str, Json], ...]
@@ -89,8 +86,7 @@ class Patched:
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """No. ``causes`` are (field, text) of a malformed object; ``retry_after`` is in seconds."""
 
     code: int

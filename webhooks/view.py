@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
 
 from muster.model import kinds, labels, names
 from muster.model.amounts import Resources
@@ -35,8 +36,7 @@ class View(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(Struct, frozen=True):
     """A view with some objects, or their absence, read afresh."""
 
     base: View

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.cli import outlook
 from muster.cli.clusterstate import KINDS, PODGROUPS, State
@@ -46,8 +47,7 @@ _FURNITURE: Final = frozenset(
 _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What became of one object.
 
     Attributes:
@@ -69,8 +69,7 @@ class Verdict:
         return "undecided" if self.answer.code == BUSY or self.answer.code >= 500 else "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """When a group of the files would start.
 
     ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is) or ``unknown``; ``pods``: how many of
@@ -88,12 +87,15 @@ class Start:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Finding:
+class Finding(Struct, frozen=True):
     """All of it."""
 
     verdicts: tuple[Verdict, ...]
     starts: tuple[Start, ...]
+
+    # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
+    def __repr__(self) -> str:
+        return f"Finding({len(self.verdicts)} verdicts)"
 
     @property
     def status(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from certs import diagnosis, stored
 from certs import sight as sights
@@ -87,8 +87,7 @@ _publish_wait = click.option(
 _soak = click.option("--soak", callback=_span, metavar="TIME", help="Before the old CA is distrusted. Default: 10m.")
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
+class _At(Struct, frozen=True):
     """A cluster, and the certificates in it that a command is about."""
 
     client: Client

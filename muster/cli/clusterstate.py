@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec import Struct
 
 from muster.kube import decoding, errors
 from muster.kube.client import Client
@@ -52,9 +52,7 @@ class NotInstalledError(click.ClickException):
         super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
 
 
-# Without a repr: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
-@dataclass(frozen=True, repr=False)
-class State:
+class State(Struct, frozen=True):
     """All objects that matter, by kind.
 
     Attributes:
@@ -64,7 +62,11 @@ class State:
 
     taken: datetime
     objects: Mapping[Kind[Any], tuple[Any, ...]]
-    unread: tuple[str, ...] = field(default=())
+    unread: tuple[str, ...] = ()
+
+    # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
+    def __repr__(self) -> str:
+        return f"State(taken={self.taken})"
 
     def of(self, kind: Kind[T], namespace: str = "") -> tuple[T, ...]:
         """Give the objects of a kind, of one namespace or of all."""

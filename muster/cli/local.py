@@ -14,9 +14,10 @@ import secrets
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from certs import authority
 from certs.bundle import KeyPair
@@ -46,8 +47,7 @@ _LEADING_SECONDS: Final = 30.0
 _HOSTS: Final = (LOOPBACK, "localhost")
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """How many simulated nodes, and what each has; amounts as Kubernetes writes them."""
 
     count: int
@@ -56,8 +56,7 @@ class Nodes:
     pods: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed."""
 
     schedulers: tuple[str, ...]

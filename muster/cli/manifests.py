@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import msgspec
 import yaml
+from msgspec import Struct
 
 from muster import __version__
 
@@ -24,8 +24,7 @@ except ImportError:  # pragma: no cover - PyYAML's wheels have it
 _NO_PART: Final = re.compile(r"[/%]|^\.\.?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """An object of a file. ``namespace`` is empty where the object says none."""
 
     body: Mapping[str, Any]

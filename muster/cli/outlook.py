@@ -7,13 +7,13 @@ own arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.cli.scene import Scene
@@ -34,16 +34,14 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Something that would let a group start: a sentence, and the same for programs."""
 
     text: str
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class After:
+class After(Struct, frozen=True):
     """Groups that have to end before another can start.
 
     Attributes:
@@ -100,8 +98,7 @@ def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
     return After(tuple(ends))
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
 
     short: tuple[Shortage, ...] = ()

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from muster.cli import install
 from muster.cli.clusterstate import KINDS, State
@@ -53,8 +53,7 @@ _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _QUERY: Final = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What applying an object came to.
 
     Attributes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
+from msgspec.structs import replace as replace_fields
 
 from muster.cli.clusterstate import PODGROUPS, State
 from muster.ledger import wording

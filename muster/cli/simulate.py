@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from muster.cli import manifests
 from muster.cli.options import config_option, policy_of, schedulers_option
@@ -79,8 +79,7 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
         _at_once(files, schedulers, wishes.cycles or 1, policy, output)
 
 
-@dataclass(frozen=True)
-class _Wishes:
+class _Wishes(Struct, frozen=True):
     """The options that say what to do."""
 
     trace: Path | None

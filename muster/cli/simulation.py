@@ -6,11 +6,12 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.cli import manifests
 from muster.cli.gatehouse import Gatehouse
@@ -26,8 +27,7 @@ from webhooks.settings import Settings
 NEVER: Final = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What a person said of time: which trace, for how long, and by which lot."""
 
     trace: Path | None

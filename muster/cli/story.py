@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Result:
+
+class Result(Struct, frozen=True):
     """What a command answered: its exit status, and stdout and stderr in the order they came."""
 
     status: int
@@ -23,16 +23,14 @@ Check = Callable[[Result], str]
 """Gives what is wrong with a result, in words; empty when nothing is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """One command as typed, and what must be true of its answer."""
 
     line: str
     check: Check
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A part of the story: what it shows, the files it uses, the commands."""
 
     title: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.cli import outlook, output
 from muster.cli.clusterstate import PODGROUPS, State
@@ -33,8 +34,7 @@ _STAGES: Final[Mapping[Stage, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What is known of a group. Without a record it doesn't wait.
 
     Attributes:

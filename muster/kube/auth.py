@@ -8,9 +8,11 @@ import os
 import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.kube.errors import ConfigError
 from muster.kube.settings import Settings
@@ -28,8 +30,7 @@ async def _never(_refused: Mapping[str, str]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """An API server as seen by one identity.
 
     Attributes:

@@ -6,10 +6,10 @@ Nothing is repeated here: who asked knows whether a write may be sent twice, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from muster.kube import decoding, errors, transport
 from muster.kube.decoding import Page, Unreadable, decoder
@@ -28,8 +28,7 @@ PAGE: Final = 500
 """Objects in one page of a list."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(Struct, Generic[T], frozen=True):
     """A whole list and the version it shows. An object that can't be decoded is set aside, with the reason."""
 
     items: tuple[T, ...]

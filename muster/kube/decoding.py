@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from muster.kube import errors
 from muster.model import objects
@@ -22,16 +22,14 @@ def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """An object that doesn't decode to its struct, and why. ``about`` has its metadata."""
 
     about: objects.Object
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class Page(Struct, Generic[T], frozen=True):
     """One page of a list; ``token`` fetches the next, empty on the last."""
 
     items: tuple[T, ...]

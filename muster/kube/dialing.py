@@ -8,11 +8,11 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
+from msgspec import Struct
 
 from muster.kube import errors
 from muster.kube.auth import Endpoint
@@ -35,8 +35,7 @@ class _RefusedError(OSError):
     """The proxy said no."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a URL points to."""
 
     scheme: str

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
+
+from msgspec import Struct, field
 
 from muster.kube import errors
 from muster.kube.backoff import Backoff
@@ -32,8 +33,7 @@ _ATTEMPTS: Final = 3
 _NAME_LIMIT: Final = 253 - 1 - 32
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(Struct):
     """One event and its repetitions."""
 
     namespace: str
@@ -47,8 +47,7 @@ class _Series:
     written: bool = False
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(Struct):
     """How many more different messages a reason may have about one object."""
 
     at: float

@@ -7,7 +7,6 @@ import binascii
 import os
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import yaml
+from msgspec import Struct
 
 from muster.kube import execplugin
 from muster.kube.clock import SystemClock
@@ -28,8 +28,7 @@ _TOKEN_FRESH: Final = 60.0  # seconds; token files are rotated in place by whoev
 _PARTS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A cluster, user or context, and the folder that its paths start from."""
 
     value: dict[str, Any]
@@ -46,8 +45,7 @@ class _Entry:
         return (self.folder / Path(path).expanduser()).read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class _Config:
+class _Config(Struct, frozen=True):
     """Several files as one: of each name the first counts, as for kubectl."""
 
     entries: dict[str, dict[str, _Entry]]

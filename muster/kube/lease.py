@@ -14,11 +14,11 @@ import logging
 import math
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.kube.backoff import Backoff, jittered
 from muster.kube.client import Client
@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 _TOO_LATE: Final = 0.1  # seconds; no renewal succeeds in less
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long leadership lasts, in seconds.
 
     Attributes:
@@ -63,8 +62,7 @@ class Timing:
         return self.renew / 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """A state of the Lease, and when it was first seen (steady clock)."""
 
     lease: Lease

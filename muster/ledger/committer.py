@@ -10,10 +10,12 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.kube import errors
 from muster.kube.backoff import Backoff
@@ -42,8 +44,7 @@ _FIRST_GUESS: Final = 0.005  # seconds that a write takes, until one was measure
 Answer = Granted | Refused | Busy | Learned
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(Struct, frozen=True):
     """Limits that a quota may have from now on."""
 
     name: str
@@ -51,8 +52,7 @@ class Lesson:
     hard: Resources
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+class _Waiter(Struct, frozen=True):
     ask: Promise | Lesson
     future: asyncio.Future[Answer]
 
@@ -61,8 +61,7 @@ class _Waiter:
             self.future.set_result(answer)
 
 
-@dataclass
-class _Desk:
+class _Desk(Struct):
     """One namespace's queue, and how its writes have been going."""
 
     queue: deque[_Waiter] = field(default_factory=deque)
@@ -286,8 +285,7 @@ class Committer:
             self._metrics.refused(short)
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """A table to store and the answers that then hold, in the order they were asked."""
 
     table: Table

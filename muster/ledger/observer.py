@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.kube import versions
 from muster.kube.cache import Cache, Change

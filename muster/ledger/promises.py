@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.model import names, scopes
 from muster.model.amounts import NANO, NOTHING, Resources
@@ -25,8 +26,7 @@ _COUNT_PODS: Final = "count/pods"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """What an object will hold if the API server stores it.
 
     Attributes:
@@ -75,8 +75,7 @@ class Promise:
         return (held(self.amounts) - held(self.previous or NOTHING)).positive()
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
+class Shortage(Struct, frozen=True):
     """Why one resource of one quota can't hold a promise: ``reserved + used + asked - hard == short``, in nano-units.
 
     Attributes:
@@ -93,15 +92,13 @@ class Shortage:
     quota: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """Yes. ``promised`` is false where no quota limits what is asked, so that nothing was written."""
 
     promised: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """No.
 
     Attributes:
@@ -117,15 +114,13 @@ class Refused:
     taken_in: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(Struct, frozen=True):
     """Neither yes nor no in time: the caller may try again. ``reason`` is for people, one line."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit it."""
 
     overcommitted: tuple[Shortage, ...] = ()

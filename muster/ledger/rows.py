@@ -23,9 +23,10 @@ A row that can't be read fails the whole ledger: to drop it would hand out what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from muster.kube import versions
 from muster.ledger.promises import JOB, POD, PODGROUP, limited
@@ -63,8 +64,7 @@ _STATES: Final[dict[str, frozenset[State]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One promise. ``revision`` is zero for `State.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
 
     kind: str

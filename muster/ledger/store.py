@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 import msgspec
+from msgspec import Struct
 
 from muster.kube import errors, versions
 from muster.kube.cache import Cache, Change
@@ -23,8 +23,7 @@ _COURTESY: Final = 0.1  # seconds; several times what a read and a write take
 _REMEDY: Final = "delete it, and it is made again from what exists"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A ledger as it was stored, and what it says."""
 
     ledger: QuotaLedger

@@ -42,10 +42,12 @@ than is due, never less.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
 from typing import Final, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.kube import versions
 from muster.ledger import view as views
@@ -63,8 +65,7 @@ MOST_ROWS: Final = 5000
 _HOLDERS: Final = 3
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """What is promised in one namespace. Immutable: each step gives a new one.
 
     Attributes:
@@ -306,8 +307,7 @@ def _apart(pending: Iterable[Row], outside: Iterable[Shown], view: View, coming:
     return names.union(coming) - {""}
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
+class _Sums(Struct, frozen=True):
     """What a view shows beside the names that have rows, over all resources."""
 
     reserved: Resources

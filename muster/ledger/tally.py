@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import reduce
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.ledger.promises import GROUPS, Shortage, limited
 from muster.ledger.rows import Key, Row, State
@@ -16,8 +18,7 @@ from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """One quota: its limits, and what the views at `Table.observed` show to be held of them.
 
     Attributes:
@@ -35,8 +36,7 @@ class Totals:
     other: Resources = NOTHING
 
 
-@dataclass
-class _Account:
+class _Account(Struct):
     """The rows of one name: of its groups, and of the pods that say they are in it."""
 
     promises: dict[Key, list[Row]] = field(default_factory=dict)

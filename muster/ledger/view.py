@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
@@ -24,8 +26,7 @@ def source(group: str) -> str:
     return f"podgroups.{group}"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """A PodGroup as a view shows it.
 
     Attributes:
@@ -43,8 +44,7 @@ class Shown:
     traits: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPod:
+class ShownPod(Struct, frozen=True):
     """A Pod as a view shows it.
 
     Attributes:
@@ -60,8 +60,7 @@ class ShownPod:
     traits: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """A ResourceQuota as a view shows it; ``hard`` names its scopes (`muster.model.scopes.in_lane`)."""
 
     name: str

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 NANO: Final = 10**9
 _MAX_UNITS: Final = 2**63 - 1
@@ -48,8 +49,7 @@ class Form(Enum):
     EXPONENT = "DecimalExponent"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """One amount: ``nano`` in units of 10**-9, and the form it was written in."""
 
     nano: int
@@ -166,8 +166,7 @@ def _has_half(units: int, size: int) -> bool:
     return abs(units) > size and units % size != 0 and units * 2 % size == 0
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """A ResourceList: resource name to amount in nano-units. Immutable; absent means zero.
 
     Names with an amount of zero are kept: ``{"cpu": 0}`` as a quota's hard limit is a limit.

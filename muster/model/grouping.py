@@ -8,10 +8,10 @@ that has them: the pod (or pod template), then its owners upward, then the names
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.model import names
 from muster.model.amounts import QuantityError, Resources
@@ -22,8 +22,7 @@ _SHOWN: Final = 40
 _GENERATED: Final = "podgroup-"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Which owner a generated group stands for: that of this kind, or so many levels above (+) or below (-) it."""
 
     api_version: str

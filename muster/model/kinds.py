@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from muster.model import names, storage
 from muster.model import objects as o
@@ -11,8 +12,7 @@ from muster.model import objects as o
 T = TypeVar("T", bound=o.Object)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(Struct, Generic[T], frozen=True):
     """An API resource and the struct that its objects decode to."""
 
     group: str

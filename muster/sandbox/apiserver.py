@@ -12,12 +12,12 @@ import logging
 import ssl
 from base64 import b64encode
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
 from io import BytesIO
 from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
+from msgspec.structs import replace
 
 from muster.kube.transport import JSON, Request, Response
 from muster.sandbox import forms

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import cells, netcells, podcells
 from muster.sandbox.registry import Column
@@ -16,8 +17,7 @@ NAME: Final = Column("Name", format="name", description="Name of the object, uni
 _CREATED: Final = Column("Created At", type="date")
 
 
-@dataclass(frozen=True, slots=True)
-class Printer:
+class Printer(Struct, frozen=True):
     """Columns of a kind and their filling. ``cells`` gives those after the name, or all when ``whole``."""
 
     columns: tuple[Column, ...]

@@ -7,10 +7,11 @@ Python read other dialects: a 7 for Sunday, ``L``, ``#``, seconds, which a real 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from muster.sandbox.cel.times import parse_duration
 from muster.sandbox.cel.values import CelError
@@ -46,16 +47,14 @@ class Schedule(Protocol):
         """Give the first time after ``when`` by the clocks of ``zone``, in UTC; None: never in five years."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     """What one field allows; ``star`` when it doesn't restrict."""
 
     values: frozenset[int]
     star: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
+class _Bounds(Struct, frozen=True):
     least: int
     most: int
     names: dict[str, int]
@@ -70,8 +69,7 @@ _FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Calendar:
+class Calendar(Struct, frozen=True):
     """Due at each minute whose local time the five fields allow: not at one that clocks skip, twice at one they repeat."""
 
     minutes: _Field
@@ -111,8 +109,7 @@ class Calendar:
         return (day and weekday) if self.days.star or self.weekdays.star else (day or weekday)
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(Struct, frozen=True):
     """Due again and again after a delay, counted from the last time."""
 
     delay: timedelta

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from muster.model.amounts import Quantity, QuantityError
 from muster.sandbox import syntaxerrors

@@ -5,9 +5,10 @@ Source: ``k8s.io/apiserver/pkg/registry`` (BeforeDelete, deletionFinalizersForGa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.identities import timestamp
 from muster.sandbox.registry import Resource
@@ -26,8 +27,7 @@ _OVER: Final = ("Succeeded", "Failed")
 _GRACE: Final = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The object as it then is (the very same one when nothing changes), and whether it leaves the store."""
 
     object: Object

@@ -7,20 +7,20 @@ One form for both sources: ``fields.json`` for built-in kinds (made from a real 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 MAP: Final = "map"
 SET: Final = "set"
 ATOMIC: Final = "atomic"
 
 
-@dataclass(slots=True, eq=False)
-class Shape:
+class Shape(Struct, eq=False):
     """One type. Shapes refer to each other in circles, so they are filled after they are made; not changed later.
 
     Attributes:

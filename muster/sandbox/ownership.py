@@ -6,9 +6,10 @@ Source: ``k8s.io/apimachinery/pkg/util/managedfields``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.calls import Call
 from muster.sandbox.fieldsets import Fields, difference, minus, of_value, union
@@ -26,8 +27,7 @@ _NOT_OWNED: Final = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(Struct, frozen=True):
     """Who changes fields, and how."""
 
     name: str
@@ -36,8 +36,7 @@ class Manager:
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(Struct, frozen=True):
     """What a manager owns, and since when."""
 
     fields: Fields

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
+
+from msgspec import Struct
 
 from muster.sandbox.registry import Registry, Resource
 from muster.sandbox.status import no_such_method, no_such_page, no_such_path, unsupported
@@ -17,8 +18,7 @@ _NOT_HERE: Final = frozenset({
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What a path is about. Without a name: a collection, of one namespace or (empty) of all."""
 
     resource: Resource

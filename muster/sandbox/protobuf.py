@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.protomessages import MESSAGES, ROOTS
 from muster.sandbox.status import StatusError, bad_request
@@ -26,8 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _VARINT_LIMIT: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     name: str
     type: str
     shape: str

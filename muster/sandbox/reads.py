@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.sandbox import selectors
 from muster.sandbox.paths import Target
@@ -73,8 +73,7 @@ def bad_options(kind: str, causes: list[Cause]) -> StatusError:
     return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {aggregate(causes)}', details)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A list, or a part of it. ``token`` and ``remaining`` when there is more; ``remaining`` None: unknown."""
 
     items: list[Object]

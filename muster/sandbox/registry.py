@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One printed column. ``priority`` above 0: only in wide output. ``json_path`` is a CRD's, as it is written there."""
 
     name: str
@@ -21,8 +21,7 @@ class Column:
     json_path: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class Resource(Struct, frozen=True, eq=False):
     """One resource in one version. Two versions of a kind are two of these with the same `key`.
 
     Attributes:

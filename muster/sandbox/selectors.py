@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.registry import Resource
 from muster.sandbox.status import Cause, bad_request, not_allowed, quote, required, wrong
@@ -26,8 +27,7 @@ _OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 # ── labels ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Struct, frozen=True):
     """One condition on a label. ``operator``: in, notin, exists, !, gt, lt; ``=`` is an ``in`` of one value."""
 
     key: str

@@ -6,10 +6,10 @@ Source: ``k8s.io/apimachinery/pkg/api/errors`` and ``pkg/util/validation/field``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import Struct
 
 
 class Named(Protocol):
@@ -41,8 +41,7 @@ class Named(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """One field that is wrong. ``message`` is without the field's name: ``Invalid value: "x": must be …``."""
 
     type: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -28,8 +29,7 @@ class ExpiredError(Exception):
     """The asked-for revision is older than the history."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEvent:
+class StoreEvent(Struct, frozen=True):
     """One change. ``object`` is the new state, or the last one (at the revision of its deletion) when DELETED."""
 
     type: str
@@ -42,8 +42,7 @@ class StoreEvent:
 Events = list[StoreEvent]
 
 
-@dataclass(slots=True)
-class _Table:
+class _Table(Struct):
     """All objects of one key, with their names in order as etcd has them."""
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import Struct, field
 
-@dataclass(frozen=True, slots=True)
-class User:
+
+class User(Struct, frozen=True):
     """The authenticated user, as admission webhooks are told."""
 
     name: str

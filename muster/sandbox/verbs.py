@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec.structs import replace as replace_fields
 
 from muster.kube import transport
@@ -51,8 +51,7 @@ _ORPHANED_PODS: Final = (
 _PATCHES: Final = (transport.JSON_PATCH, transport.MERGE_PATCH, transport.STRATEGIC_PATCH, transport.APPLY_PATCH)
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who asks, and with what program (its User-Agent, or empty)."""
 
     user: User

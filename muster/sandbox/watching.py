@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.kube.clock import Clock
 from muster.kube.transport import Request
@@ -34,8 +34,7 @@ BACKLOG: Final = 100_000
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
-@dataclass(frozen=True, slots=True)
-class _Selection:
+class _Selection(Struct, frozen=True):
     """What a watch shows of the events of its key."""
 
     target: Target

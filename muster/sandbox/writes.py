@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from muster.kube.clock import Clock
 from muster.sandbox import deletion, plugins

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from muster.kube import decoding, errors
 from muster.kube.client import Client
@@ -27,8 +27,7 @@ _KNOWN: Final = 4096
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
-@dataclass(slots=True)
-class Lineage:
+class Lineage(Struct):
     """The owners above an object.
 
     Attributes:

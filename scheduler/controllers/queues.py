@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from muster.kube import errors
 from muster.kube.cache import Change
@@ -34,8 +35,7 @@ half of them left a thousand queues behind, which took 3 s when the last had com
 _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Struct, frozen=True):
     """What a queue holds: each of its groups, and the Jobs whose pods are in it.
 
     ``circle``: the queue and its ancestors, where following parents leads back to it.

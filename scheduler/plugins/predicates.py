@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import numpy as np
+from msgspec import Struct
 from pydantic import AfterValidator, Field
 
 from scheduler import constraints as rules
@@ -106,8 +106,7 @@ def _beyond_limits(session: Session, demands: Constraints, nodes: Nodes) -> Mask
     return session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]
 
 
-@dataclass(frozen=True, eq=False)
-class _Rules:
+class _Rules(Struct, frozen=True, eq=False):
     """The rules that hold, by the words for a node that one excludes: those about nodes alone, and those about what is there."""
 
     fixed: tuple[tuple[str, Callable[[NodeTable, Constraints], Mask]], ...]

@@ -8,11 +8,12 @@ decided (`scheduler.simulator.due`); time in between is jumped over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 
 from muster.model.amounts import Resources
@@ -44,8 +45,7 @@ _SETTLED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 """Phases that change nothing for others: what such a group uses was counted before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What a simulation starts from.
 
     Attributes:
@@ -69,8 +69,7 @@ class Setting:
     until: float = _NEVER
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """How far it is: what is told to who watches. ``arrived`` of ``expected`` lines of the trace at ``now`` seconds."""
 
     now: float = 0.0

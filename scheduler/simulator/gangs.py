@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Job, Pod
@@ -10,8 +10,7 @@ from scheduler.population import Home
 from scheduler.snapshot import GroupKey
 
 
-@dataclass(slots=True, eq=False)
-class Gang:
+class Gang(Struct, eq=False):
     """One group. Times are seconds since the beginning; those of what was there before are negative or None.
 
     Attributes:

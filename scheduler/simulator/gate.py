@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from muster.ledger.table import Table
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The answer to a creation: the object as it is stored, or None and the text that kubectl would print."""
 
     stored: Any

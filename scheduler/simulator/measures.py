@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.model.amounts import NOTHING, Resources
 from scheduler.plan import QueueShare
@@ -16,8 +17,7 @@ from scheduler.vectors import PODS
 _APART: Final = frozenset({PODS})
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """An object that admission refused: when, which, for which queue, and the text."""
 
     at: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from muster.model.objects import PodGroup
 from scheduler.simulator.engine import Simulation
@@ -19,8 +19,7 @@ Line = tuple[tuple[float, float], ...]
 """Beginnings of steps of time, in seconds, with the mean in each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """How long groups waited until their minimum had nodes, in seconds, and how many these are."""
 
     started: int
@@ -41,8 +40,7 @@ class Waiting:
         return {"started": self.started, "p50": _round(self.p50), "p95": _round(self.p95), "max": _round(self.most)}
 
 
-@dataclass(frozen=True, slots=True)
-class QueueReport:
+class QueueReport(Struct, frozen=True):
     """One queue.
 
     Attributes:
@@ -77,8 +75,7 @@ class QueueReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(Struct, frozen=True):
     """A group that never started: how long it has waited, and why."""
 
     name: str
@@ -87,8 +84,7 @@ class Late:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A group over time: when it came, started and ended; None where it didn't."""
 
     name: str
@@ -98,8 +94,7 @@ class Bar:
     over: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """All of it; ``seconds`` of cluster time.
 
     Attributes:

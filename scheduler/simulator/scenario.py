@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.model import kinds, names
@@ -34,8 +34,7 @@ _READ: Final[tuple[Kind[Any], ...]] = tuple(dict.fromkeys((kinds.NAMESPACES, kin
 _CLAIMING: Final = frozenset({"persistentVolumeClaim", "ephemeral"})
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """Objects by kind, in the order of the files, and what arrives later.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.model import kinds, names
@@ -120,8 +120,7 @@ def perform(cluster: Cluster, plan: Plan) -> None:
             cluster.group(status.key.group, replace(group, status=status.struct()))
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What the cycles came to. ``volumes``: what is to be done for claims before their pods are bound."""
 
     cycles: int

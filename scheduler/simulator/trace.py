@@ -13,8 +13,9 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from muster.model.amounts import QuantityError, Resources
 from scheduler.durations import duration
@@ -46,8 +47,7 @@ class TraceError(ValueError):
         super().__init__("\n".join(self.lines))
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What there is in the cluster that a trace may name."""
 
     queues: Collection[str]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.model import grouping, kinds, names
@@ -44,8 +44,7 @@ _COMPLETE: Final = Condition(type="Complete", status="True")
 _Likeness = tuple[str, str, int, Resources, str]
 
 
-@dataclass(frozen=True, slots=True)
-class TraceJob:
+class TraceJob(Struct, frozen=True):
     """A line of a trace: a gang of equal pods that come together and run for the same time.
 
     Attributes:
@@ -65,8 +64,7 @@ class TraceJob:
     priority: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(Struct, frozen=True):
     """What is drawn by lot in a cluster: uids, by the seed. ``schedulers`` are the scheduler names that are ours."""
 
     seed: int

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from certs import authority, bundle, holders, stored
 from certs.publish import Rotator, Wanted

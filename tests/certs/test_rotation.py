@@ -6,13 +6,14 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from certs import rotation
 from certs.authority import CA_LIFE, LEAF_LIFE

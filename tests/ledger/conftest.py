@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 from plane import PATIENCE, Plane
 
@@ -335,7 +335,7 @@ async def ask(
         process.namespace, PODGROUP, names.VOLCANO_GROUP, name, uid or f"uid-{name}", Resources.parse({"cpu": cpu})
     )
     deadline = asyncio.get_running_loop().time() + within
-    return await process.committer.reserve(dataclasses.replace(promise, **more), dry_run=dry_run, deadline=deadline)
+    return await process.committer.reserve(msgspec.structs.replace(promise, **more), dry_run=dry_run, deadline=deadline)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from datetime import timedelta
 from typing import Any
@@ -39,7 +38,7 @@ class Play:
 
     def at(self, seconds: float) -> Plan:
         now = self.build.now + timedelta(seconds=seconds)
-        snapshot = dataclasses.replace(self.build.cluster.snapshot(), waits=self.patience.waits)
+        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), waits=self.patience.waits)
         self.plan = decide(snapshot, self.policy, now)
         self.patience.learn(self.plan, now.timestamp())
         for status in self.plan.statuses:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import aiohttp
 import msgspec
 import pytest
 from controlplane import free_ports
+from msgspec.structs import replace
 
 from certs import authority
 from muster.kube.client import Client

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.ledger.promises import held, limited
 from muster.model import kinds, labels, names, scopes
@@ -34,8 +35,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Somebody wants to put a ``noun`` of ``namespace`` into ``queue``, which ``where`` (a field, an annotation) names.
 
     ``group`` is the API group of the object, whose own Queue kind counts too.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.ledger.promises import JOB, Promise
 from muster.model import grouping, kinds, names, scopes
@@ -44,8 +45,7 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
     return _create(job, request, view, settings) if request.operation == "CREATE" else _update(job, request, view)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a Job's pods will wait: an existing group's queue, or the queue of the group to come."""
 
     group: str

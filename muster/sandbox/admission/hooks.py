@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.admission.matching import Conditions, Rule, Scope
 from muster.sandbox.registry import Registry, Resource
@@ -15,8 +16,7 @@ MUTATING: Final[Key] = ("admissionregistration.k8s.io", "mutatingwebhookconfigur
 VALIDATING: Final[Key] = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hook:
+class Hook(Struct, frozen=True, eq=False):
     """One webhook of a configuration.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
@@ -51,8 +52,7 @@ VARIABLES: Final[Mapping[str, cel.Type]] = {"object": cel.DYN, "oldObject": cel.
 """What conditions may use. ``authorizer`` isn't here: the sandbox lets everybody do everything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule; ``*`` in a set takes anything. ``resources`` are (plural, subresource) pairs."""
 
     operations: frozenset[str]
@@ -96,8 +96,7 @@ def rules_of(rules: Sequence[Json] | None) -> tuple[Rule, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Rules and selectors: what webhooks, policies and bindings have in common."""
 
     rules: tuple[Rule, ...]
@@ -155,8 +154,7 @@ def _namespace_labels(attributes: Attributes, store: Store, namespaces: Resource
     return _labels(namespace)
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(Struct, frozen=True):
     """Match conditions: all have to hold."""
 
     programs: tuple[cel.Program, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
@@ -21,8 +22,7 @@ _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge":
 _MOST_MESSAGE: Final = 5 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """One expression that has to hold, and what to say when it doesn't."""
 
     program: cel.Program
@@ -43,8 +43,7 @@ class Validation:
         return self.message or f"failed expression: {self.program.source.strip()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """What makes a policy take effect, and where. ``scope`` is None: wherever the policy is for."""
 
     name: str
@@ -52,8 +51,7 @@ class Binding:
     scope: Scope | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Policy:
+class Policy(Struct, frozen=True, eq=False):
     """One policy, compiled, with its bindings."""
 
     name: str
@@ -65,8 +63,7 @@ class Policy:
     bindings: tuple[Binding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True):
     text: str
     reason: str
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.sandbox import syntaxerrors
 from muster.sandbox.admission.attributes import Attributes
@@ -35,8 +35,7 @@ class CallError(Exception):
     """A webhook could not be called or its answer not be read: what follows ``failed calling webhook "x": ``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a webhook said. ``patch`` is what a mutating one wants changed; ``status`` why it refuses."""
 
     allowed: bool

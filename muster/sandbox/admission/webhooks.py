@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 from uuid import UUID, uuid5
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.sandbox import shapes
@@ -173,8 +173,7 @@ class Webhooks:
         return reviews.read(answer, uid, hook.version, mutating=mutating)
 
 
-@dataclass(slots=True)
-class _Again:
+class _Again(Struct):
     """Who has to be asked once more: those that ask for it and were asked before somebody else changed the object."""
 
     hooks: set[Hook] = field(default_factory=set)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.cel import folds
 from muster.sandbox.cel.functions import CONSTANTS, candidates, describe, dispatch, known_function, undeclared
@@ -48,8 +49,7 @@ _LITERALS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A compiled expression.
 
     Attributes:

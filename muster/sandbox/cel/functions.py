@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.cel import collections, numbers, texts
 from muster.sandbox.cel.folds import Frame, Run
@@ -14,8 +15,7 @@ from muster.sandbox.cel.types import Type, compatible, matches
 from muster.sandbox.cel.values import CelError, equal, kind_of
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(Struct, frozen=True):
     """One way to call a function. A method's first parameter is what it is called on."""
 
     method: bool

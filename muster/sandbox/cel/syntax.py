@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.cel.values import CompileError, Uint
 
@@ -28,8 +29,7 @@ _SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """One word. ``kind`` is ``name``, ``literal``, ``quoted``, ``end``, or the mark itself."""
 
     kind: str
@@ -37,29 +37,25 @@ class Token:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A part of an expression; ``position`` is where to point in a message."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(Node, frozen=True):
     """A constant."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Node, frozen=True):
     """A variable."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(Node, frozen=True):
     """``operand.field``, ``operand.?field``, or ``has(operand.field)`` when it only tests."""
 
     operand: Node
@@ -68,8 +64,7 @@ class Select(Node):
     test: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(Node, frozen=True):
     """An operator or function; ``target`` is what a method is called on."""
 
     function: str
@@ -77,22 +72,19 @@ class Call(Node):
     arguments: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode(Node):
+class ListNode(Node, frozen=True):
     """A list literal."""
 
     elements: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MapNode(Node):
+class MapNode(Node, frozen=True):
     """A map literal."""
 
     entries: tuple[tuple[Node, Node], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fold(Node):
+class Fold(Node, frozen=True):
     """A macro over a list or map: ``all``, ``exists``, ``exists_one``, ``map``, ``filter``.
 
     ``variables`` are one (the element, or a map's key) or two (index and element, or key and value).
@@ -105,8 +97,7 @@ class Fold(Node):
     where: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalFold(Node):
+class OptionalFold(Node, frozen=True):
     """``optMap`` and ``optFlatMap``."""
 
     flat: bool

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.cel.times import parse_duration, parse_timestamp
 from muster.sandbox.cel.values import CelError
@@ -16,8 +17,7 @@ RESERVED: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Struct, frozen=True, eq=False):
     """A type: ``kind`` as `values.kind_of` names it, or ``dyn`` (unknown until evaluation), or a type parameter.
 
     Attributes:
@@ -27,7 +27,14 @@ class Type:
 
     kind: str
     arguments: tuple[Type, ...] = ()
-    fields: Mapping[str, tuple[str, Type]] | None = field(default=None, compare=False)
+    fields: Mapping[str, tuple[str, Type]] | None = None
+
+    # What fields an object has is no part of what type it is: recursive schemas couldn't be compared.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Type) and (self.kind, self.arguments) == (other.kind, other.arguments)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.arguments))
 
     def __str__(self) -> str:
         """Write it as the real compiler's messages do."""

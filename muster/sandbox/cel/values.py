@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.model.amounts import Quantity
 
@@ -35,16 +36,14 @@ class Uint(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(Struct, frozen=True):
     """A value that may be absent."""
 
     present: bool = False
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class TypeValue:
+class TypeValue(Struct, frozen=True):
     """A type as a value: what ``type(x)`` gives."""
 
     name: str

@@ -7,9 +7,10 @@ due: only the last one, whatever was missed before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import cron
 from muster.sandbox.controllers import pods as p
@@ -32,8 +33,7 @@ _STILL_ACTIVE: Final = Note(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(Struct, frozen=True):
     """What the schedule asks for now: the time of the start that is due, or None; and seconds to the next look."""
 
     start: datetime | None = None

@@ -7,10 +7,11 @@ for a scheduler as every pod does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.nodefit import NAME_FIELD, fits, named_node, tolerated
@@ -33,8 +34,7 @@ _TOLERATIONS: Final = (
 _OF_HOST_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Nodes to make pods for; pods to delete, of those ``ended`` because they are over; when to look again."""
 
     create: Sequence[str] = ()
@@ -43,8 +43,7 @@ class Plan:
     wake: float | None = None
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True, dict=True):
     """A DaemonSet as it stands: its pods by node, the nodes, and the hash of its template."""
 
     owner: Object
@@ -52,11 +51,11 @@ class View:
     nodes: Sequence[Object]
     hash: str
     now: datetime
-    template: Object = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Give the template the tolerations that its pods will have."""
-        object.__setattr__(self, "template", _with_tolerations(self.owner["spec"]["template"]))
+    @cached_property
+    def template(self) -> Object:
+        """Its template, with the tolerations that its pods will have."""
+        return _with_tolerations(self.owner["spec"]["template"])
 
     @cached_property
     def wanted(self) -> Sequence[str]:

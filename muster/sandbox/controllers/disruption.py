@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import selectors
 from muster.sandbox.controllers import pods as p
@@ -28,8 +29,7 @@ class _NoScaleError(Exception):
     """The number of pods that should be there is nowhere written. Its text is the condition's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """What a budget comes to, in pods."""
 
     expected: int

@@ -8,10 +8,12 @@ says it has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.jobtally import (
@@ -38,8 +40,7 @@ _TOO_MANY: Final = ("BackoffLimitExceeded", "Job has reached the specified backo
 _TOO_LONG: Final = ("DeadlineExceeded", "Job was active longer than specified deadline")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What to do about a Job.
 
     Attributes:
@@ -116,8 +117,7 @@ def _with_variable(container: Object, variable: Object) -> Object:
 # ── the ways a Job goes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
+class _Draft(Struct, frozen=True):
     """What all plans for one look at a Job have in common."""
 
     job: Object

@@ -8,9 +8,10 @@ of an Indexed Job needs no uid: its index says as much.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.store import Object
@@ -24,8 +25,7 @@ _FIRST_PAUSE: Final = 10.0
 _LONGEST_PAUSE: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """A Job's pods, counted.
 
     Attributes:
@@ -167,8 +167,7 @@ def _run(run: list[int]) -> str:
 # ── patience after failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """How often a Job's pods failed since one last succeeded, and when last."""
 
     failures: int = 0

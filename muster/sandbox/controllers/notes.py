@@ -8,9 +8,10 @@ Job of 10,000 pods would write 10,000 events.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
+
+from msgspec import Struct, field
 
 _BURST: Final = 25
 _REFILL_SECONDS: Final = 300
@@ -22,8 +23,7 @@ _LONGEST_MESSAGE: Final = 1024
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """What an event says: type Normal or Warning, reason, message."""
 
     type: str
@@ -40,14 +40,12 @@ class Recent(OrderedDict[tuple[str, ...], V]):
             self.popitem(last=False)
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(Struct):
     at: datetime
     tokens: float = _BURST
 
 
-@dataclass(slots=True)
-class _Similar:
+class _Similar(Struct):
     at: datetime
     texts: set[str] = field(default_factory=set)
 

@@ -12,9 +12,10 @@ run: a container is ready when it runs. All containers of a pod run and end toge
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.model import names
 from muster.sandbox.controllers import pods as p
@@ -35,8 +36,7 @@ _TERMINATED: Final = 143
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What happens next to a pod: a new status now, or (``wake``, in seconds) later; ``remove`` it for good."""
 
     status: Json | None = None

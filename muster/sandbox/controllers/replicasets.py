@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.claims import Claims, claimants
@@ -26,8 +27,7 @@ _BATCH_SECONDS: Final = 0.1
 """How long changes of pods are collected, so that a thousand of them don't cost a thousand looks at a thousand pods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Pods to make and to delete, the status (without the condition of a refusal), and when to look again."""
 
     create: int

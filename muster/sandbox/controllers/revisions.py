@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import Index, controller_uid
@@ -16,8 +17,7 @@ from muster.sandbox.store import Key, Object, identity
 REVISIONS: Final[Key] = ("apps", "controllerrevisions")
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The revisions of an object, oldest first; ``update`` is that of its template, the last one."""
 
     revisions: Sequence[Object]

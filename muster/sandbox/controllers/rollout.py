@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.store import Object
@@ -17,8 +18,7 @@ MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
 """Annotation: how many pods the Deployment might have had when this ReplicaSet got its size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Struct, frozen=True):
     """A ReplicaSet and the size that it shall have."""
 
     replicaset: Object

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.shares import pods_of
@@ -24,8 +25,7 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 _ORDINAL: Final = re.compile(r"(.*)-(0|[1-9][0-9]{0,8})")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Pods to make, by ordinal, with the revision of each; pods to delete, of those ``ended`` to be made anew.
 
     ``wake``: seconds until a pod has been ready long enough, or None.
@@ -37,8 +37,7 @@ class Plan:
     wake: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A StatefulSet as it stands: its pods by ordinal, and the two revisions between which it may be."""
 
     owner: Object

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.cel.values import equal
@@ -20,8 +21,7 @@ _MOST_MESSAGE: Final = 5 * 1024
 _FIELD_PATH: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One compiled rule."""
 
     source: Mapping[str, Any]
@@ -35,8 +35,7 @@ class Rule:
         return "oldSelf" in self.program.names
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTree:
+class RuleTree(Struct, frozen=True):
     """The rules of a schema and of what is inside of it; only branches that have rules."""
 
     schema: Schema

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from muster.sandbox.schema.checks import ABSENT, NO_FIELD, identity, joined, violations
 from muster.sandbox.schema.rules import RuleTree, compile_rules
@@ -58,8 +58,7 @@ class _ById:
         return isinstance(other, _ById) and other.schema is self.schema
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """What there is to check beyond values: most schemas have little of it."""
 
     rules: RuleTree | None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from muster.cli.gatehouse import Gatehouse
 from muster.model.amounts import Resources
