@@ -17,9 +17,10 @@ from muster.model.amounts import NOTHING, QuantityError
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
 from scheduler import intake
+from scheduler.crowd import Home
 from scheduler.images import Images
 from scheduler.plan import Bind
-from scheduler.population import Home, Member, News, Population
+from scheduler.population import Member, News, Population
 from scheduler.register import Register
 from scheduler.snapshot import (
     OCCUPYING,
@@ -32,7 +33,6 @@ from scheduler.snapshot import (
     Reservation,
     Snapshot,
     Status,
-    Task,
     seconds,
 )
 from scheduler.storage import Choice, Shelf
@@ -93,6 +93,15 @@ class Cluster:
         news = self._population.show(pod)
         if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
             self._changes += 1
+
+    def crowd(self, pods: Iterable[Pod]) -> None:
+        """Learn of many new pods, most of which run: of those that only take something, groups are told how many there are."""
+        self._population.crowd(pods)
+        self._changes += 1
+
+    def single_out(self, key: GroupKey) -> None:
+        """Tell of each pod of a group that was told of in a crowd."""
+        self._population.single_out((key.namespace, key.name))
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
         """Learn of a namespace: terms of pods choose them by their labels."""
@@ -295,7 +304,8 @@ class Cluster:
 
     def _job(self, key: GroupKey, group: PodGroup) -> Job:
         home = (key.namespace, key.name)
-        members = self._population.members(home)
+        tally = self._population.tally(home)
+        members = self._population.members(home) if tally is None else []
         tasks = tuple(member.task for member in members)
         batch = [self._batch[uid] for uid in sorted(self._batch_of.get(home, ()))]
         held = _held(batch)
@@ -305,7 +315,7 @@ class Cluster:
             stated, held = None, f"spec.minResources: {error}; correct it"
         self._population.named.update(stated or NOTHING)
         status = group.status
-        return Job(
+        job = Job(
             key=key,
             uid=group.metadata.uid,
             queue=group.spec.queue or names.DEFAULT_QUEUE,
@@ -318,19 +328,20 @@ class Cluster:
             counters=(status.running, status.succeeded, status.failed),
             created=seconds(group.metadata.creation_timestamp),
             tasks=tasks,
-            coming=tuple(self._coming(batch, tasks)),
+            coming=tuple(self._coming(batch, home)),
             held=held,
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
             late=reserves_late(group.metadata),
             sla=intake.sla_of(group),
-            over=_over(batch, members),
+            over=tally is None and _over(batch, members),
             written=bool(status.phase),
         )
+        return job if tally is None else job.counted(tally)
 
-    def _coming(self, batch: Iterable[BatchJob], tasks: tuple[Task, ...]) -> Iterable[Coming]:
+    def _coming(self, batch: Collection[BatchJob], home: Home) -> Iterable[Coming]:
+        alive = self._population.controllers(home) if batch else {}
         for job in batch:
-            alive = sum(task.controller == job.metadata.uid and task.status not in intake.ENDED for task in tasks)
-            missing = intake.pods_wanted(job) - alive
+            missing = intake.pods_wanted(job) - alive.get(job.metadata.uid, 0)
             if missing > 0:
                 template = job.spec.template
                 kind = self._population.class_of(template.metadata, template.spec)

@@ -105,9 +105,14 @@ class Constraints(Struct, frozen=True, dict=True):
 
 def template_of(spec: PodSpec) -> bytes | None:
     """Give what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
-    if spec.affinity is None and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
+    if not _wants_company(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
         return _encode_any(structs.replace(spec, node_name="", volumes=None))
     return None
+
+
+def _wants_company(spec: PodSpec) -> bool:
+    affinity_ = spec.affinity
+    return affinity_ is not None and (affinity_.pod_affinity is not None or affinity_.pod_anti_affinity is not None)
 
 
 def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:

@@ -41,6 +41,17 @@ def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
     return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
 
 
+def stays(pod: Pod) -> bool:
+    """Whether a pod is on a node, and meant to stay there."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _OVER and pod.metadata.deletion_timestamp is None
+
+
+def controller(pod: Pod) -> str:
+    """Give the uid of what controls a pod, empty where nothing does."""
+    found = pod.metadata.controller() if pod.metadata.owner_references else None
+    return found.uid if found is not None else ""
+
+
 def same_demands(old: Pod, new: Pod) -> bool:
     """Whether two versions of a pod ask for the same and belong to the same; where it is and how it does may differ."""
     return old is new or (

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -20,14 +20,14 @@ from muster.model.requests import pod_request
 from scheduler import affinity, constraints, intake
 from scheduler.affinity import Purpose
 from scheduler.constraints import Constraints
+from scheduler.crowd import Counted, Crowd, Home
 from scheduler.memo import Memo
 from scheduler.register import Register
 from scheduler.snapshot import Status, Task, TaskClass, seconds
+from scheduler.tasks import Tally
 from scheduler.usage import Usage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
-Home = tuple[str, str]
-"""Namespace and name of a group: how its pods know it."""
 
 
 class News(Enum):
@@ -48,7 +48,12 @@ class Member(NamedTuple):
     @property
     def uses(self) -> bool:
         """Whether it takes something of a node."""
-        return bool(self.task.node) and self.task.status not in intake.ENDED
+        return bool(self.task.node) and self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether it hasn't ended."""
+        return self.task.status not in intake.ENDED
 
 
 class _Assumption(NamedTuple):
@@ -66,6 +71,7 @@ class Population:
         self._register = register
         self._touch = touch
         self.usage = Usage()
+        self._crowd = Crowd(self.usage, touch)
         # Names of resources that were ever asked for.
         self.named: set[str] = set()
         self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
@@ -85,8 +91,43 @@ class Population:
             return News.CHANGE
         return News.ARRIVED if last else News.NONE
 
+    def crowd(self, pods: Iterable[Pod]) -> None:
+        """Learn of many pods. Of them, new ones that only take something of their nodes are counted, until somebody asks for them."""
+        self._crowd.take(self._counted(pods))
+
+    def _counted(self, pods: Iterable[Pod]) -> Iterator[Counted]:
+        for pod in pods:
+            meta, spec = pod.metadata, pod.spec
+            new = meta.uid not in self._pods and meta.uid not in self._crowd
+            template = constraints.template_of(spec) if new and intake.stays(pod) else None
+            kind = self._alike(template, spec) if template is not None else None
+            if kind is None or kind.constraints.particular:
+                self.show(pod)
+            else:
+                yield Counted(pod, kind, self._home(pod))
+
+    def tally(self, home: Home) -> Tally | None:
+        """Give what the pods of a group come to where all of them are but counted."""
+        return self._crowd.tally(home) if self._crowd.of(home) and home not in self._members else None
+
+    def controllers(self, home: Home) -> Counter[str]:
+        """Tell how many pods of a group that haven't ended each controller has, by its uid."""
+        found = [each.task.controller for each in self._members.get(home, {}).values() if each.alive]
+        return Counter([*found, *(intake.controller(each.pod) for each in self._crowd.of(home))])
+
+    def single_out(self, home: Home) -> None:
+        """Look at each pod of a group from now on."""
+        for each in list(self._crowd.of(home)):
+            self._look_at(each.pod.metadata.uid)
+
+    def _look_at(self, uid: str) -> None:
+        counted = self._crowd.drop(uid)
+        if counted is not None:
+            self._learn(counted.pod)
+
     def drop(self, uid: str) -> None:
         """Learn that a pod is gone."""
+        self._crowd.drop(uid)
         self._take_back(uid)
         self._forget(uid)
         self._evicting.discard(uid)
@@ -94,6 +135,7 @@ class Population:
 
     def members(self, home: Home) -> list[Member]:
         """Give the pods of a group, by uid."""
+        self.single_out(home)
         return [member for _, member in sorted(self._members.get(home, {}).items())]
 
     def waits(self, uid: str) -> bool:
@@ -119,6 +161,7 @@ class Population:
 
     def evicting(self, uid: str) -> None:
         """Count a pod as leaving while its eviction is on the way."""
+        self._look_at(uid)
         if uid in self._pods:
             self._evicting.add(uid)
             self._again(uid)
@@ -126,6 +169,7 @@ class Population:
     def spare(self, uid: str) -> None:
         """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
         self._evicting.discard(uid)
+        self._look_at(uid)
         if uid in self._pods:
             self._spared.add(uid)
             self._again(uid)
@@ -141,6 +185,11 @@ class Population:
 
     def reclassify(self) -> None:
         """Read those pods anew that are asked about otherwise than before."""
+        if self._register.asking and (self._crowd.unasked or self._register.asks_anew):
+            self._crowd.unasked = False
+            for each in [each.pod.metadata for each in self._crowd.pods()]:
+                if self._register.asks(each.namespace, each.labels or {}):
+                    self._look_at(each.uid)
         for uid in sorted(self._register.renew()):
             member = self._pods[uid]
             self._relearn(member, member.pod)
@@ -149,6 +198,7 @@ class Population:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
         old = self._pods.get(pod.metadata.uid)
         if old is None:
+            self._crowd.drop(pod.metadata.uid)
             self._learn(pod)
             return True
         if not intake.same_demands(old.pod, pod):
@@ -232,16 +282,19 @@ class Population:
             priority=spec.priority or 0,
             created=seconds(meta.creation_timestamp),
             role=intake.role_of(pod),
-            controller=_controller(pod),
+            controller=intake.controller(pod),
             preemptable=self._may_be_evicted(pod),
             patient=spec.preemption_policy == "Never",
         )
-        named = grouping.group_of(meta) if spec.scheduler_name in self._ours else ""
-        member = Member(pod, task, (namespace, named) if named else None)
+        member = Member(pod, task, self._home(pod))
         self._pods[uid] = member
         if member.home is not None:
             self._members.setdefault(member.home, {})[uid] = member
         self._settle(member, 1)
+
+    def _home(self, pod: Pod) -> Home | None:
+        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
+        return (pod.namespace, named) if named else None
 
     def _forget(self, uid: str) -> None:
         member = self._pods.pop(uid, None)
@@ -279,6 +332,9 @@ class Population:
         template = constraints.template_of(spec)
         if template is None:
             return self._compiled(spec, constraints.of_pod(metadata, spec))
+        return self._alike(template, spec)
+
+    def _alike(self, template: bytes, spec: PodSpec) -> TaskClass:
         return self._templates.recall(template, lambda: self._compiled(spec, constraints.of_template(template)))
 
     def _compiled(self, spec: PodSpec, demands: Constraints) -> TaskClass:
@@ -311,6 +367,7 @@ class Population:
             AssertionError: they disagree.
         """
         recount, register = Usage(), Register()
+        Crowd(recount, lambda _: None).take(self._crowd.pods())
         for member in self._pods.values():
             if member.uses:
                 recount.take(member.task)
@@ -335,8 +392,3 @@ def _is_confirmed(old: Task, new: Task) -> bool:
         and old.node == new.node
         and old.preemptable == new.preemptable
     )
-
-
-def _controller(pod: Pod) -> str:
-    controller = pod.metadata.controller() if pod.metadata.owner_references else None
-    return controller.uid if controller is not None else ""

@@ -155,11 +155,28 @@ class Register:
                 del self._profiles[name]
 
     def _match(self, profile: _Profile, index: _Index) -> frozenset[Peers]:
-        found = index.candidates(profile.labels)
+        return frozenset(self._matching(profile.namespace, profile.labels, index))
+
+    def _matching(self, namespace: str, labels: Labels, index: _Index) -> list[Peers]:
+        found = index.candidates(labels)
         if not found:
-            return frozenset()
-        labels = self._labels_of(profile.namespace)
-        return frozenset([each for each in found if each.matches(profile.namespace, profile.labels, labels)])
+            return found
+        of_namespace = self._labels_of(namespace)
+        return [each for each in found if each.matches(namespace, labels, of_namespace)]
+
+    @property
+    def asking(self) -> bool:
+        """Whether anybody asks about other pods at all."""
+        return bool(self._asked)
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether `renew` will put questions to pods that were not asked them yet."""
+        return bool(self._fresh or self._moved)
+
+    def asks(self, namespace: str, labels: Labels) -> bool:
+        """Whether anybody asks about pods of a namespace with these labels."""
+        return bool(self._matching(namespace, labels, self._index))
 
     def renew(self) -> set[str]:
         """Put new questions to all; give the uids of the pods whose answers changed."""

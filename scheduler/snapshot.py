@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct, field
@@ -117,9 +117,12 @@ class Job(Struct, frozen=True, eq=False, dict=True):
     def standing(cls, key: GroupKey, queue: str, tally: Tally, **known: Any) -> Job:
         """Give one that runs and wants nothing, of which what its tasks come to is known, and what is ``known`` besides."""
         told = {"conditions": (), "counters": (0, 0, 0)} | known
-        job = cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, created=0.0, **told)
-        job.__dict__["tally"] = tally
-        return job
+        return cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, created=0.0, **told).counted(tally)
+
+    def counted(self, tally: Tally) -> Self:
+        """Give it with what its tasks come to, where nobody has made these."""
+        self.__dict__["tally"] = tally
+        return self
 
     @cached_property
     def tally(self) -> Tally:

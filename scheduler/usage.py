@@ -12,7 +12,7 @@ from muster.model.amounts import NOTHING
 from muster.model.objects import Node
 from scheduler import intake, vectors
 from scheduler.memo import Memo
-from scheduler.snapshot import NodeTable, Status, Task
+from scheduler.snapshot import NodeTable, Status, Task, TaskClass
 from scheduler.vectors import Axes, Matrix, Vector
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -26,6 +26,7 @@ class Usage:
         self._used: dict[str, Vector] = {}
         self._leaving: dict[str, Vector] = {}
         self._tasks: dict[str, dict[str, Task]] = {}
+        self._crowds: dict[str, dict[TaskClass, int]] = {}
         self._dirty: set[str] = set()
         self._table: NodeTable | None = None
         self._rows: dict[str, _Row] = {}
@@ -46,14 +47,25 @@ class Usage:
         self._tasks[task.node].pop(task.uid)
         self._add(task, -1)
 
+    def crowd(self, node: str, kind: TaskClass, count: int) -> None:
+        """Count so many more pods of a class on a node, or fewer, of which nobody needs to know which they are."""
+        crowd = self._crowds.setdefault(node, {})
+        crowd[kind] = crowd.get(kind, 0) + count
+        if not crowd[kind]:
+            del crowd[kind]
+        self._use(node, vectors.scale(kind.vector(self.axes), count))
+
     def _add(self, task: Task, sign: int) -> None:
         amounts, node = task.kind.vector(self.axes), task.node
         if sign < 0:
             amounts = vectors.scale(amounts, sign)
-        used = self._used.get(node)
-        self._used[node] = amounts if used is None else vectors.add(used, amounts)
+        self._use(node, amounts)
         if task.status is Status.RELEASING:
             self._leaving[node] = vectors.add(self._leaving.get(node, self.axes.zero), amounts)
+
+    def _use(self, node: str, amounts: Vector) -> None:
+        used = self._used.get(node)
+        self._used[node] = amounts if used is None else vectors.add(used, amounts)
         self._dirty.add(node)
 
     def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
@@ -108,6 +120,9 @@ class Usage:
         for tasks in self._tasks.values():
             for task in tasks.values():
                 self._add(task, 1)
+        for node, crowd in self._crowds.items():
+            for kind, count in crowd.items():
+                self._use(node, vectors.scale(kind.vector(axes), count))
 
 
 class _Row(NamedTuple):

@@ -81,17 +81,22 @@ class Scene:
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
         self._crowd: tuple[Job, ...] = ()
-        self._feed()
-        if bystanders.are_left_alone(policy):
+        alone = bystanders.are_left_alone(policy)
+        self._feed(alone=alone)
+        if alone:
             self._stand({job.key: job for job in bystanders.found(self.snapshot())})
+            for key in self._groups.keys() - self._standing.keys():
+                self.cluster.single_out(key)
 
-    def _feed(self) -> None:
-        cluster = self.cluster
+    def _feed(self, *, alone: bool) -> None:
+        cluster, pods = self.cluster, self.state.of(kinds.PODS)
         cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
         for kind, learn in (*learners(cluster).items(), (kinds.QUEUES, cluster.queue)):
-            for each in self.state.of(kind):
+            for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
                 learn(each)
-        for pod in self.state.of(kinds.PODS):
+        if alone:
+            cluster.crowd(pods)
+        for pod in pods:
             self._know(pod)
         for kind in PODGROUPS:
             for group in self.state.of(kind):
@@ -173,8 +178,10 @@ class Scene:
 
     def holds(self, key: GroupKey) -> Resources:
         """Give what a group's pods have on nodes."""
-        tasks = self.job(key).tasks
-        return Resources.total(each.kind.request for each in tasks if each.node and each.status not in intake.ENDED)
+        job = self.job(key)
+        if not job.tasks:
+            return Resources.total(kind.request * count for kind, count in job.tally.occupying.items())
+        return Resources.total(each.kind.request for each in job.tasks if each.node and each.status not in intake.ENDED)
 
     # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Job, Pod
-from scheduler.population import Home
+from scheduler.crowd import Home
 from scheduler.snapshot import GroupKey
 
 

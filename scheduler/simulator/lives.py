@@ -21,8 +21,8 @@ from muster.model.objects import Pod, PodGroup, PodStatus
 from muster.model.requests import pod_request
 from muster.sandbox.controllers.podlife import JOB_SECONDS, START_SECONDS, STOP_SECONDS
 from scheduler.cluster import Cluster
+from scheduler.crowd import Home
 from scheduler.plan import Bind, Eviction
-from scheduler.population import Home
 from scheduler.simulator.calendar import Calendar
 from scheduler.simulator.crowd import Crowd
 from scheduler.simulator.gangs import Gang

@@ -271,6 +271,11 @@ class Build:
 
     def pod(self, name: str, group: str = "", cpu: str = "1", **more: Any) -> Build:
         """A pod; ``node`` and ``phase`` for one that is placed, ``requests`` and any other field of its spec."""
+        self.cluster.pod(self.a_pod(name, group, cpu, **more))
+        return self
+
+    def a_pod(self, name: str, group: str = "", cpu: str = "1", **more: Any) -> Any:
+        """The same, not told of to the cluster."""
         phase = more.pop("phase", "Running" if "node" in more else "Pending")
         requests = {"cpu": cpu, **more.pop("requests", {})}
         annotations = {names.GROUP_NAME: group} if group else {}
@@ -287,8 +292,7 @@ class Build:
             ],
             **more,
         }
-        self.cluster.pod(_as(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
-        return self
+        return _as(kinds.PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
 
     def namespace(self, name: str, **labels: str) -> Build:
         self.cluster.namespace(_as(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}}))

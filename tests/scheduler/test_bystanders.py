@@ -42,12 +42,12 @@ def told(plan, but):
     binds = [(str(bind.task), bind.node) for bind in plan.binds]
     return (
         binds,
-        plan.pipelined,
-        plan.evictions,
+        [(str(bind.task), bind.node) for bind in plan.pipelined],
+        [str(each.task) for each in plan.evictions],
         plan.queues,
         plan.released,
         plan.rolled_back,
-        plan.unplaced,
+        {key: [str(task) for task in tasks] for key, tasks in plan.unplaced.items()},
         plan.records,
         {
             key: (each.phase, [(one.type, one.status, one.message) for one in each.conditions])
@@ -57,10 +57,9 @@ def told(plan, but):
     )
 
 
-@given(groups=groups, policy=st.sampled_from([config.DEFAULT, CAPACITY]))
-@settings(max_examples=60)
-def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_or_together(make_build, groups, policy):
-    build = make_build().queue("default").queue("wide", weight=3, capability={"cpu": "7"}).queue("few", maxPodGroups=2)
+def built(build, groups, *, crowd=False):
+    """Build a cluster of groups; ``crowd``: it hears of all pods at once."""
+    build.queue("default").queue("wide", weight=3, capability={"cpu": "7"}).queue("few", maxPodGroups=2)
     build.node("a", "4").node("b", "4").node("c", "8")
     for number, group in enumerate(groups):
         build.group(
@@ -71,8 +70,22 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
             minResources=group["stated"],
             age=100 - number,
         )
-        for place, pod in enumerate(group["pods"]):
-            build.pod(f"g{number}-{place}", f"g{number}", **pod)
+    pods = [
+        build.a_pod(f"g{number}-{place}", f"g{number}", **pod)
+        for number, group in enumerate(groups)
+        for place, pod in enumerate(group["pods"])
+    ]
+    if crowd:
+        build.cluster.crowd(pods)
+    for pod in () if crowd else pods:
+        build.cluster.pod(pod)
+    return build
+
+
+@given(groups=groups, policy=st.sampled_from([config.DEFAULT, CAPACITY]))
+@settings(max_examples=60)
+def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_or_together(make_build, groups, policy):
+    build = built(make_build(), groups)
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
     standing = {job.key: job for job in bystanders.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
@@ -80,6 +93,16 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
+    # The same, where most of them are never looked at.
+    crowd = built(make_build(), groups, crowd=True).cluster
+    counted = {job.key: job for job in bystanders.found(crowd.snapshot())}
+    assert counted.keys() == standing.keys()
+    for key in {job.key for job in snapshot.jobs} - standing.keys():
+        crowd.single_out(key)
+    seen = crowd.snapshot()
+    others = [job for job in seen.jobs if job.key not in standing]
+    together = replace(seen, jobs=(*others, *bystanders.together(counted.values())))
+    assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 
 def test_a_group_that_has_what_it_wants_stands_by_and_one_of_a_queue_that_counts_groups_does_not(build):

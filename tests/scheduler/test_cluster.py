@@ -16,6 +16,7 @@ from scheduler.snapshot import GroupKey
 PODS = st.sampled_from([f"p{number}" for number in range(5)])
 NODES = st.sampled_from(["n0", "n1", "n2"])
 GROUPS = st.sampled_from(["g0", "g1"])
+ODDITIES = st.sampled_from([{}, {}, {}, {}, {}, {}, {"port": True}, {"leaving": True}])
 APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -95,6 +96,22 @@ class KeptUpToDate(RuleBasedStateMachine):
             self.assumed.pop(name, None)
         self.cluster.pod(self.pods[name])
 
+    @rule(
+        group=GROUPS,
+        crowd=st.dictionaries(PODS, st.tuples(NODES, ODDITIES), min_size=1),
+        phase=st.sampled_from(["Pending", "Running"]),
+    )
+    def a_group_and_its_crowd(self, group: str, crowd: dict[str, tuple[str, dict[str, bool]]], phase: str) -> None:
+        self.a_group(group, 1)
+        for name, (node, oddity) in crowd.items():
+            self.pods[name] = pod(name, group, node, phase, **oddity)
+            self.assumed.pop(name, None)
+        self.cluster.crowd([self.pods[name] for name in crowd])
+
+    @rule(name=GROUPS)
+    def somebody_asks_about_a_group(self, name: str) -> None:
+        self.cluster.single_out(GroupKey(kinds.PODGROUPS.group, "ns", name))
+
     @rule(name=PODS, node=NODES, phase=st.sampled_from(["Pending", "Running", "Succeeded"]))
     def a_pod_gets_on(self, name: str, node: str, phase: str) -> None:
         """Only what a kubelet or a binding changes."""
@@ -137,6 +154,8 @@ class KeptUpToDate(RuleBasedStateMachine):
         for name, node in self.assumed.items():
             fresh.assume(name, node)
         assert shown(self.cluster) == shown(fresh)
+        tasks, all_tasks = tasks_of(self.cluster), tasks_of(fresh)
+        assert all(tasks[key] == all_tasks[key] for key in all_tasks if tasks[key])
 
     def teardown(self) -> None:
         self.cluster.validate()
@@ -145,7 +164,7 @@ class KeptUpToDate(RuleBasedStateMachine):
 def shown(cluster: Cluster) -> Any:
     snapshot = cluster.snapshot()
     jobs = [
-        (job.key, job.min_member, [(*_plain(task), task.kind.request, *_asked(task.kind)) for task in job.tasks])
+        (job.key, job.min_member, job.counts, job.tally.ready, job.over, job.coming, job.sums(snapshot.axes))
         for job in snapshot.jobs
     ]
     columns = [snapshot.axes.place[name] for name in ("cpu", "memory", "pods")]
@@ -156,6 +175,14 @@ def shown(cluster: Cluster) -> Any:
         jobs,
         snapshot.ports,
     )
+
+
+def tasks_of(cluster: Cluster) -> dict[GroupKey, Any]:
+    """Give the tasks of each group; those that were told of in a crowd have none."""
+    return {
+        job.key: [(*_plain(task), task.kind.request, *_asked(task.kind)) for task in job.tasks]
+        for job in cluster.snapshot().jobs
+    }
 
 
 def _plain(task: Any) -> tuple[Any, ...]:

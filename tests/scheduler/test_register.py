@@ -60,6 +60,9 @@ class Histories(RuleBasedStateMachine):
             self.cluster.node(msgspec.convert(body, kinds.NODES.struct))
 
     def _put(self, name):
+        self.cluster.pod(self._pod(name))
+
+    def _pod(self, name):
         pod = self.pods[name]
         meta = {"name": name, "namespace": pod["namespace"], "uid": name, "labels": pod["labels"]}
         if pod["leaving"]:
@@ -72,7 +75,7 @@ class Histories(RuleBasedStateMachine):
             "containers": [{}],
         }
         body = {"metadata": meta, "spec": spec, "status": {"phase": pod["phase"]}}
-        self.cluster.pod(msgspec.convert(body, kinds.PODS.struct))
+        return msgspec.convert(body, kinds.PODS.struct)
 
     @rule(
         name=PODS, namespace=st.sampled_from(NAMESPACES), labels=LABELS, affinity=AFFINITIES, spread=st.none() | SPREADS
@@ -90,6 +93,14 @@ class Histories(RuleBasedStateMachine):
             "leaving": False,
         }
         self._put(name)
+
+    @rule(crowd=st.dictionaries(PODS, st.tuples(st.sampled_from(NAMESPACES), LABELS, st.sampled_from("ab"))))
+    def crowd(self, crowd):
+        new = {name: pod for name, pod in crowd.items() if name not in self.pods}
+        for name, (namespace, labels, node) in new.items():
+            placed = {"affinity": {}, "spreads": [], "node": node, "phase": "Running", "leaving": False}
+            self.pods[name] = {"namespace": namespace, "labels": labels, **placed}
+        self.cluster.crowd([self._pod(name) for name in new])
 
     @rule(name=PODS, node=st.sampled_from("ab"))
     def place(self, name, node):
