@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Struct
-from pydantic import Field
+from msgspec import Meta, Struct, field
 
 from scheduler import placing, vectors
 from scheduler.constraints import ports_clash
@@ -26,15 +25,15 @@ _MOST_CROWDED = 100
 """Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
 
 
-class EvictionArguments(ActionArguments):
+class EvictionArguments(ActionArguments, frozen=True, kw_only=True):
     """Arguments of the actions that evict."""
 
-    whole: bool = Field(default=False, alias="evictWholeJobs")
-    topology: bool = Field(default=False, alias="enableTopologyAwarePreemption")
-    workers: int = Field(default=16, ge=1, alias="topologyAwarePreemptWorkerNum")
-    least_part: int = Field(default=10, ge=0, le=100, alias="minCandidateNodesPercentage")
-    least: int = Field(default=1, ge=0, alias="minCandidateNodesAbsolute")
-    most: int = Field(default=100, ge=1, alias="maxCandidateNodesAbsolute")
+    whole: bool = field(default=False, name="evictWholeJobs")
+    topology: bool = field(default=False, name="enableTopologyAwarePreemption")
+    workers: Annotated[int, Meta(ge=1)] = field(default=16, name="topologyAwarePreemptWorkerNum")
+    least_part: Annotated[int, Meta(ge=0, le=100)] = field(default=10, name="minCandidateNodesPercentage")
+    least: Annotated[int, Meta(ge=0)] = field(default=1, name="minCandidateNodesAbsolute")
+    most: Annotated[int, Meta(ge=1)] = field(default=100, name="maxCandidateNodesAbsolute")
     """From `topology` on they are accepted for the format's sake: all nodes are judged, with all predicates."""
 
 

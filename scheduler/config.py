@@ -25,26 +25,11 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scheduler import extensions
-from scheduler.actions.allocate import Allocate
-from scheduler.actions.backfill import Backfill
-from scheduler.actions.enqueue import Enqueue
-from scheduler.actions.preempt import Preempt
-from scheduler.actions.reclaim import Reclaim
-from scheduler.plugin import FLAGS, POINTS, Arguments, Plugin
-from scheduler.plugins.binpack import Binpack
-from scheduler.plugins.capacity import Capacity
-from scheduler.plugins.conformance import Conformance
-from scheduler.plugins.drf import Drf
-from scheduler.plugins.gang import Gang
-from scheduler.plugins.nodeorder import NodeOrder
-from scheduler.plugins.overcommit import Overcommit
-from scheduler.plugins.pdb import Pdb
-from scheduler.plugins.predicates import Predicates
-from scheduler.plugins.priority import Priority
-from scheduler.plugins.proportion import Proportion
-from scheduler.plugins.resourcequota import ResourceQuota
-from scheduler.plugins.sla import Sla
+from scheduler import checking, extensions
+from scheduler.arguments import Given
+from scheduler.checking import Arguments, ArgumentsType
+from scheduler.defaults import ACTIONS, PLUGINS, policy
+from scheduler.plugin import FLAGS, POINTS
 from scheduler.policy import Action, Enabled, Policy
 
 DEFAULT: Final = """\
@@ -65,28 +50,6 @@ tiers:
   - name: nodeorder
   - name: binpack
 """
-
-ACTIONS: Final[Mapping[str, Action]] = {
-    each.name: each for each in (Enqueue(), Allocate(), Backfill(), Preempt(), Reclaim())
-}
-PLUGINS: Final[Mapping[str, type[Plugin]]] = {
-    each.name: each
-    for each in (
-        Gang,
-        Priority,
-        Conformance,
-        Overcommit,
-        Drf,
-        Proportion,
-        Predicates,
-        NodeOrder,
-        Binpack,
-        Capacity,
-        ResourceQuota,
-        Pdb,
-        Sla,
-    )
-}
 OTHER_FLAGS: Final = frozenset(
     {
         "enableBestNode",
@@ -253,8 +216,8 @@ class _Reader:
                 flags[key] = value
         return flags
 
-    def _action_arguments(self, given: tuple[_Configuration, ...]) -> dict[str, Arguments]:
-        found: dict[str, Arguments] = {}
+    def _action_arguments(self, given: tuple[_Configuration, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         for index, each in enumerate(given):
             place: Place = ("configurations", index)
             if each.name not in ACTIONS:
@@ -265,11 +228,11 @@ class _Reader:
                 found[each.name] = arguments
         return found
 
-    def _arguments(self, type_: type[Arguments], given: dict[str, Any], place: Place) -> Arguments | None:
+    def _arguments(self, type_: ArgumentsType, given: dict[str, Any], place: Place) -> Given | Arguments | None:
         try:
-            return type_.model_validate(given)
+            return checking.checked(type_, given)
         except ValidationError as error:
-            self._wrong_all(error, place, [field.alias or name for name, field in type_.model_fields.items()])
+            self._wrong_all(error, place, checking.names(type_))
             return None
 
     def _wrong_all(self, error: ValidationError, place: Place, known: Iterable[str]) -> None:
@@ -309,7 +272,7 @@ def read(file: Path | None) -> Policy:
         ConfigurationError: all that is wrong with it, a line each, or why it can't be read.
     """
     if file is None:
-        return parse(DEFAULT)
+        return policy()
     try:
         return parse(file.read_text(encoding="utf-8"), str(file))
     except OSError as error:

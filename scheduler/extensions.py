@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.plugin import Arguments, Plugin
+from scheduler.arguments import Given
+from scheduler.checking import Arguments
+from scheduler.plugin import Plugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 GROUP: Final = "muster.scheduler.plugins"
+_TAKEN: Final = (Given, Arguments)
+"""What a plugin may take for arguments."""
 
 
 class ExtensionError(Exception):
@@ -48,6 +52,6 @@ def load(name: str) -> type[Plugin] | None:
     except Exception as error:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise ExtensionError(f"plugin {name!r} of package {package} can't be imported: {words}") from error
-    if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin.arguments_type, Arguments)):
+    if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin.arguments_type, _TAKEN)):
         raise ExtensionError(f"plugin {name!r} of package {package} is no subclass of scheduler.plugin.Plugin")
     return plugin

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from scheduler.plugin import Arguments, Key, Nodes, Obstacle, Permit, Plugin, Reach, Reason, Vote, defines
+from scheduler.plugin import Key, Nodes, Obstacle, Permit, Plugin, Reach, Reason, Vote, defines
 from scheduler.snapshot import Task, TaskClass
 from scheduler.vectors import Floats, Mask, Vector
 
@@ -33,7 +33,7 @@ Report = Callable[[str, str, str], None]
 class Guarded(Plugin):
     """Stands for a plugin; its points are those of the one it stands for."""
 
-    def __init__(self, plugin: type[Plugin], arguments: Arguments, session: Session, report: Report) -> None:
+    def __init__(self, plugin: type[Plugin], arguments: Any, session: Session, report: Report) -> None:
         super().__init__(arguments, session)
         self.plugin = plugin
         self._report = report

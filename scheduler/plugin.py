@@ -12,13 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict
 
 from muster.model.amounts import Resources
+from scheduler.arguments import Given
 from scheduler.snapshot import NodeTable, Task, TaskClass
 from scheduler.vectors import Floats, Mask, Matrix, Rows, Vector
 
 if TYPE_CHECKING:
+    from scheduler.checking import Arguments as Arguments  # noqa: PLC0414 - users' plugins import it from here
+    from scheduler.checking import ArgumentsType
     from scheduler.session import JobState, QueueState, Session
 
 Key = Any
@@ -137,17 +139,20 @@ class Nodes:
         return len(self.rows)
 
 
-class Arguments(BaseModel):
-    """The base of a plugin's arguments: each a field, unknown ones refused."""
+def __getattr__(name: str) -> Any:
+    """Give `Arguments`, which users' plugins import from here; ours do without it, and without what it imports."""
+    if name == "Arguments":
+        from scheduler.checking import Arguments
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+        return Arguments
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Plugin:
     """The base of all plugins. A method that isn't overridden is an extension point that the plugin doesn't have."""
 
     name: ClassVar[str]
-    arguments_type: ClassVar[type[Arguments]] = Arguments
+    arguments_type: ClassVar[ArgumentsType] = Given
     node_local: ClassVar[bool] = True
     """Whether `feasible` and `score` of a node look at its row and at what is idle there only; `reach` says it by class."""
 

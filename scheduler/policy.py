@@ -6,18 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
-from pydantic import Field
 
-from scheduler.plugin import Arguments, Plugin
+from scheduler.arguments import Given
+from scheduler.plugin import Plugin
 
 if TYPE_CHECKING:
+    from scheduler.checking import Arguments
     from scheduler.session import Session
 
 
-class ActionArguments(Arguments):
+class ActionArguments(Given, frozen=True, kw_only=True):
     """What any action may be given."""
 
-    cache: bool = Field(default=True, alias="predicateErrorCacheEnable")
+    cache: bool = field(default=True, name="predicateErrorCacheEnable")
     """Accepted for the format's sake: what a node refused isn't asked again before something changed."""
 
 
@@ -25,7 +26,7 @@ class Action:
     """The base of actions: one step of a cycle. Stateless; the arguments come with each call."""
 
     name: ClassVar[str]
-    arguments_type: ClassVar[type[Arguments]] = ActionArguments
+    arguments_type: ClassVar[type[Given]] = ActionArguments
 
     def __call__(self, session: Session, arguments: Any, /) -> None:
         """Do it to the session."""
@@ -36,7 +37,7 @@ class Enabled(Struct, frozen=True):
     """A plugin with its arguments and the extension points that are on. ``guarded``: it is a user's own."""
 
     plugin: type[Plugin]
-    arguments: Arguments
+    arguments: Given | Arguments
     points: frozenset[str]
     guarded: bool = False
 
@@ -46,7 +47,7 @@ class Policy(Struct, frozen=True):
 
     actions: tuple[Action, ...]
     tiers: tuple[tuple[Enabled, ...], ...]
-    arguments: Mapping[str, Arguments] = field(default_factory=dict)
+    arguments: Mapping[str, Given] = field(default_factory=dict)
 
     @property
     def enqueues(self) -> bool:

@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from msgspec import field
 
 from scheduler import placing, vectors
+from scheduler.arguments import read_by
 from scheduler.durations import duration
 from scheduler.plugin import Obstacle, Stage
 from scheduler.policy import ActionArguments
@@ -31,10 +32,10 @@ def _wait(text: Any) -> float | None:
     return None if text == "never" else duration(text)
 
 
-class ReservationArguments(ActionArguments):
+class ReservationArguments(ActionArguments, frozen=True, kw_only=True):
     """After how long a job that waits for room gets nodes of its own; ``never`` is an answer, too."""
 
-    after: Annotated[float | None, BeforeValidator(_wait)] = Field(default=600.0, alias="reserveAfter")
+    after: Annotated[float | None, read_by(_wait)] = field(default=600.0, name="reserveAfter")
 
 
 def honour(session: Session) -> None:

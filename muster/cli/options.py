@@ -84,6 +84,10 @@ def policy_of(file: Path | None) -> Policy:
     Raises:
         ClickException: it can't be used; a line per mistake.
     """
+    if file is None:
+        from scheduler import defaults
+
+        return defaults.policy()
     from scheduler.config import ConfigurationError, read
 
     try:

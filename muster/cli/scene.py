@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
-from msgspec.structs import replace as replace_fields
 
 from muster.cli.clusterstate import PODGROUPS, State
 from muster.ledger import wording
@@ -135,7 +134,7 @@ class Scene:
         """Decide once; ``waits`` as `Snapshot` has them."""
         snapshot = self.snapshot()
         jobs = (*[job for job in snapshot.jobs if job.key not in self._standing], *self._crowd)
-        return decide(replace_fields(snapshot, jobs=jobs, waits=waits or {}), self.policy, self.now)
+        return decide(replace(snapshot, jobs=jobs, waits=waits or {}), self.policy, self.now)
 
     def _stand(self, standing: Mapping[GroupKey, Job]) -> None:
         """Take these groups for bystanders, which are counted together."""
@@ -330,8 +329,8 @@ def _without_reservations(policy: Policy) -> Policy:
     known = policy.arguments.get("allocate")
     if not isinstance(known, ReservationArguments):
         return policy
-    arguments = {**policy.arguments, "allocate": known.model_copy(update={"after": None})}
-    return replace_fields(policy, arguments=arguments)
+    arguments = {**policy.arguments, "allocate": replace(known, after=None)}
+    return replace(policy, arguments=arguments)
 
 
 def view_of(state: State, namespace: str) -> View:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler import placing
-from scheduler.plugin import Arguments
+from scheduler.arguments import Given
 from scheduler.policy import Action
 from scheduler.reservations import ReservationArguments
 from scheduler.session import Session
@@ -22,7 +22,7 @@ class Allocate(Action):
     name = "allocate"
     arguments_type = ReservationArguments
 
-    def __call__(self, session: Session, _: Arguments, /) -> None:
+    def __call__(self, session: Session, _: Given, /) -> None:
         """Place what can be placed."""
         turns = Turns(session, [job for job in session.jobs if placing.may_run(session, job)])
         for queue, job in turns:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scheduler import messages, placing, vectors
-from scheduler.plugin import Arguments, Obstacle
+from scheduler.arguments import Given
+from scheduler.plugin import Obstacle
 from scheduler.policy import Action
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
@@ -19,7 +20,7 @@ class Backfill(Action):
 
     name = "backfill"
 
-    def __call__(self, session: Session, _: Arguments, /) -> None:
+    def __call__(self, session: Session, _: Given, /) -> None:
         """Place what can be placed."""
         line_waits = any(job.stuck is not None and job is not session.holder for job in session.jobs)
         for job in session.jobs:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import Field
+from msgspec import Meta, field
 
 from scheduler import placing, rollback
+from scheduler.arguments import Given
 from scheduler.messages import counted
-from scheduler.plugin import Arguments, Obstacle, Reason, Stage
+from scheduler.plugin import Obstacle, Reason, Stage
 from scheduler.policy import Action
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Phase
@@ -20,14 +21,14 @@ _STANDING: Final = 60.0
 _SCALING: Final = 900.0
 
 
-class EnqueueArguments(Arguments):
+class EnqueueArguments(Given, frozen=True, kw_only=True):
     """How long a job that was let in may wait for something to happen, and whether nodes come when pods ask for them.
 
     ``timeout`` is in seconds; by default it is a minute, and with ``autoscaling`` a quarter of an hour.
     """
 
     autoscaling: bool = False
-    timeout: float | None = Field(default=None, gt=0, le=86400, alias="inqueueTimeoutSeconds")
+    timeout: Annotated[float | None, Meta(gt=0, le=86400)] = field(default=None, name="inqueueTimeoutSeconds")
 
     @property
     def patience(self) -> float:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from msgspec import Meta, field
 
-from scheduler.plugin import Arguments, Nodes, Plugin
+from scheduler.arguments import Given
+from scheduler.plugin import Nodes, Plugin
 from scheduler.session import Session
 from scheduler.snapshot import TaskClass
 from scheduler.vectors import Floats
@@ -16,20 +17,20 @@ _FULL = 100.0
 _RESOURCE = "binpack.resources."
 
 
-class BinpackArguments(Arguments):
+_Weight = Annotated[float, Meta(ge=0)]
+
+
+class BinpackArguments(Given, frozen=True, kw_only=True):
     """Weights: of the plugin, of cpu and memory, and of other resources (``binpack.resources: a, b`` names them)."""
 
-    weight: float = Field(default=1, ge=0, alias="binpack.weight")
-    cpu: float = Field(default=1, ge=0, alias="binpack.cpu")
-    memory: float = Field(default=1, ge=0, alias="binpack.memory")
-    others: dict[str, float] = Field(default_factory=dict, alias="binpack.resources")
+    weight: _Weight = field(default=1, name="binpack.weight")
+    cpu: _Weight = field(default=1, name="binpack.cpu")
+    memory: _Weight = field(default=1, name="binpack.memory")
+    others: dict[str, float] = field(default_factory=dict, name="binpack.resources")
 
-    @model_validator(mode="before")
     @classmethod
-    def _collect(cls, given: Any) -> Any:
+    def gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Gather ``binpack.resources`` and ``binpack.resources.NAME`` into one mapping."""
-        if not isinstance(given, dict):
-            return given
         listed = str(given.get("binpack.resources", ""))
         others = {name.strip(): 1 for name in listed.split(",") if name.strip()}
         weights = {key.removeprefix(_RESOURCE): each for key, each in given.items() if str(key).startswith(_RESOURCE)}

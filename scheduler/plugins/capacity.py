@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta, field
 
 from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
-from scheduler.plugin import Arguments, Key, Obstacle, Plugin, Vote
+from scheduler.arguments import Given
+from scheduler.plugin import Key, Obstacle, Plugin, Vote
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
 from scheduler.vectors import Vector
@@ -17,10 +18,10 @@ from scheduler.vectors import Vector
 ROOT = "root"
 
 
-class CapacityArguments(Arguments):
+class CapacityArguments(Given, frozen=True, kw_only=True):
     """How many ancestors of a queue count for reclaim, beside the queue itself."""
 
-    level: int = Field(default=0, ge=0, alias="ancestorReclaimLevel")
+    level: Annotated[int, Meta(ge=0)] = field(default=0, name="ancestorReclaimLevel")
 
 
 class Capacity(Plugin):

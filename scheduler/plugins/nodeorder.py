@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import Field
+from msgspec import Meta, field
 
 from scheduler import constraints as rules
 from scheduler import eligible, interpod, spread
-from scheduler.plugin import Arguments, Nodes, Plugin, Reach
+from scheduler.arguments import Given
+from scheduler.plugin import Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Floats
@@ -21,18 +22,21 @@ _LARGE: Final = 1000 * 2**20
 """Bytes: images below the first make no difference, nor does what each has above the second."""
 
 
-class NodeOrderArguments(Arguments):
-    """Weights; 0 turns a rating off."""
+_Weight = Annotated[float, Meta(ge=0)]
 
-    least: float = Field(default=1, ge=0, alias="leastrequested.weight")
-    most: float = Field(default=0, ge=0, alias="mostrequested.weight")
-    balanced: float = Field(default=1, ge=0, alias="balancedresource.weight")
-    affinity: float = Field(default=2, ge=0, alias="nodeaffinity.weight")
-    taints: float = Field(default=3, ge=0, alias="tainttoleration.weight")
-    images: float = Field(default=1, ge=0, alias="imagelocality.weight")
-    pods: float = Field(default=2, ge=0, alias="podaffinity.weight")
-    spread: float = Field(default=2, ge=0, alias="podtopologyspread.weight")
-    selectors: float = Field(default=0, ge=0, le=0, alias="selectorspread.weight")
+
+class NodeOrderArguments(Given, frozen=True, kw_only=True):
+    """_Weights; 0 turns a rating off."""
+
+    least: _Weight = field(default=1, name="leastrequested.weight")
+    most: _Weight = field(default=0, name="mostrequested.weight")
+    balanced: _Weight = field(default=1, name="balancedresource.weight")
+    affinity: _Weight = field(default=2, name="nodeaffinity.weight")
+    taints: _Weight = field(default=3, name="tainttoleration.weight")
+    images: _Weight = field(default=1, name="imagelocality.weight")
+    pods: _Weight = field(default=2, name="podaffinity.weight")
+    spread: _Weight = field(default=2, name="podtopologyspread.weight")
+    selectors: Annotated[float, Meta(ge=0, le=0)] = field(default=0, name="selectorspread.weight")
     """Former schedulers of this family spread the pods of a Service by it; it must stay 0."""
 
 

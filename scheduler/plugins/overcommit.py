@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from msgspec import Meta, field
 
 from scheduler import messages, vectors
+from scheduler.arguments import Given
 from scheduler.messages import counted
-from scheduler.plugin import Arguments, Plugin, Vote
+from scheduler.plugin import Plugin, Vote
 from scheduler.session import JobState, Session
 from scheduler.vectors import Vector
 
 _STEPS = 1000
 
 
-class OvercommitArguments(Arguments):
+class OvercommitArguments(Given, frozen=True, kw_only=True):
     """The factor: 1 lets in what fits in what is idle, 1.2 a fifth of the cluster more."""
 
-    factor: float = Field(default=1.2, ge=1, le=1000, alias="overcommit-factor")
+    factor: Annotated[float, Meta(ge=1, le=1000)] = field(default=1.2, name="overcommit-factor")
 
 
 class Overcommit(Plugin):

@@ -8,49 +8,49 @@ from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import numpy as np
-from msgspec import Struct
-from pydantic import AfterValidator, Field
+from msgspec import Struct, field
 
 from scheduler import constraints as rules
 from scheduler import eligible, interpod, spread
+from scheduler.arguments import Given, checked_by
 from scheduler.constraints import Constraints
 from scheduler.gathering import Gathering
-from scheduler.plugin import Arguments, Nodes, Plugin, Reach
+from scheduler.plugin import Nodes, Plugin, Reach
 from scheduler.session import Session
 from scheduler.snapshot import NodeTable, TaskClass
 from scheduler.vectors import Mask
 
 
-def _not_here(wanted: bool) -> bool:  # noqa: FBT001 - called by pydantic
+def _not_here(wanted: bool) -> bool:  # noqa: FBT001 - called by what checks arguments
     if wanted:
         raise ValueError("Muster doesn't do that; write false, or leave it out")
     return wanted
 
 
-NotHere = Annotated[bool, AfterValidator(_not_here)]
+NotHere = Annotated[bool, checked_by(_not_here)]
 """A switch that the format knows for something that Muster doesn't have."""
 
 
-class PredicatesArguments(Arguments):
+class PredicatesArguments(Given, frozen=True, kw_only=True):
     """Which rules hold. Those of a node's pressure do in any case, by the taints that such nodes have."""
 
-    affinity: bool = Field(default=True, alias="predicate.NodeAffinityEnable")
-    ports: bool = Field(default=True, alias="predicate.NodePortsEnable")
-    taints: bool = Field(default=True, alias="predicate.TaintTolerationEnable")
-    pods: bool = Field(default=True, alias="predicate.PodAffinityEnable")
-    spread: bool = Field(default=True, alias="predicate.PodTopologySpreadEnable")
-    zones: bool = Field(default=True, alias="predicate.VolumeZoneEnable")
-    limits: bool = Field(default=True, alias="predicate.NodeVolumeLimitsEnable")
-    volumes: bool = Field(default=True, alias="predicate.VolumeBindingEnable")
-    memory_pressure: bool = Field(default=False, alias="predicate.MemoryPressureEnable")
-    disk_pressure: bool = Field(default=False, alias="predicate.DiskPressureEnable")
-    process_pressure: bool = Field(default=False, alias="predicate.PIDPressureEnable")
-    cache: bool = Field(default=True, alias="predicate.CacheEnable")
+    affinity: bool = field(default=True, name="predicate.NodeAffinityEnable")
+    ports: bool = field(default=True, name="predicate.NodePortsEnable")
+    taints: bool = field(default=True, name="predicate.TaintTolerationEnable")
+    pods: bool = field(default=True, name="predicate.PodAffinityEnable")
+    spread: bool = field(default=True, name="predicate.PodTopologySpreadEnable")
+    zones: bool = field(default=True, name="predicate.VolumeZoneEnable")
+    limits: bool = field(default=True, name="predicate.NodeVolumeLimitsEnable")
+    volumes: bool = field(default=True, name="predicate.VolumeBindingEnable")
+    memory_pressure: bool = field(default=False, name="predicate.MemoryPressureEnable")
+    disk_pressure: bool = field(default=False, name="predicate.DiskPressureEnable")
+    process_pressure: bool = field(default=False, name="predicate.PIDPressureEnable")
+    cache: bool = field(default=True, name="predicate.CacheEnable")
     """Accepted for the format's sake: what depends on the node table only is always remembered."""
-    shared_gpus: NotHere = Field(default=False, alias="predicate.GPUSharingEnable")
-    numbered_gpus: NotHere = Field(default=False, alias="predicate.GPUNumberEnable")
-    proportional: NotHere = Field(default=False, alias="predicate.ProportionalEnable")
-    devices: NotHere = Field(default=False, alias="predicate.DynamicResourceAllocationEnable")
+    shared_gpus: NotHere = field(default=False, name="predicate.GPUSharingEnable")
+    numbered_gpus: NotHere = field(default=False, name="predicate.GPUNumberEnable")
+    proportional: NotHere = field(default=False, name="predicate.ProportionalEnable")
+    devices: NotHere = field(default=False, name="predicate.DynamicResourceAllocationEnable")
 
 
 _Asks = Callable[[Constraints], object]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from msgspec import field
 
+from scheduler.arguments import Given, read_by
 from scheduler.durations import duration
-from scheduler.plugin import PERMIT, Arguments, Key, Plugin, Vote
+from scheduler.plugin import PERMIT, Key, Plugin, Vote
 from scheduler.session import JobState
 
 
-class SlaArguments(Arguments):
+def _waiting(text: Any) -> float | None:
+    return None if text is None else duration(text)
+
+
+class SlaArguments(Given, frozen=True, kw_only=True):
     """How long a job that doesn't say so itself may wait before it goes first; None for as long as it takes."""
 
-    waiting: Annotated[float, BeforeValidator(duration)] | None = Field(default=None, alias="sla-waiting-time")
+    waiting: Annotated[float | None, read_by(_waiting)] = field(default=None, name="sla-waiting-time")
 
 
 class Sla(Plugin):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler import config
+from scheduler import config, defaults
 from scheduler.config import ConfigurationError
 
 
@@ -42,6 +42,10 @@ def test_the_file_that_users_have_is_understood():
     assert "ready" in points(policy, "gang")
     assert "preemptable" not in points(policy, "gang")
     assert policy.tiers[1][-1].arguments.others == {"nvidia.com/gpu": 2}
+
+
+def test_who_configures_nothing_has_the_policy_that_the_default_configuration_says():
+    assert defaults.policy() == config.parse(config.DEFAULT) == config.read(None)
 
 
 def test_a_plugin_that_lists_a_point_as_true_has_only_what_it_lists():
@@ -133,6 +137,14 @@ def test_files_of_this_family_are_understood_as_they_are(text):
         (
             "actions: allocate\ntiers:\n- plugins:\n  - name: sla\n    arguments: {sla-waiting-time: soon}",
             "file, line 5: sla-waiting-time is 'soon': 'soon' is not a duration; write it like 3m or 1h30m",
+        ),
+        (
+            "actions: enqueue\nconfigurations:\n- name: enqueue\n  arguments: {inqueueTimeoutSeconds: 0}",
+            "file, line 4: inqueueTimeoutSeconds is 0: write more than 0",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: predicates\n    arguments: {predicate.GPUNumberEnable: yes}",
+            "file, line 5: predicate.GPUNumberEnable is True: Muster doesn't do that; write false, or leave it out",
         ),
         ("actions: [unclosed", "file, line 1: expected ',' or ']', but got '<stream end>'"),
         ("actions: allocate\nactons: x", "file, line 2: unknown field 'actons'; did you mean actions?"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from scheduler import config
+from scheduler import checking, config
 from scheduler.plugin import FLAGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
@@ -15,7 +16,7 @@ WORDS = set(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOT
 
 
 def arguments(kinds):
-    return {field.alias or name for kind in kinds for name, field in kind.arguments_type.model_fields.items()}
+    return {name for kind in kinds for name in checking.names(kind.arguments_type)}
 
 
 def test_every_action_and_plugin_is_on_the_page():
@@ -38,8 +39,10 @@ def test_every_flag_is_on_the_page_and_no_other():
 
 
 def test_defaults_on_the_page_are_those_of_the_configuration():
-    fields = config.PLUGINS["nodeorder"].arguments_type.model_fields.values()
-    assert {f"`{field.alias}` ({field.default})" for field in fields} - set(re.findall(r"`\S+` \(\d+\)", PAGE)) == set()
+    fields = msgspec.structs.fields(config.PLUGINS["nodeorder"].arguments_type)
+    assert {f"`{field.encode_name}` ({field.default})" for field in fields} - set(
+        re.findall(r"`\S+` \(\d+\)", PAGE)
+    ) == set()
 
 
 def test_the_example_is_understood():
