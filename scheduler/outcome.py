@@ -246,8 +246,10 @@ class Outcome:
             return Record(key, queue, Stage.NODES, None, words, ahead)
         obstacle = self._obstacle(job)
         if obstacle is None:
-            words = "its pods are being created" if job.unfinished else "it has its turn in the next cycle"
-            return Record(key, queue, Stage.GANG if job.unfinished else Stage.ENQUEUE, None, words, ahead)
+            stage, words = Stage.ENQUEUE, "it has its turn in the next cycle"
+            if job.unfinished:
+                stage, words = Stage.GANG, _to_come(job.job)
+            return Record(key, queue, stage, None, words, ahead)
         stage = obstacle.stage or _stage(obstacle.reason, job)
         kind = job.stuck or (job.waiting[0].kind if job.waiting else None)
         nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
@@ -295,6 +297,13 @@ class Outcome:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
         coming = sum(each.count for each in job.job.coming if not each.held)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
+
+
+def _to_come(job: Job) -> str:
+    """Write that a group was let in and its pods aren't there yet."""
+    if job.coming or job.tasks:
+        return "its pods are being created"
+    return "it is let in, and whoever made it has yet to create its pods"
 
 
 def _uuid(text: str) -> str:

@@ -52,8 +52,11 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
         return None  # pods that came this very moment are to be looked at first
     missing = job.job.min_member - job.ready - len(job.waiting)
     if missing > 0 or not job.waiting:
-        there = f"{job.ready + len(job.waiting) or 'none'} of {counted(job.job.min_member, 'pod')}"
-        return Obstacle(Reason.NOT_ENOUGH_TASKS, f"{there} came within {seconds:g} s")
+        there, least = job.ready + len(job.waiting), max(job.job.min_member, 1)
+        came = (
+            f"{there} of {least} pods came" if there else "no pod came" if least == 1 else f"none of {least} pods came"
+        )
+        return Obstacle(Reason.NOT_ENOUGH_TASKS, f"{came} within {seconds:g} s")
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"no place was found within {seconds:g} s")
 
 

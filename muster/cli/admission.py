@@ -223,7 +223,9 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
         if pods == 0:
             yield replace(start, kind="unknown", text="its pods aren't in the files, and it states no minResources")
         elif now.get(key):
-            yield replace(start, kind="soon", after=tuple(sorted(now[key])), text=outlook.giving_way(now[key]))
+            yield replace(
+                start, kind="soon", after=tuple(sorted(now[key])), text=outlook.giving_way(map(scene.called, now[key]))
+            )
         elif key in now:
             yield start
         else:

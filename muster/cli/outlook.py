@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.cli import adjusting
 from muster.cli.scene import Scene
 from muster.ledger.promises import Shortage, limited
-from muster.model import kinds, names
+from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import Meta, Node, NodeStatus, Queue
 from scheduler import intake
@@ -31,7 +32,6 @@ _PRUNED: Final = 6  # groups; so few are tried one by one for whether each of th
 _SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
 _WEIGHTS: Final = 65535
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 class Change(Struct, frozen=True):
@@ -116,14 +116,15 @@ def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
-                yield Change(f"time: {giving_way(gave_way)}", {"kind": "time", **data})
+                yield Change(f"time: {giving_way(map(scene.called, gave_way))}", {"kind": "time", **data})
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
         settled = at_rest(scene, record)
         # Of those that went back meanwhile, most never were in its way.
         until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
         for each in _at_rest(scene, scene.job(key), settled):
-            yield Change(f"{each.text}, {gone_back(gave_way)}", {**each.data, "after": data}) if until else each
+            text = f"{each.text}, {gone_back(map(scene.called, gave_way))}" if until else each.text
+            yield Change(text, {**each.data, "after": data} if until else each.data)
 
 
 def at_rest(scene: Scene, before: Record) -> Record:
@@ -133,12 +134,17 @@ def at_rest(scene: Scene, before: Record) -> Record:
 
 
 def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
-    if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES} or (record.limit is None and record.nodes is None):
+    if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
         return
     if record.limit is not None and record.limit.kind == "queue":
         yield from _wider_queue(scene, job.key, record.limit.name, record.limit.short)
-    else:
+    elif record.limit is not None or record.nodes is not None:
         yield from _more_nodes(scene, job, record)
+    elif record.stage is Stage.QUEUE:
+        found = adjusting.queue(scene, record.queue, partial(_tried, scene, job.key, record))
+        yield from (Change(text, data) for text, data in found)
+    else:
+        return
     ends = after(scene, job.key)
     if ends.groups:
         yield _ends(scene, ends)
@@ -170,28 +176,29 @@ def ending(scene: Scene, ends: After) -> str:
     """Write which groups have to end."""
     if ends.needed and len(ends.groups) == 1:
         (key,) = ends.groups
-        return f"the end of PodGroup {key}, which has {holding(scene, key)}"
+        return f"the end of PodGroup {scene.called(key)}, which has {holding(scene, key)}"
     if ends.needed:
-        return f"the end of PodGroups {listed([str(key) for key in ends.groups])}"
-    return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {ends.groups[-1]}"
+        return f"the end of PodGroups {listed([scene.called(key) for key in ends.groups])}"
+    last = scene.called(ends.groups[-1])
+    return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {last}"
 
 
-def giving_way(groups: Iterable[GroupKey]) -> str:
-    """Write which groups have to be taken back first."""
-    names_ = sorted(map(str, groups))
-    was, finds, goes = ("was", "finds", "goes") if len(names_) == 1 else ("were", "find", "go")
-    noun = "PodGroup" if len(names_) == 1 else "PodGroups"
+def giving_way(groups: Iterable[str]) -> str:
+    """Write which groups, by what they are called, have to be taken back first."""
+    called = sorted(groups)
+    was, has, goes = ("was", "hasn't", "goes") if len(called) == 1 else ("were", "haven't", "go")
+    noun = "PodGroup" if len(called) == 1 else "PodGroups"
     return (
-        f"{noun} {listed(names_)} {was} let in before it and {finds} no nodes, so {'it' if len(names_) == 1 else 'they'}"
+        f"{noun} {listed(called)} {was} let in before it and {has} started, so {'it' if len(called) == 1 else 'they'}"
         f" {goes} back to Pending in a while"
     )
 
 
-def gone_back(groups: Iterable[GroupKey]) -> str:
-    """Write that groups have to be taken back first, as the end of a sentence."""
-    names_ = sorted(map(str, groups))
-    noun, are = ("PodGroup", "is") if len(names_) == 1 else ("PodGroups", "are")
-    return f"once {noun} {listed(names_)}, let in before it and without nodes, {are} back in Pending"
+def gone_back(groups: Iterable[str]) -> str:
+    """Write that groups, by what they are called, have to be taken back first, as the end of a sentence."""
+    called = sorted(groups)
+    noun, are = ("PodGroup", "is") if len(called) == 1 else ("PodGroups", "are")
+    return f"once {noun} {listed(called)}, let in before it and not started, {are} back in Pending"
 
 
 def listed(names_: Sequence[str]) -> str:
@@ -258,6 +265,18 @@ def _with(queue: Queue, **spec: Any) -> Queue:
     return replace(queue, spec=replace(queue.spec, **spec))
 
 
+def _tried(scene: Scene, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
+    """Tell what comes of supposing something about a queue, as `adjusting.Tried`."""
+    with scene.supposing():
+        suppose()
+        if scene.starts([wanted]).started:
+            return ""
+        then = scene.decide().records.get(wanted)
+    if then is None or (then.stage is Stage.QUEUE and then.message == before.message) or then.reason is None:
+        return None
+    return f"; after that it waits for something else: {then.message}"
+
+
 def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
     with scene.supposing():
         suppose()
@@ -268,15 +287,15 @@ def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
 
 
 def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
-    requests, shapes = missing(job), _shapes(scene)
+    requests, shapes = missing(job), _shapes(scene) or adjusting.cordoned(scene)[:1]
+    classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
     for count in dict.fromkeys((_guess(requests, record), len(requests))):
         free = _together(requests[:count])
-        like = next(
-            (each for each in shapes if _helps(scene, job.key, partial(_suppose_free, scene, each, free))), None
-        )
+        like = next((each for each in shapes if _more_help(scene, job.key, [_with_free(each, free)])), None)
         if like is not None:
-            text = f"1 more node with {shown(free.only(set(free) - {'pods'}))} free for {counted(count, 'pod')}"
-            yield Change(text, {"kind": "node", "free": free.quantities()})
+            text = f"1 more node with {_roomy(requests[:count])}"
+            text += "" if like is shapes[0] else f", with the labels and taints of {like.name}"
+            yield Change(text, {"kind": "node", "free": free.quantities(), "like": like.name})
             break
     for like in shapes:
         number = _enough(scene, job.key, like, requests)
@@ -285,6 +304,15 @@ def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
             text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
             yield Change(text, {"kind": "nodes", "count": number, "like": like.name})
             break
+    whole = adjusting.Free(_together(requests), _roomy(requests))
+    constraints = [each.constraints for each in classes]
+    found = adjusting.nodes(scene, shapes, constraints, whole, partial(_helps, scene, job.key))
+    yield from (Change(text, data) for text, data in found)
+
+
+def _roomy(requests: Sequence[Resources]) -> str:
+    free = _together(requests)
+    return f"{shown(free.only(set(free) - {'pods'})) or 'room'} free for {counted(len(requests), 'pod')}"
 
 
 def missing(job: Job) -> list[Resources]:
@@ -310,8 +338,13 @@ def _guess(requests: Sequence[Resources], record: Record) -> int:
     return count
 
 
-def _suppose_free(scene: Scene, like: Node, free: Resources) -> None:
-    scene.nodes([replace(_another(like, 1), status=NodeStatus(allocatable=free.quantities()))])
+def _with_free(like: Node, free: Resources) -> Node:
+    return replace(like, status=NodeStatus(allocatable=free.quantities()))
+
+
+def _more_help(scene: Scene, wanted: GroupKey, likes: Sequence[Node]) -> bool:
+    """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
+    return all(_helps(scene, wanted, partial(scene.nodes, adjusting.called(likes, how))) for how in adjusting.NAMES)
 
 
 def _shapes(scene: Scene) -> list[Node]:
@@ -319,7 +352,7 @@ def _shapes(scene: Scene) -> list[Node]:
     found: dict[bytes, list[Node]] = {}
     for node in scene.state.of(kinds.NODES):
         if not node.spec.unschedulable and intake.ready(node):
-            labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != _HOSTNAME}
+            labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != adjusting.HOSTNAME}
             found.setdefault(_encode((labels, node.spec.taints, node.status.allocatable)), []).append(node)
     frequent = [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)]
     return list(islice((node for node in frequent if intake.allocatable(node) is not None), _SHAPES))
@@ -332,7 +365,7 @@ def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resou
         return 0
 
     def helps(count: int) -> bool:
-        return _helps(scene, wanted, lambda: scene.nodes(_another(like, number) for number in range(count)))
+        return _more_help(scene, wanted, [like] * count)
 
     # No pod needs more than a node of its own.
     few, count = 0, min(max(ceil(asked[name] / has[name]) for name in asked), len(requests))
@@ -344,11 +377,3 @@ def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resou
         middle = (few + count) // 2
         few, count = (few, middle) if helps(middle) else (middle, count)
     return count
-
-
-def _another(like: Node, number: int) -> Node:
-    name = f"supposed.{number}.{names.MUSTER_GROUP}"
-    labels = {**(like.metadata.labels or {}), _HOSTNAME: name}
-    return Node(
-        metadata=Meta(name=name, uid=name, labels=labels), spec=like.spec, status=replace(like.status, images=None)
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -18,13 +18,14 @@ from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_
 from muster.cli.quota import podgroups
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from muster.cli.clusterstate import State
     from muster.kube.client import Client
+    from muster.model.kinds import Kind
     from muster.model.objects import PodGroup
 
 _SHOWN: Final = 5  # names of groups when one isn't found
@@ -49,12 +50,11 @@ async def list_(
     """List PodGroups with their phases."""
     async with connected(kubeconfig, context) as client:
         where = "" if everywhere else _namespace(namespace, kubeconfig, context)
-        if output in DOCUMENTS:
-            answer = await client.send(Request("GET", kinds.PODGROUPS.path(where)))
-            document(msgspec.json.decode(answer.body), output)
-            return
         found = await _groups(client, where)
-    _show(sorted(found, key=lambda each: (each.namespace, each.name)), output, named=everywhere)
+        if output in DOCUMENTS:
+            document(await _list(client, where, {kind for kind, _ in found}), output)
+            return
+    _show(sorted(found, key=lambda each: (each[1].namespace, each[1].name)), output, named=everywhere)
 
 
 @podgroup.command(epilog=examples("muster podgroup view train -n team-a"))
@@ -67,11 +67,12 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
     """Show one PodGroup."""
     async with connected(kubeconfig, context) as client:
         where = _namespace(namespace, kubeconfig, context)
+        kind, group = await _group(client, name, where)
         if output in DOCUMENTS:
-            answer = await client.send(Request("GET", kinds.PODGROUPS.path(where, name)))
+            answer = await client.send(Request("GET", kind.path(where, name)))
             document(msgspec.json.decode(answer.body), output)
             return
-        _show([await _group(client, name, where)], output, named=False)
+        _show([(kind, group)], output, named=False)
 
 
 @podgroup.command(
@@ -91,7 +92,7 @@ async def why(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Say why a PodGroup waits, and what would let it start.
+    """Say why a PodGroup waits, and what would let it start. NAME is the group's, or that of the workload it was made for.
 
     Where it stands, what limits it and by how much, who is ahead, what it needs, the nearest fit. What would change that
     is tried: each answer let the group start when the scheduler was asked about a cluster that has it.
@@ -117,6 +118,10 @@ async def why(
 
 
 def _unknown(state: State, namespace: str, name: str) -> str:
+    naming = sum(grouping.group_of(each.metadata) == name for each in state.of(kinds.PODS, namespace))
+    if naming:
+        waits = "1 pod names it and waits" if naming == 1 else f"{naming} pods name it and wait"
+        return f'no PodGroup "{name}" in namespace {namespace}; {waits}: create it'
     known = [each.name for kind in PODGROUPS for each in state.of(kind, namespace)]
     if not known:
         elsewhere = sorted({each.namespace for kind in PODGROUPS for each in state.of(kind) if each.name == name})
@@ -126,16 +131,29 @@ def _unknown(state: State, namespace: str, name: str) -> str:
     return f'no PodGroup "{name}" in namespace {namespace}; there is {", ".join(near)}'
 
 
-async def _groups(client: Client, namespace: str) -> list[PodGroup]:
-    return [group for each in (await podgroups(client, namespace)).values() for group in each]
+async def _groups(client: Client, namespace: str) -> list[tuple[Kind[PodGroup], PodGroup]]:
+    found = await podgroups(client, namespace)
+    return [(kind, group) for kind in PODGROUPS for group in found.get(kind.group, ())]
 
 
-async def _group(client: Client, name: str, namespace: str) -> PodGroup:
-    found = await client.find(kinds.PODGROUPS, name, namespace)
+async def _list(client: Client, namespace: str, others: Iterable[Kind[PodGroup]]) -> dict[str, Any]:
+    """Read the groups as JSON; those of kube-batch's kinds, where there are some, behind the others."""
+    answer = await client.send(Request("GET", kinds.PODGROUPS.path(namespace)))
+    whole: dict[str, Any] = msgspec.json.decode(answer.body)
     for kind in kinds.LEGACY_PODGROUPS:
-        found = found or await client.find(kind, name, namespace)
+        if kind in others:
+            more = msgspec.json.decode((await client.send(Request("GET", kind.path(namespace)))).body)
+            whole["items"] += more["items"]
+    return whole
+
+
+async def _group(client: Client, name: str, namespace: str) -> tuple[Kind[PodGroup], PodGroup]:
+    for kind in PODGROUPS:
+        found = await client.find(kind, name, namespace)
+        if found is not None:
+            return kind, found
     # Of none at all, the server's answer about the primary kind says so.
-    return found or await client.get(kinds.PODGROUPS, name, namespace)
+    return kinds.PODGROUPS, await client.get(kinds.PODGROUPS, name, namespace)
 
 
 def _namespace(given: str | None, kubeconfig: str | None, context: str | None) -> str:
@@ -144,12 +162,13 @@ def _namespace(given: str | None, kubeconfig: str | None, context: str | None) -
     return given or auth.namespace(kubeconfig, context)
 
 
-def _show(groups: Iterable[PodGroup], output: str, *, named: bool) -> None:
+def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, named: bool) -> None:
     now = SystemClock().now()
     if output == "name":
-        for group in groups:
-            click.echo(f"podgroup.{kinds.PODGROUPS.group}/{group.name}")
+        for kind, group in found:
+            click.echo(f"podgroup.{kind.group}/{group.name}")
         return
+    groups = [group for _, group in found]
     columns = [*(["namespace"] if named else []), "name", "status", "minmember", "running", "queue", "age"]
     rows = [
         [

@@ -144,6 +144,14 @@ class Scene:
         """Give a group as the state has it."""
         return self._groups.get(key)
 
+    def called(self, key: GroupKey) -> str:
+        """Give a group's name; of one that Muster made, whom it is made for, too: nobody chose that name."""
+        group = self.group(key)
+        if group is None or not grouping.is_generated(key.name):
+            return str(key)
+        owner = next(iter(group.metadata.owner_references or ()), None)
+        return f"{key} ({owner.kind} {owner.name})" if owner is not None else str(key)
+
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Give the pods that name a group."""
         return self._members.get((key.namespace, key.name), ())
@@ -222,18 +230,20 @@ class Scene:
         self.now += _TOO_LONG
 
     def nodes(self, nodes: Iterable[Node]) -> None:
-        """Suppose more nodes, in a while."""
+        """Suppose more nodes, or other versions of nodes, in a while."""
         self._pass()
         for node in nodes:
+            known = self.state.find(kinds.NODES, node.name)
             self.cluster.node(node)
-            self._can(self.cluster.node, node, gone=True)
+            self._can(self.cluster.node, known or node, gone=known is None)
 
     def queue(self, queue: Queue) -> None:
         """Suppose another version of a queue, in a while."""
         self._pass()
-        old = self.state.find(kinds.QUEUES, queue.name) or Queue(metadata=Meta(name=queue.name))
+        old = self.state.find(kinds.QUEUES, queue.name)
         self.cluster.queue(queue)
-        self._can(self.cluster.queue, old)
+        before = old or Queue(metadata=Meta(name=queue.name))
+        self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
     def starts(self, wanted: Iterable[GroupKey]) -> Course:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum."""

@@ -13,7 +13,7 @@ from muster.cli.clusterstate import PODGROUPS, State
 from muster.cli.outlook import Change, Lack
 from muster.cli.scene import Scene, view_of
 from muster.ledger.report import Standing, report
-from muster.model import kinds
+from muster.model import grouping, kinds
 from muster.model.objects import PodGroup, Queue
 from scheduler.messages import counted
 from scheduler.plan import Plan, QueueShare
@@ -39,7 +39,9 @@ class Answer(Struct, frozen=True):
 
     Attributes:
         needs: what it asks for, a sentence.
-        ahead: the names of the groups of its queue that have their turn before it.
+        called: its name for people.
+        held: whether it waits for its user to resume its Job.
+        ahead: the groups of its queue that have their turn before it: (name, what people call it).
         changes: what would let it start, each by itself.
         quotas: where its namespace's quotas stand.
     """
@@ -49,25 +51,39 @@ class Answer(Struct, frozen=True):
     taken: datetime
     record: Record | None = None
     needs: str = ""
-    ahead: tuple[str, ...] = ()
+    ahead: tuple[tuple[str, str], ...] = ()
     changes: tuple[Change, ...] = ()
     queue: Queue | None = None
     share: QueueShare | None = None
     quotas: tuple[Standing, ...] = ()
+    called: str = ""
+    held: bool = False
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
         if self.record is None:
             status = self.group.status
             return {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
-        told = self.record.data() | {"needs": self.needs, "ahead": list(self.ahead)}
+        told = self.record.data() | {"needs": self.needs, "ahead": [name for name, _ in self.ahead]}
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
 
 def find(state: State, namespace: str, name: str) -> GroupKey | None:
     """Give the PodGroup of that name, of whichever API group."""
     found = (kind for kind in PODGROUPS if state.find(kind, name, namespace) is not None)
-    return next((GroupKey(kind.group, namespace, name) for kind in found), None)
+    return next((GroupKey(kind.group, namespace, name) for kind in found), _made_for(state, namespace, name))
+
+
+def _made_for(state: State, namespace: str, name: str) -> GroupKey | None:
+    """Give the group that Muster made for a workload of that name, also if written ``job/train``."""
+    kind, _, owner = name.rpartition("/")
+    for each in state.of(kinds.PODGROUPS, namespace):
+        owners = each.metadata.owner_references or ()
+        if grouping.is_generated(each.name) and any(
+            one.name == owner and kind.lower() in {"", one.kind.lower()} for one in owners
+        ):
+            return GroupKey(kinds.PODGROUPS.group, namespace, each.name)
+    return None
 
 
 def ask(scene: Scene, key: GroupKey) -> Answer:
@@ -77,19 +93,21 @@ def ask(scene: Scene, key: GroupKey) -> Answer:
     plan = scene.decide()
     record = plan.records.get(key)
     if record is None:
-        return Answer(key, group, scene.state.taken)
-    standings, lack = _quotas(scene.state, key)
+        return Answer(key, group, scene.state.taken, called=scene.called(key))
+    (standings, lack), job = _quotas(scene.state, key), scene.job(key)
     return Answer(
         key,
         group,
         scene.state.taken,
         record,
-        needs=needs(scene.job(key)),
-        ahead=_ahead(plan, record),
+        needs=needs(job),
+        ahead=tuple((str(each), scene.called(each)) for each in _ahead(plan, record)),
         changes=tuple(outlook.changes(scene, key, record, lack)),
         queue=scene.state.find(kinds.QUEUES, record.queue),
         share=plan.queues.get(record.queue),
         quotas=standings,
+        called=scene.called(key),
+        held=bool(job.held),
     )
 
 
@@ -107,10 +125,10 @@ def needs(job: Job) -> str:
     return "; ".join([" and ".join(pods) or "pods that aren't known yet", *least, *stated])
 
 
-def _ahead(plan: Plan, record: Record) -> tuple[str, ...]:
+def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
     others = [each for each in plan.records.values() if each.queue == record.queue and each.ahead < record.ahead]
     waiting = [each for each in others if each.stage is not Stage.BIND]
-    return tuple(str(each.key) for each in sorted(waiting, key=lambda each: each.ahead))
+    return (each.key for each in sorted(waiting, key=lambda each: each.ahead))
 
 
 def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], Lack]:
@@ -129,11 +147,11 @@ def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], Lack]:
 def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
     """Write an answer on one screen; ``width`` is where lines are broken."""
     if answer.record is None:
-        yield from _doesnt_wait(answer)
+        yield from output.hanging(_doesnt_wait(answer), width)
         return
     record = answer.record
     stages = list(Stage)
-    yield f"PodGroup {answer.key} waits for {_STAGES[record.stage]}"
+    yield from output.hanging(f"PodGroup {answer.called} waits for {_STAGES[record.stage]}", width)
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""
     yield from output.facts(_facts(answer, record), width)
@@ -142,19 +160,20 @@ def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
         yield "What would let it start, each by itself:"
         yield from output.bullets([each.text for each in answer.changes], width)
     else:
-        yield from output.wrapped(_unchanged(record), width)
+        yield from output.wrapped(_unchanged(record, held=answer.held), width)
     yield ""
     yield "Sources:"
     yield from output.facts(_sources(answer, now), width, indent="  ")
 
 
-def _doesnt_wait(answer: Answer) -> Iterator[str]:
+def _doesnt_wait(answer: Answer) -> str:
     status, least = answer.group.status, answer.group.spec.min_member
     if status.phase == "Completed":
-        yield f"PodGroup {answer.key} doesn't wait: it is Completed"
-        return
+        return f"PodGroup {answer.called} doesn't wait: it is Completed"
     running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
-    yield f"PodGroup {answer.key} doesn't wait: it is {status.phase or 'Pending'}, {running}, its minimum is {least}"
+    return (
+        f"PodGroup {answer.called} doesn't wait: it is {status.phase or 'Pending'}, {running}, its minimum is {least}"
+    )
 
 
 def _facts(answer: Answer, record: Record) -> Iterator[tuple[str, str]]:
@@ -172,17 +191,17 @@ def _line(answer: Answer, record: Record) -> str:
     if not answer.ahead:
         return f"nobody in queue {record.queue}"
     more = len(answer.ahead) - _NAMED
-    named = ", ".join(answer.ahead[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    named = ", ".join(called for _, called in answer.ahead[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
 
 
-def _unchanged(record: Record) -> str:
+def _unchanged(record: Record, *, held: bool) -> str:
     if record.stage is Stage.GANG:
-        return "It goes on once its missing pods exist."
+        return "It goes on once its Job is resumed." if held else "It goes on once its missing pods exist."
     if record.reason is None:
         return "Nothing has to change: it goes on by itself."
     if record.stage is Stage.QUEUE and record.limit is None:
-        return "Its queue comes first: what to do about it is said above."
+        return "No change of its queue alone lets it start: a queue of that name, open, with room for more PodGroups, was tried."
     return (
         "No single change lets it start: more nodes like those there are, the end of other PodGroups, and a wider queue were"
         " tried, as far as each has to do with it."

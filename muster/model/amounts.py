@@ -283,8 +283,12 @@ class Resources(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Write it for people: ``6 cpu, 4Gi memory``; ``nothing`` when empty."""
-        parts = [f"{amount_text(name, amount)} {name}" for name, amount in sorted(self.nano.items()) if amount]
+        parts = [_counted(name, amount) for name, amount in sorted(self.nano.items()) if amount]
         return ", ".join(parts) or "nothing"
+
+
+def _counted(name: str, nano: int) -> str:
+    return "1 pod" if name == "pods" and nano == NANO else f"{amount_text(name, nano)} {name}"
 
 
 def _union(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:
