@@ -6,14 +6,14 @@ has to write the status of each group, and looks at all of them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from scheduler.policy import Policy
-from scheduler.snapshot import GroupKey, Job, Phase, Snapshot, Status, TaskClass
+from scheduler.snapshot import Bystanders, Job, Phase, Snapshot, Status
 from scheduler.states import JobState
-from scheduler.tasks import Tally
+from scheduler.tasks import TaskClass
 from scheduler.vectors import Axes
 
 _EVICTING: Final = frozenset({"preempt", "reclaim"})
@@ -45,14 +45,16 @@ def _is_content(job: Job, axes: Axes) -> bool:
     return (job.stated is None and Status.SUCCEEDED not in job.counts) or not any(JobState(job, axes).lacking())
 
 
-def together(jobs: Iterable[Job]) -> Iterator[Job]:
-    """Give a job for each queue, which has what all the given ones of it have."""
-    queues: defaultdict[str, dict[TaskClass, int]] = defaultdict(dict)
+def together(jobs: Iterable[Job]) -> Mapping[str, Bystanders]:
+    """Give for each queue what all the given jobs of it have."""
+    queues: defaultdict[str, list[Job]] = defaultdict(list)
     for job in jobs:
-        has = queues[job.queue]
-        for kind, count in job.tally.occupying.items():
-            has[kind] = has.get(kind, 0) + count
-    for name, has in queues.items():
-        if has:
-            count = sum(has.values())
-            yield Job.standing(GroupKey("", "", name), name, Tally({Status.RUNNING: count}, (), has, {}, count))
+        queues[job.queue].append(job)
+    return {name: _of(members) for name, members in queues.items()}
+
+
+def _of(jobs: Iterable[Job]) -> Bystanders:
+    kinds: Counter[TaskClass] = Counter()
+    for job in jobs:
+        kinds.update(job.tally.occupying)
+    return Bystanders(tuple(jobs), kinds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -130,8 +130,9 @@ def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> li
 def _drained(session: Session) -> Matrix:
     """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
     free, rows = session.future + session.withheld, session.snapshot.table.row
-    for job in session.jobs:
-        for task in job.job.tasks:
+    others = chain.from_iterable(each.jobs for each in session.snapshot.beside.values())
+    for job in (*session.snapshot.jobs, *others):
+        for task in job.tasks:
             if task.status in OCCUPYING and task.node in rows:
                 free[rows[task.node]] += session.picker.row_of(task.kind)
     return free

@@ -53,6 +53,8 @@ class Session:
         self.around = Surroundings(snapshot.table, snapshot.neighbours)
         self.volumes = Volumes(snapshot.storage, snapshot.table, self.around)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
+        for name in snapshot.beside.keys() & self.queues.keys():
+            self.queues[name].allocated = snapshot.beside[name].allocated(self.axes)
         self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
         for job in self.jobs:
             queue = self.queue_of(job)

@@ -29,6 +29,7 @@ __all__ = [
     "OCCUPYING",
     "READY",
     "Budget",
+    "Bystanders",
     "Coming",
     "GroupKey",
     "Job",
@@ -112,12 +113,6 @@ class Job(Struct, frozen=True, eq=False, dict=True):
     sla: float | None = None
     over: bool = False
     written: bool = True
-
-    @classmethod
-    def standing(cls, key: GroupKey, queue: str, tally: Tally, **known: Any) -> Job:
-        """Give one that runs and wants nothing, of which what its tasks come to is known, and what is ``known`` besides."""
-        told = {"conditions": (), "counters": (0, 0, 0)} | known
-        return cls(key, str(key), queue, 0, {}, "", None, Phase.RUNNING, created=0.0, **told).counted(tally)
 
     def counted(self, tally: Tally) -> Self:
         """Give it with what its tasks come to, where nobody has made these."""
@@ -307,10 +302,25 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
         return total(self.allocatable)
 
 
+class Bystanders(Struct, frozen=True, eq=False, dict=True):
+    """Groups of one queue that no cycle does anything about, and how many tasks of each class they have on nodes."""
+
+    jobs: tuple[Job, ...]
+    kinds: Mapping[TaskClass, int]
+
+    def allocated(self, axes: Axes) -> Vector:
+        """What they have; added up once."""
+        known: tuple[Axes, Vector] | None = self.__dict__.get("known")
+        if known is None or known[0] is not axes:
+            known = self.__dict__["known"] = (axes, amount(self.kinds, axes))
+        return known[1]
+
+
 class Snapshot(Struct, frozen=True, eq=False):
     """The cluster at one moment.
 
     Attributes:
+        beside: by queue, groups that aren't among the jobs but use what they use (`scheduler.bystanders`).
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
@@ -344,6 +354,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[Budget, ...] = ()
+    beside: Mapping[str, Bystanders] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

@@ -33,7 +33,7 @@ from scheduler.plan import Plan
 from scheduler.plugin import Stage
 from scheduler.policy import Policy
 from scheduler.reservations import ReservationArguments
-from scheduler.snapshot import GroupKey, Job, Phase, Snapshot, Wait
+from scheduler.snapshot import Bystanders, GroupKey, Job, Phase, Snapshot, Wait
 
 T = TypeVar("T", bound=Object)
 
@@ -79,7 +79,7 @@ class Scene:
         self._jobs: dict[str, BatchJob] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
-        self._crowd: tuple[Job, ...] = ()
+        self._beside: Mapping[str, Bystanders] = {}
         alone = bystanders.are_left_alone(policy)
         self._feed(alone=alone)
         if alone:
@@ -133,12 +133,12 @@ class Scene:
     def decide(self, waits: Mapping[str, Wait] | None = None) -> Plan:
         """Decide once; ``waits`` as `Snapshot` has them."""
         snapshot = self.snapshot()
-        jobs = (*[job for job in snapshot.jobs if job.key not in self._standing], *self._crowd)
-        return decide(replace(snapshot, jobs=jobs, waits=waits or {}), self.policy, self.now)
+        jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
+        return decide(replace(snapshot, jobs=jobs, beside=self._beside, waits=waits or {}), self.policy, self.now)
 
     def _stand(self, standing: Mapping[GroupKey, Job]) -> None:
         """Take these groups for bystanders, which are counted together."""
-        self._standing, self._crowd = standing, tuple(bystanders.together(standing.values()))
+        self._standing, self._beside = standing, bystanders.together(standing.values())
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Give a group as the state has it."""
@@ -211,7 +211,7 @@ class Scene:
         """Suppose that groups are over, in a while, and their pods gone."""
         self._pass()
         keys = frozenset(ended)
-        for each in ("_standing", "_crowd"):
+        for each in ("_standing", "_beside"):
             self._can(setattr, self, each, getattr(self, each))
         self._stand({key: job for key, job in self._standing.items() if key not in keys})
         for key in keys:

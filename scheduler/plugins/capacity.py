@@ -47,7 +47,7 @@ class Capacity(Plugin):
         }
         self._below: dict[str, list[QueueState]] = {name: [] for name in infos}
         for name, queue in infos.items():
-            for above in self._lines[name] if queue.jobs else ():
+            for above in self._lines[name] if queue.jobs or any(queue.allocated) else ():
                 self._below[above].append(queue)
         self._limit = {name: axes.limit(queue.info.capability) for name, queue in infos.items()}
         self._stated = any(queue.info.deserved or queue.info.guarantee for queue in infos.values())

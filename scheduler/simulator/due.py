@@ -39,7 +39,7 @@ def following(snapshot: Snapshot, policy: Policy, plan: Plan, waits: Mapping[str
 
 def _of_groups(snapshot: Snapshot, policy: Policy, plan: Plan) -> Iterator[float]:
     """Give when groups that wait have waited for long enough to be treated otherwise."""
-    after, late = reserve_after(policy), _sla(policy)
+    after, late = _reserve_after(policy), _sla(policy)
     for job in snapshot.jobs:
         if plan.groups[job.key].phase in {Phase.RUNNING, Phase.COMPLETED} and not job.pending:
             continue
@@ -63,13 +63,13 @@ def _of_waits(policy: Policy, waits: Mapping[str, Wait]) -> Iterator[float]:
 
 def _of_holders(policy: Policy, plan: Plan) -> Iterator[float]:
     """Give when a reservation ends, and when a gang that is bound in part is undone."""
-    after = reserve_after(policy)
+    after = _reserve_after(policy)
     if plan.reserved is not None and after is not None:
         yield plan.reserved.since + after
     yield from (since + torn.PATIENCE for since in plan.torn.values())
 
 
-def reserve_after(policy: Policy) -> float | None:
+def _reserve_after(policy: Policy) -> float | None:
     """Give after how many seconds nodes are kept for a job that waits; None: never."""
     arguments = policy.arguments.get("allocate")
     return arguments.after if isinstance(arguments, ReservationArguments) else None

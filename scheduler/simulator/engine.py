@@ -19,12 +19,13 @@ from msgspec.structs import replace as changed
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import PodGroup, PriorityClass
+from scheduler import bystanders
 from scheduler.cluster import Cluster
 from scheduler.cycle import decide
 from scheduler.patience import Patience
 from scheduler.plan import GroupStatus, Plan, Urgency
 from scheduler.policy import Policy
-from scheduler.simulator import crowd, due
+from scheduler.simulator import due
 from scheduler.simulator.calendar import Calendar
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.gate import Gate
@@ -88,8 +89,7 @@ class Simulation:
         self._due = 0.0
         self._last = -PACE
         self._waiting = False
-        self._thins = crowd.usable(setting.policy)
-        self._hasty = (due.reserve_after(setting.policy) or _NEVER) <= 1
+        self._thins = bystanders.are_left_alone(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
         self._stirred = 0.0
         self.lives = Lives(setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed)
@@ -191,11 +191,10 @@ class Simulation:
         for namespace, late in self._cluster.late():
             self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
         snapshot = self._cluster.snapshot()
-        jobs = snapshot.jobs
-        if self._thins:
-            # Nodes are kept for who has waited before, or has at once waited for long enough.
-            jobs = self.lives.crowd.thin(snapshot, whole=self._waiting or self._hasty)
-        snapshot = replace(snapshot, jobs=jobs, waits=self._patience.waits)
+        jobs, crowd = snapshot.jobs, self.lives.crowd
+        if self._thins and (gone := crowd.take(snapshot)):
+            jobs = tuple([job for job in jobs if job.key not in gone])
+        snapshot = replace(snapshot, jobs=jobs, beside=crowd.by_queue(), waits=self._patience.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment)
 
     def _perform(self, plan: Plan) -> bool:
@@ -215,8 +214,7 @@ class Simulation:
         """Write a status; tell whether it may matter to what is decided next."""
         cluster, key = self._cluster, status.key
         group = cluster.find_group(key)
-        if group is None:
-            return False  # a stand-in
+        assert group is not None, "who is decided about is in the cluster"
         kind, after = GROUP_KINDS[key.group], changed(group, status=status.struct())
         if status.reserves:
             refusal = self._setting.gate.advance(kind, group, after, self._moment)

@@ -52,7 +52,7 @@ def told(plan, but):
         {
             key: (each.phase, [(one.type, one.status, one.message) for one in each.conditions])
             for key, each in plan.groups.items()
-            if key not in but and key.namespace
+            if key not in but
         },
     )
 
@@ -89,7 +89,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
     standing = {job.key: job for job in bystanders.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
-    together = replace(snapshot, jobs=(*others, *bystanders.together(standing.values())))
+    together = replace(snapshot, jobs=tuple(others), beside=bystanders.together(standing.values()))
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from muster.cli.gatehouse import Gatehouse
 from muster.model.amounts import Resources
-from scheduler import config
+from scheduler import bystanders, config
 from scheduler.cycle import decide
 from scheduler.simulator import engine, report, scenario
-from scheduler.simulator.crowd import TOGETHER
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.workloads import TraceJob, Workloads
 from webhooks.settings import Settings
@@ -88,15 +87,10 @@ def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatc
         return report.of(one, end)
 
     together = run()
-    monkeypatch.setattr(engine.crowd, "usable", lambda _: False)
+    monkeypatch.setattr(bystanders, "are_left_alone", lambda _: False)
     apart = run()
     assert together.bars == apart.bars
     assert together.json()["report"] == apart.json()["report"]
-
-
-def test_one_stands_for_many_only_where_nobody_looks_at_each():
-    assert engine.crowd.usable(config.parse(config.DEFAULT))
-    assert not engine.crowd.usable(config.parse(EVICTING))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -124,13 +118,6 @@ def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monke
             assert (again.reserved and again.reserved.key) == (plan.reserved and plan.reserved.key)
         jumps += 1
     assert jumps
-
-
-def test_stand_ins_are_nobodys_business_outside():
-    one = simulation("default", seed=1, count=5)
-    one.run(lambda _: None)
-    said = report.of(one, one.lives.now).json()
-    assert TOGETHER not in str(said)
 
 
 def test_a_pod_that_is_evicted_begins_anew():
