@@ -62,6 +62,7 @@ class Cluster:
         self._budgets: dict[str, Budget] = {}
         self.storage = Shelf()
         self._jobs: dict[GroupKey, Job] = {}
+        self._restated: set[GroupKey] = set()
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
         self._late: dict[str, set[str]] = {}
@@ -123,7 +124,8 @@ class Cluster:
         """Learn of a PodGroup of an API group."""
         key = GroupKey(api_group, group.namespace, group.name)
         old = self._groups.get(key)
-        if not gone and old is not None and intake.same_group(old, group):
+        alike = not gone and old is not None and intake.same_wishes(old, group)
+        if alike and old is not None and intake.same_status(old, group):
             self._groups[key] = group  # Our own write, come back.
             return
         if gone:
@@ -136,7 +138,11 @@ class Cluster:
             self._late.setdefault(group.namespace, set()).add(group.name)
         elif group.namespace in self._late:
             self._late[group.namespace].discard(group.name)
-        self._touch((group.namespace, group.name))
+        if alike and key in self._jobs:
+            self._restated.add(key)
+            self._changes += 1
+        else:
+            self._touch((group.namespace, group.name))
 
     def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
         """Learn which groups of a namespace hold nothing of its quota: by (API group, name), the reason."""
@@ -300,7 +306,12 @@ class Cluster:
                 key = GroupKey(kind, namespace, name)
                 if key in self._groups:
                     self._jobs[key] = self._job(key, self._groups[key])
+        for key in self._restated & self._jobs.keys():
+            if (key.namespace, key.name) not in self._dirty:
+                group = self._groups[key]
+                self._jobs[key] = self._jobs[key].restated(intake.phase_of(group), group.status)
         self._dirty.clear()
+        self._restated.clear()
 
     def _job(self, key: GroupKey, group: PodGroup) -> Job:
         home = (key.namespace, key.name)

@@ -141,15 +141,19 @@ def _on_nodes(written: bytes) -> Resources:
     return on_nodes
 
 
-def same_group(old: PodGroup, new: PodGroup) -> bool:
-    """Whether two versions of a group are one to the scheduler: a server stores times less exactly than we write them."""
+def same_wishes(old: PodGroup, new: PodGroup) -> bool:
+    """Whether two versions of a group ask for the same; where it stands may differ."""
     mine, theirs = old.metadata, new.metadata
-    return (
+    return (mine is theirs and old.spec is new.spec) or (
         (mine.uid, mine.annotations, mine.labels, mine.deletion_timestamp)
         == (theirs.uid, theirs.annotations, theirs.labels, theirs.deletion_timestamp)
         and old.spec == new.spec
-        and _timeless(old) == _timeless(new)
     )
+
+
+def same_status(old: PodGroup, new: PodGroup) -> bool:
+    """Whether a group stands where it stood: a server stores times less exactly than we write them."""
+    return _timeless(old) == _timeless(new)
 
 
 def _timeless(group: PodGroup) -> tuple[Any, ...]:

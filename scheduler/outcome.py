@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Final
@@ -121,15 +120,18 @@ class Outcome:
     ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
         seen = {job.job.key: job.job.counts for job in self._session.jobs}
-        touched = {bind.group for bind in (*binds, *pipelined)} | {eviction.group for eviction in evictions}
-        counts = {key: Counter(seen[key]) for key in touched}
-        for status, placements in ((Status.BINDING, binds), (Status.PIPELINED, pipelined)):
-            for group, count in Counter(bind.group for bind in placements).items():
-                counts[group][Status.PENDING] -= count
-                counts[group][status] += count
-        for eviction in evictions:
-            counts[eviction.group][eviction.task.status] -= 1
-            counts[eviction.group][Status.RELEASING] += 1
+        changes = [
+            *[(bind.group, Status.PENDING, Status.BINDING) for bind in binds],
+            *[(bind.group, Status.PENDING, Status.PIPELINED) for bind in pipelined],
+            *[(each.group, each.task.status, Status.RELEASING) for each in evictions],
+        ]
+        counts: dict[GroupKey, dict[Status, int]] = {}
+        for key, before, after in changes:
+            mine = counts.get(key)
+            if mine is None:
+                mine = counts[key] = dict(seen[key])
+            mine[before] -= 1
+            mine[after] = mine.get(after, 0) + 1
         return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
     def _share(self, queue: QueueState) -> QueueShare:

@@ -73,11 +73,11 @@ class _View:
     """What is known of one class: its request, the scores, and of which time they are."""
 
     def __init__(self, vector: Vector, nodes: int, reach: Reach) -> None:
-        self.wanted = wanted = vectors.wanted_row(vector)
+        self.wanted = vectors.wanted_row(vector)
         self.demands = vectors.demands(vector)
         self.scores: Floats = np.full(nodes, _NEVER)
         self.reach = reach
-        if reach is Reach.IDLE and not bool((wanted < 2**62 // _MOST_STEPS).all()):
+        if reach is Reach.IDLE and max(vector) >= 2**62 // _MOST_STEPS:
             self.reach = Reach.NODE
         self.ahead: dict[int, _Ahead] = {}
         self.answer: _Answer | None = None
@@ -96,9 +96,9 @@ class Picker:
         self._session = session
         self._table = session.snapshot.table
         self._feasible, self._score = feasible, score
-        self._plugins = [
-            plugin for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
-        ]
+        self._plugins = {
+            plugin: None for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
+        }
         self._views: dict[TaskClass, _View] = {}
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
@@ -271,8 +271,8 @@ class Picker:
         scores = np.zeros(len(rows))
         for rate in self._score:
             scores += rate(kind, nodes)
-        scores[~mask] = _NEVER
-        return scores
+        rated: Floats = np.where(mask, scores, _NEVER)
+        return rated
 
 
 class _Foresight:

@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.ledger.table import Table
 from muster.model.amounts import Resources
-from muster.model.objects import Condition, Node
+from muster.model.objects import Condition, Node, PodGroupStatus
 from scheduler.affinity import Carried, Peers
 from scheduler.memo import Memo
 from scheduler.storage import Storage
@@ -157,6 +158,15 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         self._sums[:] = [(axes, sums)]
         return sums
 
+    def restated(self, phase: Phase, status: PodGroupStatus) -> Job:
+        """Give the same one where it stands otherwise now; its tasks needn't be counted again."""
+        counters = (status.running, status.succeeded, status.failed)
+        told = replace(
+            self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
+        )
+        told.__dict__.update(tally=self.tally, _sums=self._sums)
+        return told
+
     @property
     def withheld(self) -> bool:
         """Whether nothing of it exists, because we hold all of it back."""
@@ -260,6 +270,11 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
             [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
             dtype=np.bool_,
         )
+
+    @cached_property
+    def all_serve(self) -> bool:
+        """Whether there is no other."""
+        return bool(self.serving.all())
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -77,12 +77,11 @@ class Usage:
             self._idle = self._table.allocatable - _matrix(axes, self._used, self._table.names)
             self._releasing = _matrix(axes, self._leaving, self._table.names)
             self._dirty.clear()
-        for name in self._dirty:
-            row = self._table.row.get(name)
-            if row is not None:
-                used = vectors.clipped(self._used.get(name, axes.zero))
-                self._idle[row] = self._table.allocatable[row] - np.array(used, dtype=np.int64)
-                self._releasing[row] = vectors.clipped(self._leaving.get(name, axes.zero))
+        names = [name for name in self._dirty if name in self._table.row]
+        if names:
+            rows = [self._table.row[name] for name in names]
+            self._idle[rows] = self._table.allocatable[rows] - _matrix(axes, self._used, names)
+            self._releasing[rows] = _matrix(axes, self._leaving, names)
         self._dirty.clear()
         return self._table, self._idle.copy(), self._releasing.copy()
 

@@ -29,6 +29,7 @@ UNLIMITED: Final = 2**80
 _CAP: Final = 2**62
 _FIRST: Final = ("cpu", "memory", PODS)
 _LOW: Final = 2**32 - 1
+_OVERFLOW: Final = 2**63
 
 
 class Axes(Struct, frozen=True, dict=True):
@@ -128,10 +129,15 @@ def share(part: Vector, whole: Vector, places: Iterable[int]) -> float:
     return max(shares, default=0.0)
 
 
-def total(matrix: Matrix) -> Vector:
-    """Sum the rows exactly: the sum of 5,000 nodes can be more than int64 holds."""
+def total(matrix: Matrix, bound: Vector | None = None) -> Vector:
+    """Sum the rows exactly: the sum of 5,000 nodes can be more than int64 holds.
+
+    ``bound``: sums that are no smaller, where some are known and no amount is below zero.
+    """
     # A resource a row: numpy sums what lies side by side several times as fast.
     columns = np.ascontiguousarray(matrix.T)
+    if bound is not None and max(bound) < _OVERFLOW:
+        return tuple(np.add.reduce(columns, axis=1).tolist())
     high, low = np.add.reduce(columns >> 32, axis=1), np.add.reduce(columns & _LOW, axis=1)
     return tuple([(above << 32) + below for above, below in zip(high.tolist(), low.tolist(), strict=True)])
 

@@ -69,8 +69,8 @@ class Overcommit(Plugin):
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table
-        idle = self.session.idle if table.serving.all() else self.session.idle[table.serving]
+        idle = self.session.idle if table.all_serve else self.session.idle[table.serving]
         # By node first, so that one node's debt isn't paid by another's idle resources.
-        total = vectors.total(np.maximum(idle, 0))
+        total = vectors.total(np.maximum(idle, 0), table.total)
         extra = round((self.arguments.factor - 1) * _STEPS)
         return vectors.add(total, tuple([have * extra // _STEPS for have in table.served]))

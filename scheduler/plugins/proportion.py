@@ -35,6 +35,13 @@ class Proportion(Plugin):
     def _divide(self, bounds: _Bounds, axes: Axes, total: Vector) -> dict[str, Vector]:
         names, queues = bounds.order, self.session.queues
         most = [vectors.least(bounds.within[name], _requested(queues[name], axes)) for name in names]
+        wishes = list(map(vectors.most, most, bounds.floors))
+        sums = [sum(column) for column in zip(*wishes, strict=True)]
+        if bounds.weighted and all(sums[place] <= total[place] for place in axes.shared):
+            # Nobody stands in anybody's way, which is nearly always so.
+            return {
+                name: vectors.least(wish, bounds.capability[name]) for name, wish in zip(names, wishes, strict=True)
+            }
         columns = []
         for place in range(len(axes.names)):
             if place not in axes.shared:
@@ -141,6 +148,8 @@ class _Bounds:
     Attributes:
         order: names, in the order in which what can't be divided is given away; ``weights`` in the same order.
         within: what a queue may have at most: its capability, and what isn't guaranteed to others.
+        floors: what it has in any case, in the order of the names; what isn't divided is unlimited.
+        weighted: whether each has a weight.
     """
 
     def __init__(self, table: NodeTable, infos: Sequence[QueueInfo]) -> None:
@@ -148,10 +157,13 @@ class _Bounds:
         order = sorted(infos, key=lambda info: (-info.priority, info.created, info.name))
         self.order = [info.name for info in order]
         self.weights = [info.weight for info in order]
+        self.weighted = bool(order) and min(self.weights) > 0
         self.guarantee = {info.name: axes.vector(info.guarantee or NOTHING) for info in order}
         self.capability = {info.name: axes.limit(info.capability) for info in order}
         for each in self.guarantee.values():
             promised = vectors.add(promised, each)
+        undivided = tuple([0 if place in axes.shared else UNLIMITED for place in range(len(axes.names))])
+        self.floors = [vectors.most(each, undivided) for each in self.guarantee.values()]
         rest = vectors.above_zero(vectors.subtract(table.total, promised))
         self.within = {
             name: vectors.least(limit, vectors.add(rest, self.guarantee[name]))

@@ -30,7 +30,7 @@ class Crowd:
         """Give who they are, by queue; what doesn't change is the same object each time."""
         for queue, members in self._members.items():
             if members and queue not in self._known:
-                self._known[queue] = Bystanders(tuple(members.values()), +self._kinds[queue])
+                self._known[queue] = Bystanders(tuple(members.values()), dict(self._kinds[queue]))
         return dict(self._known)
 
     def find(self, key: GroupKey) -> PodGroup | None:

@@ -35,6 +35,9 @@ class Track:
         while now > self.width * _MOST:
             self._join()
         at, width, steps = self._since, self.width, self._steps
+        if steps and (len(steps) - 1) * width <= at and now <= len(steps) * width:
+            steps[-1] += self.value * (now - at)  # All of it is in the last step, as nearly always.
+            at = now
         while at < now:
             step = int(at / width)
             # What a quotient loses in rounding must not make it stand still.
