@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import Process
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -50,16 +51,16 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITES = {"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}
 
 
-async def writes(client: Client, resource: str = "") -> int:
-    """Count the writes that the API server has seen, of one resource or of all but leases and its own bookkeeping."""
+async def writes(client: Client) -> Counter[str]:
+    """Count the writes that the API server has seen, by resource and subresource; leases and its own bookkeeping aside."""
     metrics = (await client.send(Request("GET", "/metrics"))).body.decode()
-    total = 0.0
+    seen: Counter[str] = Counter()
     for found in _REQUESTS.finditer(metrics):
         labels = dict(_LABEL.findall(found["labels"]))
-        mine = labels["resource"] == resource if resource else labels["resource"] not in {"leases", "endpointslices"}
-        if labels["verb"] in _WRITES and mine:
-            total += float(found["count"])
-    return int(total)
+        if labels["verb"] in _WRITES and labels["resource"] not in {"leases", "endpointslices"}:
+            what = "/".join(filter(None, (labels["resource"], labels["subresource"])))
+            seen[what] += int(float(found["count"]))
+    return seen
 
 
 async def all_of(calls: Iterable[Callable[[], Awaitable[Any]]]) -> None:
@@ -80,38 +81,61 @@ def resident(process: Process) -> tuple[float, float]:
     return int(sizes["VmRSS"]) / 1024, int(sizes["VmHWM"]) / 1024
 
 
-def worked(process: Process) -> float:
+def worked(pid: int) -> float:
     """Give a process's processor time in seconds."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def until(process: Process, what: str, holds: Callable[[], bool]) -> None:
-    """Wait until something is so; print the seconds, and the program's processor time since it started and memory."""
-    began = time.perf_counter()
-    while not holds():  # noqa: ASYNC110 - looking each time that something changes would take more
+class Stages:
+    """What each stage took: seconds, processor time of all who work on it, and the writes of queues' statuses."""
+
+    def __init__(self, client: Client, plane: ControlPlane, process: Process) -> None:
+        self._client = client
+        self._process = process
+        self._pids = {**plane.pids(), "scheduler": process.pid, "here": os.getpid()}
+
+    @contextlib.asynccontextmanager
+    async def stage(self, what: str) -> AsyncIterator[None]:
+        """Print what was done while the context was open."""
+        before, written = {name: worked(pid) for name, pid in self._pids.items()}, await writes(self._client)
+        began = time.perf_counter()
+        yield
+        took = time.perf_counter() - began
+        shares = {name: worked(pid) - before[name] for name, pid in self._pids.items()}
+        written = await writes(self._client) - written
+        print(f"  {what:66} {took:8.2f} s {resident(self._process)[0]:6.0f} MiB", flush=True)
+        print("    processor: " + ", ".join(f"{name} {share:.1f} s" for name, share in shares.items() if share))
+        print("    written: " + ", ".join(f"{count:,} {what}" for what, count in written.items()), flush=True)
+
+    async def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        async with self.stage(what):
+            await until(holds)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so; looking each time that something changes would take more."""
+    while not holds():  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.02)
-    took = time.perf_counter() - began
-    print(f"  {what:66} {took:8.1f} s {worked(process):8.1f} s {resident(process)[0]:6.0f} MiB", flush=True)
 
 
-async def fill(client: Client, groups: int, queues: int) -> None:
+async def fill(client: Client, stages: Stages, groups: int, queues: int) -> None:
     queue = "bench-{}".format
     await all_of(
         lambda number=number: client.create(kinds.QUEUES, {"metadata": {"name": queue(number)}})
         for number in range(queues)
     )
     spec = {"minMember": 1, "minResources": {"cpu": "1"}}
-    began = time.perf_counter()
-    await all_of(
-        lambda number=number: client.create(
-            kinds.PODGROUPS,
-            {"metadata": {"name": f"g-{number}"}, "spec": {**spec, "queue": queue(number % queues)}},
-            "default",
+    async with stages.stage(f"{groups:,} PodGroups created"):
+        await all_of(
+            lambda number=number: client.create(
+                kinds.PODGROUPS,
+                {"metadata": {"name": f"g-{number}"}, "spec": {**spec, "queue": queue(number % queues)}},
+                "default",
+            )
+            for number in range(groups)
         )
-        for number in range(groups)
-    )
-    print(f"  {groups:,} PodGroups created in {time.perf_counter() - began:.1f} s", flush=True)
 
 
 class Seen:
@@ -139,38 +163,49 @@ class Seen:
         queue = self.queues.get(names.DEFAULT_QUEUE)
         return queue is not None and bool(queue.status.state)
 
+    def behind(self, pending: int) -> int:
+        """Give the queues that don't count so many waiting groups."""
+        return sum(each.status.pending != pending for each in self.queues.items() if each.name.startswith("bench-"))
+
     def right(self, pending: int) -> bool:
         """Whether each queue counts so many waiting groups."""
-        return {each.status.pending for each in self.queues.items() if each.name.startswith("bench-")} == {pending}
+        return not self.behind(pending)
 
     def told(self) -> bool:
         """Whether every group says why it waits."""
         return all(each.status.conditions for each in self.groups.items())
 
 
-async def count(client: Client, process: Process, options: argparse.Namespace) -> None:
+async def count(client: Client, stages: Stages, process: Process, options: argparse.Namespace) -> None:
     seen = Seen()
     async with seen.kept(client):
-        await until(process, "the scheduler leads", seen.leads)
-        await fill(client, options.groups, options.queues)
+        await stages.until("the scheduler leads", seen.leads)
+        await fill(client, stages, options.groups, options.queues)
         each_has = options.groups // options.queues
-        await until(process, "all counters right, after the last creation", partial(seen.right, each_has))
-        await until(process, "every group told why it waits", seen.told)
+        async with stages.stage("all counters right, after the last creation"):
+            began = time.perf_counter()
+            await until(lambda: len(seen.groups) == options.groups)
+            took, behind = time.perf_counter() - began, seen.behind(each_has)
+            print(
+                f"  after {took:.2f} s the API server had shown all groups; counters of {behind:,} queues were behind"
+            )
+            await until(partial(seen.right, each_has))
+        await stages.until("every group told why it waits", seen.told)
         changed = range(options.queues)  # One group of each queue.
-        await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
-        what = "all counters right, after the last of as many deletions as queues"
-        await until(process, what, partial(seen.right, each_has - 1))
+        async with stages.stage("as many deletions as queues"):
+            await all_of(partial(client.delete, kinds.PODGROUPS, f"g-{number}", "default") for number in changed)
+        await stages.until("all counters right, after the last deletion", partial(seen.right, each_has - 1))
     await asyncio.sleep(40)  # Texts of conditions follow within half a minute.
     before = await writes(client)
     await asyncio.sleep(options.idle)
-    print(f"  writes in {options.idle} idle seconds: {await writes(client) - before}")
-    print(f"  processor time of the scheduler: {worked(process):.1f} s")
+    print(f"  writes in {options.idle} idle seconds: {(await writes(client) - before).total()}")
+    print(f"  processor time of the scheduler: {worked(process.pid):.1f} s")
     print("  memory of the scheduler: {:.0f} MiB now, {:.0f} MiB at most".format(*resident(process)), flush=True)
 
 
 async def hold(client: Client, pods: int) -> None:
     """Create a Job that can't run, and count the pods that the API server ever saw of it."""
-    before = await writes(client, "pods")
+    before = await writes(client)
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     template = {"spec": {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}}
     meta = {"name": "large", "annotations": {names.GROUP_MIN_MEMBER: str(pods)}}
@@ -191,7 +226,8 @@ async def hold(client: Client, pods: int) -> None:
     print(f"  a Job of {pods:,} pods that can't run: {told.status.phase} and told why after {took:.1f} s", flush=True)
     await asyncio.sleep(10)
     print(
-        f"  pods that the API server saw of it in 10 more seconds: {await writes(client, 'pods') - before}", flush=True
+        f"  pods that the API server saw of it in 10 more seconds: {(await writes(client) - before)['pods']}",
+        flush=True,
     )
 
 
@@ -203,7 +239,7 @@ async def measure(plane: ControlPlane, options: argparse.Namespace, folder: Path
         await install.ensure_namespace(client, install.SYSTEM_NAMESPACE)
         with (folder / "muster.log").open("wb") as log:
             async with running(log, "scheduler", "--kubeconfig", config, "--probe-port", str(port)) as process:
-                await count(client, process, options)
+                await count(client, Stages(client, plane, process), process, options)
             async with running(log, "muster.cli", "up", "--kubeconfig", config) as process:
                 assert process.stdout is not None
                 print(f"  muster up: {(await process.stdout.readline()).decode().partition(':')[0]}", flush=True)

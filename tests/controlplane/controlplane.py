@@ -139,6 +139,10 @@ class ControlPlane:
         path.write_text(yaml.safe_dump(content))
         return path
 
+    def pids(self) -> dict[str, int]:
+        """Give the parts that run, and their processes."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def said(self, name: str = _CONTROLLERS) -> str:
         """Give what a part wrote last."""
         return (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from plane import running
 
 from muster.cli import install
-from muster.kube.cache import Cache
+from muster.kube.cache import Cache, Change
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
+from scheduler.rollback import recorded
 
 QUICK = """
 actions: "enqueue, allocate, backfill"
@@ -117,22 +121,46 @@ async def test_a_job_whose_pods_find_no_node_is_suspended_again_until_one_comes(
     await world.phase(name, "Running")
 
 
-@pytest.mark.usefixtures("soon")
-async def test_a_job_whose_pods_can_not_be_created_goes_back_and_has_another_try(world):
+async def postponements(world: Any, name: str, found: dict[int, datetime]) -> None:
+    """Note of each attempt of a group that came to nothing when the next may be."""
+
+    def note(change: Change[Any]) -> None:
+        wait = recorded(change.new.status.conditions or ()) if change.new is not None else None
+        if wait is not None and change.new.name == name:
+            found[wait.tries] = datetime.fromtimestamp(wait.until, UTC)
+
+    groups: Cache[Any] = Cache()
+    groups.subscribe(note)
+    await Reflector(world.client, kinds.PODGROUPS, groups, namespace=world.namespace).run()
+
+
+async def test_a_job_whose_pods_can_not_be_created_goes_back_for_longer_each_time_and_runs_when_they_can(
+    world, monkeypatch
+):
+    monkeypatch.setattr("scheduler.rollback._FIRST", 1.0)
     await world.node("4")
     quota = {"kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     await world.create(quota)
     await world.client.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"labels": {names.QUOTA_MODE: "off"}}})
     await world.becomes(kinds.RESOURCEQUOTAS, "none", lambda one: one.status.hard)
-    await world.work(QUICK)
     await world.create(job("refused", 2))
     name = f"podgroup-{(await world.job('refused')).metadata.uid}"
-
-    why = "none of 2 pods came within 2 s"
-    await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why))
-    await world.becomes(kinds.JOBS, "refused", lambda one: one.spec.suspend)
-    await world.client.delete(kinds.RESOURCEQUOTAS, "none", world.namespace)
-    await world.phase(name, "Running")
+    until: dict[int, datetime] = {}
+    async with running(postponements(world, name, until)):
+        await world.work(QUICK)
+        why = "none of 2 pods came within 2 s"
+        await world.becomes(
+            kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why)
+        )
+        await world.becomes(kinds.JOBS, "refused", lambda one: one.spec.suspend)
+        await world.becomes(kinds.PODGROUPS, name, lambda _: len(until) > 1)
+        await world.client.delete(kinds.RESOURCEQUOTAS, "none", world.namespace)
+        await world.phase(name, "Running")
+    # Nobody is let in before it is time, and each attempt takes the 2 s in which pods may come.
+    assert world.plane.clock.now() >= max(until.values())
+    for (one, earlier), (other, later) in itertools.pairwise(sorted(until.items())):
+        pauses = sum(2 + 2 ** (number - 1) for number in range(one + 1, other + 1))
+        assert later - earlier >= timedelta(seconds=pauses), until
 
 
 async def test_a_group_goes_back_whose_nodes_are_gone_before_its_job_was_started(world):

@@ -177,7 +177,7 @@ class Plane:
         await self.create(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}})
         for kind in reversed(_CONTENTS):
             self._own.push_async_callback(self.client.send, Request("DELETE", kind.path(name), _AT_ONCE))
-        await self.until(_ACCOUNTS, "default", name)
+        await self.until(ACCOUNTS, "default", name)
         return name
 
     async def create(self, kind: Kind[T], manifest: dict[str, Any], namespace: str = "") -> T:
@@ -269,20 +269,27 @@ class Plane:
         self,
         *servers: WebhookServer,
         namespace: str,
+        beside: Sequence[str] = (),
+        own_namespace: str = "",
         legacy_apis: bool = False,
         chosen: Callable[[str], bool] = lambda _: True,
     ) -> None:
         """Have the API server call the webhooks for one namespace (and for all queues); return when it does.
 
         With several servers it calls them in turns. ``chosen`` picks webhooks by name; what shows that the API server
-        has noticed are ``jobs.mutate.muster.sh`` and ``podgroupminresources.muster.sh``.
+        has noticed are ``jobs.mutate.muster.sh`` and ``podgroupminresources.muster.sh``. ``beside``: other namespaces
+        for which it calls them, unless they are the system's or ``own_namespace``.
         """
         base = UrlBase(await self._reach(servers))
         both = configurations(
-            base, self._ca.certificate, scheduler_names=["muster"], legacy_apis=legacy_apis, own_namespace=""
+            base,
+            self._ca.certificate,
+            scheduler_names=["muster"],
+            legacy_apis=legacy_apis,
+            own_namespace=own_namespace,
         )
         for kind, whole in zip((kinds.MUTATING, kinds.VALIDATING), both, strict=True):
-            if webhooks := _narrowed(whole["webhooks"], namespace, chosen):
+            if webhooks := _narrowed(whole["webhooks"], [namespace, *beside], chosen):
                 metadata = {"name": self.unique("muster")}
                 made = await self.client.create(kind, {"metadata": metadata, "webhooks": webhooks})
                 # Waited for too: a server that has ended would be missed by other tests, whose queues it judges.
@@ -330,7 +337,7 @@ class Plane:
         raise NotImplementedError
 
 
-_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", objects.ConfigMap)
+ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount", objects.ConfigMap)
 _PROBE = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
 _PROBES: Mapping[Kind[Any], tuple[Kind[Any], Any, Callable[[Any], bool]]] = {
     kinds.MUTATING: (
@@ -353,10 +360,10 @@ def _ready(node: Any) -> bool:
     return ready and not node.spec.taints
 
 
-def _narrowed(webhooks: Any, namespace: str, chosen: Callable[[str], bool]) -> list[Any]:
-    """Keep the chosen webhooks, for one namespace: other tests' objects are none of ours."""
+def _narrowed(webhooks: Any, namespaces: Sequence[str], chosen: Callable[[str], bool]) -> list[Any]:
+    """Keep the chosen webhooks, for these namespaces: other tests' objects are none of ours."""
     mine = [copy.deepcopy(each) for each in webhooks if chosen(each["name"])]
-    here = {"key": names.NAMESPACE_NAME, "operator": "In", "values": [namespace]}
+    here = {"key": names.NAMESPACE_NAME, "operator": "In", "values": list(namespaces)}
     for webhook in mine:
         if "namespaceSelector" in webhook:
             webhook["namespaceSelector"]["matchExpressions"].append(here)

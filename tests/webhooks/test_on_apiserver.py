@@ -34,6 +34,15 @@ class Admitted:
     async def create(self, kind: Any, manifest: Any, **options: Any) -> Any:
         return await self.client.create(kind, manifest, self.namespace if kind.namespaced else "", **options)
 
+    async def change(self, kind: Any, name: str, change: Any) -> Any:
+        return await self.client.patch(kind, name, change, self.namespace)
+
+    async def refuses(self, kind: Any, manifest: Any, why: str) -> None:
+        """Wait until such an object is refused with these words: it takes a moment until a queue's state is seen."""
+        async with asyncio.timeout(PATIENCE):
+            while why not in await _said(self.create(kind, manifest, dry_run=True)):  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.02)
+
     async def decided(self, kind: Any, manifest: Any) -> Any:
         """Create until somebody decides: on a busy machine many at once may be too many for the time that a review has."""
         while True:
@@ -107,39 +116,58 @@ async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -
     assert warning == f'299 - "deleting queue \\"{fresh}\\" deletes 1 PodGroup in it"'
 
 
-async def test_a_queue_that_is_closed_has_children_or_is_for_others_takes_neither_new_work_nor_moved(
+async def test_a_queue_that_is_missing_closes_has_children_or_is_for_others_takes_neither_new_work_nor_moved(
     cluster: Admitted,
 ) -> None:
-    theirs, shut, above, below = (cluster.plane.unique(name) for name in ("theirs", "shut", "above", "below"))
+    wanted = ("theirs", "closing", "shut", "above", "below")
+    theirs, closing, shut, above, below = (cluster.plane.unique(name) for name in wanted)
     selector = {"matchLabels": {"team": "another"}}
-    for name, spec in (
-        (theirs, {"namespaceSelector": selector}),
-        (shut, {"desiredState": "Closed"}),
-        (above, {}),
-        (below, {"parent": above}),
-    ):
+    for name, spec in ((theirs, {"namespaceSelector": selector}), (above, {}), (below, {"parent": above})):
         await cluster.plane.create(kinds.QUEUES, _queue(name, **spec))
-    await cluster.client.patch(kinds.QUEUES, shut, {"status": {"state": "Closed"}}, subresource="status")
+    for name, state in ((closing, "Closing"), (shut, "Closed")):
+        await cluster.plane.create(kinds.QUEUES, _queue(name, desiredState="Closed"))
+        await cluster.client.patch(kinds.QUEUES, name, {"status": {"state": state}}, subresource="status")
     await cluster.create(kinds.PODGROUPS, _podgroup("here", names.DEFAULT_QUEUE))
+    await cluster.create(kinds.JOBS, _job("here"))
     for queue, why in (
         (theirs, f'serves only namespaces with team=another, not "{cluster.namespace}"'),
+        (closing, "is Closing and takes no new PodGroup"),
         (shut, "is Closed and takes no new PodGroup"),
         (above, f"has children and takes no PodGroup itself: use one of them ({below})"),
+        ("nope", "does not exist: use one of the open queues ("),
     ):
-        new = {"metadata": {"generateName": "new-"}, "spec": {"queue": queue}}
-        async with asyncio.timeout(PATIENCE):
-            while why not in await _said(cluster.create(kinds.PODGROUPS, new)):  # noqa: ASYNC110 - it has yet to see that
-                await asyncio.sleep(0.02)
-        move = cluster.client.patch(kinds.PODGROUPS, "here", {"spec": {"queue": queue}}, cluster.namespace)
-        text = await _said(move)
-        assert f'queue "{queue}"' in text
-        assert why in text
-        text = await _said(cluster.create(kinds.JOBS, _job("new", **{names.QUEUE_NAME_KEYS[0]: queue})))
-        assert why.replace("PodGroup", "Job") in text
+        await cluster.refuses(kinds.PODGROUPS, _podgroup("new", queue), why)
+        text = await _said(cluster.change(kinds.PODGROUPS, "here", {"spec": {"queue": queue}}))
+        assert f'queue "{queue}" (spec.queue) {why}' in text
+        named = {"annotations": {names.QUEUE_NAME_KEYS[0]: queue}}
+        for attempt in (
+            cluster.create(kinds.JOBS, _job("new", **named["annotations"])),
+            cluster.change(kinds.JOBS, "here", {"metadata": named}),
+        ):
+            text = await _said(attempt)
+            assert f'queue "{queue}" (annotation {names.QUEUE_NAME_KEYS[0]}) {why.replace("PodGroup", "Job")}' in text
     text = await _refused(lambda: cluster.client.delete(kinds.QUEUES, above), ForbiddenError)
     assert f'queue "{above}" is the parent of {below}: delete or move it first' in text
     circle = cluster.client.patch(kinds.QUEUES, above, {"spec": {"parent": below}})
     assert f'queue "{below}" (spec.parent) is below queue "{above}"' in await _said(circle)
+
+
+async def test_what_is_in_a_queue_that_closes_can_be_edited_there_and_moved_away(cluster: Admitted) -> None:
+    leaving, other = cluster.plane.unique("leaving"), cluster.plane.unique("other")
+    for name in (leaving, other):
+        await cluster.plane.create(kinds.QUEUES, _queue(name))
+    await cluster.create(kinds.PODGROUPS, _podgroup("inside", leaving))
+    await cluster.create(kinds.JOBS, _job("inside", **{names.QUEUE_NAME_KEYS[0]: leaving}))
+    await cluster.client.patch(kinds.QUEUES, leaving, {"spec": {"desiredState": "Closed"}})
+    await cluster.client.patch(kinds.QUEUES, leaving, {"status": {"state": "Closing"}}, subresource="status")
+    await cluster.refuses(kinds.JOBS, _job("new", **{names.QUEUE_NAME_KEYS[0]: leaving}), "is Closing")
+    edited = {"metadata": {"labels": {"edited": "yes"}}}
+    for kind, moved in (
+        (kinds.PODGROUPS, {"spec": {"queue": other}}),
+        (kinds.JOBS, {"metadata": {"annotations": {names.QUEUE_NAME_KEYS[0]: other}}}),
+    ):
+        assert "edited" in (await cluster.change(kind, "inside", edited)).metadata.labels
+        await cluster.change(kind, "inside", moved)
 
 
 async def _said(made: Awaitable[Any]) -> str:
