@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from muster.kube import errors
+from muster.kube import errors, versions
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
@@ -140,6 +140,7 @@ class QueueController:
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
         self._written: dict[_Key, float] = {}
+        self._stored: dict[_Key, Queue] = {}
         self._postponed: set[_Key] = set()
         self.work: Work[_Key] = Work("queue", self._reconcile, at_once=_AT_ONCE)
         for queues in views.queues.values():
@@ -229,17 +230,43 @@ class QueueController:
             self._look(queue_of(found[1]))
 
     async def _reconcile(self, key: _Key) -> None:
-        queue = self._views.queues[key.kind].get(key.name)
-        if queue is None:
+        shown = self._views.queues[key.kind].get(key.name)
+        if shown is None:
             self._written.pop(key, None)
+            self._stored.pop(key, None)
             if key == _Key(kinds.QUEUES, names.DEFAULT_QUEUE):
                 await self._create_default()
             return
-        if self._views.queue(key.name) is queue:
-            await self._keep(key, queue)
-        elif names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()):
-            await self._let_go(key, queue)  # It became an alias: what it held is the other's.
-        await self._write_status(key, queue)
+        if self._views.queue(key.name) is shown:
+            await self._keep(key, self._newest(key, shown))
+        elif names.QUEUE_FINALIZER in (shown.metadata.finalizers or ()):
+            await self._let_go(key, self._newest(key, shown))  # It became an alias: what it held is the other's.
+        await self._write_status(key, self._newest(key, shown))
+
+    def _newest(self, key: _Key, shown: Queue) -> Queue:
+        """Give a queue as it was stored last, as far as is known.
+
+        A busy API server shows what was written seconds later; until then it would be written again.
+        """
+        stored = self._stored.get(key)
+        if stored is None:
+            return shown
+        newer = not versions.at_least(shown.metadata.resource_version, stored.metadata.resource_version)
+        if newer and stored.metadata.uid == shown.metadata.uid:
+            return stored
+        del self._stored[key]
+        return shown
+
+    async def _change(self, key: _Key, change: dict[str, Any], *, subresource: str = "") -> bool:
+        """Change a queue; tell whether that very queue was there to be changed.
+
+        Where it was gone, or another, or is at another version, the watch will show it.
+        """
+        try:
+            self._stored[key] = await self._client.patch(key.kind, key.name, change, subresource=subresource)
+        except (errors.NotFoundError, errors.ConflictError):
+            return False
+        return True
 
     async def _keep(self, key: _Key, queue: Queue) -> None:
         if queue.metadata.deletion_timestamp is not None:
@@ -262,7 +289,8 @@ class QueueController:
         return Content(tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent))
 
     async def _write_status(self, key: _Key, queue: Queue) -> None:
-        wanted = status(self._views.queue(key.name) or queue, self._content(queue.name))
+        governing = self._views.queue(key.name) if key.kind is not kinds.QUEUES else None
+        wanted = status(governing or queue, self._content(queue.name))
         if wanted == queue.status:
             return
         if self._quiet_for(key) and wanted.state == queue.status.state:
@@ -270,10 +298,8 @@ class QueueController:
             return
         self._written[key] = asyncio.get_running_loop().time()
         change = {"metadata": {"uid": queue.metadata.uid}, "status": _json(wanted)}
-        try:
-            await self._client.patch(key.kind, queue.name, change, subresource="status")
-        except (errors.NotFoundError, errors.ConflictError):
-            return  # Gone, or another of its name: the watch will show it.
+        if not await self._change(key, change, subresource="status"):
+            return
         before = queue.status.state or OPEN
         if wanted.state != before:
             text = wanted.message or f"{before} before"
@@ -319,12 +345,7 @@ class QueueController:
     async def _set_finalizers(self, key: _Key, queue: Queue, finalizers: list[str]) -> None:
         # With the version, since a merge patch replaces the whole list.
         meta = {"resourceVersion": queue.metadata.resource_version, "finalizers": finalizers or None}
-        try:
-            await self._client.patch(key.kind, queue.name, {"metadata": meta})
-        except errors.NotFoundError:
-            return
-        except errors.ConflictError:
-            self.work.add(key)
+        await self._change(key, {"metadata": meta})
 
 
 _COUNTS: Final = ("total", "unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
