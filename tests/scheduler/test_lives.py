@@ -4,80 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from plane import running
+from workloads import QUICK, deployment, group, job, pod, reason, said, unschedulable
 
 from muster.cli import install
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import Cache
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
-from scheduler.rollback import recorded
 
-QUICK = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins: [{name: priority}, {name: gang}, {name: conformance}]
-- plugins: [{name: overcommit, arguments: {overcommit-factor: 1.0}}, {name: predicates}, {name: proportion}]
-configurations:
-- {name: enqueue, arguments: {inqueueTimeoutSeconds: 2}}
-"""
 SCALING = QUICK.replace("inqueueTimeoutSeconds: 2", "autoscaling: true")
-
-
-def template(cpu: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
-    return {"schedulerName": names.SCHEDULER_NAME, "containers": [container]}
-
-
-def job(name: str, count: int, cpu: str = "1", seconds: int = 600, **annotations: str) -> dict[str, Any]:
-    """Give a Job that runs for as long as a test may take, unless told otherwise."""
-    held = {names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: str(count)} | annotations
-    spec = {"parallelism": count, "completions": count, "suspend": True}
-    meta = {"annotations": {names.RUN_SECONDS: str(seconds)}}
-    spec["template"] = {"metadata": meta, "spec": {**template(cpu), "restartPolicy": "Never"}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "annotations": held}, "spec": spec}
-
-
-def pod(name: str, group: str, cpu: str = "1") -> dict[str, Any]:
-    meta = {"name": name, "annotations": {names.GROUP_NAME: group}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template(cpu)}
-
-
-def group(name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
-
-
-def deployment(name: str, replicas: int, cpu: str = "1", **strategy: Any) -> dict[str, Any]:
-    labels = {"app": name}
-    annotations = {names.GROUP_MIN_MEMBER: str(replicas)}
-    spec = {
-        "replicas": replicas,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": template(cpu)},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": strategy},
-    }
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have who was taken back try again after two seconds, where that is ten."""
-    monkeypatch.setattr("scheduler.rollback._FIRST", 2.0)
-
-
-def said(one: Any) -> str:
-    """Give what stands in a group's way."""
-    return next((each.message for each in one.status.conditions or () if each.status == "True"), "")
-
-
-def reason(one: Any) -> str:
-    return next((each.reason for each in one.status.conditions or () if each.status == "True"), "")
 
 
 async def test_a_queue_lets_no_more_groups_in_than_it_says_at_a_time(world):
@@ -94,138 +32,6 @@ async def test_a_queue_lets_no_more_groups_in_than_it_says_at_a_time(world):
     await world.client.delete(kinds.PODS, "first", world.namespace)
     await world.client.delete(kinds.PODGROUPS, "first", world.namespace)
     await world.phase("second", "Running")
-
-
-# ── back to Pending ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.usefixtures("soon")
-async def test_a_job_whose_pods_find_no_node_is_suspended_again_until_one_comes(world):
-    await world.node("2")
-    await world.node("2")
-    await world.work(QUICK)
-    await world.create(job("wide", 1, "3"))
-    name = f"podgroup-{(await world.job('wide')).metadata.uid}"
-    await world.phase(name, "Inqueue")
-    why = "no place was found within 2 s: 1 pod of 3 cpu needs a node"
-    await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why))
-    (postponed,) = [each for each in (await world.group(name)).status.conditions if each.type == "Postponed"]
-    # More than one on a busy machine, where the first may be over before there is a pod.
-    assert re.match(r"(1 attempt|[2-9] attempts) came to nothing; the next is after ", postponed.message)
-    assert postponed.transition_id
-    assert postponed.last_transition_time is not None
-    suspended = await world.becomes(kinds.JOBS, "wide", lambda one: one.spec.suspend)
-    assert suspended.metadata.annotation(names.SUSPENDED) == "true"
-    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
-    await world.node("4")
-    await world.phase(name, "Running")
-
-
-async def postponements(world: Any, name: str, found: dict[int, datetime]) -> None:
-    """Note of each attempt of a group that came to nothing when the next may be."""
-
-    def note(change: Change[Any]) -> None:
-        wait = recorded(change.new.status.conditions or ()) if change.new is not None else None
-        if wait is not None and change.new.name == name:
-            found[wait.tries] = datetime.fromtimestamp(wait.until, UTC)
-
-    groups: Cache[Any] = Cache()
-    groups.subscribe(note)
-    await Reflector(world.client, kinds.PODGROUPS, groups, namespace=world.namespace).run()
-
-
-async def test_a_job_whose_pods_can_not_be_created_goes_back_for_longer_each_time_and_runs_when_they_can(
-    world, monkeypatch
-):
-    monkeypatch.setattr("scheduler.rollback._FIRST", 1.0)
-    await world.node("4")
-    quota = {"kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    await world.create(quota)
-    await world.client.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"labels": {names.QUOTA_MODE: "off"}}})
-    await world.becomes(kinds.RESOURCEQUOTAS, "none", lambda one: one.status.hard)
-    await world.create(job("refused", 2))
-    name = f"podgroup-{(await world.job('refused')).metadata.uid}"
-    until: dict[int, datetime] = {}
-    async with running(postponements(world, name, until)):
-        await world.work(QUICK)
-        why = "none of 2 pods came within 2 s"
-        await world.becomes(
-            kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and said(one).startswith(why)
-        )
-        await world.becomes(kinds.JOBS, "refused", lambda one: one.spec.suspend)
-        await world.becomes(kinds.PODGROUPS, name, lambda _: len(until) > 1)
-        await world.client.delete(kinds.RESOURCEQUOTAS, "none", world.namespace)
-        await world.phase(name, "Running")
-    # Nobody is let in before it is time, and each attempt takes the 2 s in which pods may come.
-    assert world.plane.clock.now() >= max(until.values())
-    for (one, earlier), (other, later) in itertools.pairwise(sorted(until.items())):
-        pauses = sum(2 + 2 ** (number - 1) for number in range(one + 1, other + 1))
-        assert later - earlier >= timedelta(seconds=pauses), until
-
-
-async def test_a_group_goes_back_whose_nodes_are_gone_before_its_job_was_started(world):
-    await world.create(job("train", 2))
-    name = f"podgroup-{(await world.job('train')).metadata.uid}"
-    await world.create(group(name, minMember=2, minResources={"cpu": "2"}))
-    # The last leader let it in, and went, as did a node.
-    await world.patch(kinds.PODGROUPS, name, {"status": {"phase": "Inqueue"}}, subresource="status")
-    await world.node("1")
-    await world.work()
-    words = "1 cpu is free in the cluster: short by 1 cpu"
-    back = await world.becomes(kinds.PODGROUPS, name, lambda one: said(one).endswith(words))
-    assert (back.status.phase, reason(back)) == ("Pending", "NotEnoughResources")
-    assert (await world.job("train")).spec.suspend
-    assert await world.pods() == []
-    await world.node("1")
-    await world.phase(name, "Running")
-
-
-async def test_a_new_leader_lets_nobody_in_earlier_than_the_last_one_said(world):
-    await world.node("4")
-    await world.create(job("twice", 2))
-    await world.work(QUICK)
-    name = f"podgroup-{(await world.job('twice')).metadata.uid}"
-    await world.plane.until(kinds.PODGROUPS, name, world.namespace)
-    await world.stop()
-    words = "3 attempts came to nothing; the next is after 2099-01-01T00:00:00Z"
-    told = {"type": "Postponed", "status": "True", "reason": "NotEnoughTasks", "message": words}
-    back = {"status": {"phase": "Pending", "conditions": [told]}}
-    await world.patch(kinds.PODGROUPS, name, back, subresource="status")
-    await world.patch(kinds.JOBS, "twice", {"spec": {"suspend": True}})
-    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
-
-    await world.work(QUICK)
-    await world.create(job("beside", 1))
-    beside = f"podgroup-{(await world.job('beside')).metadata.uid}"
-    await world.phase(beside, "Running")
-    text = "its pods did not come (3 attempts); the next is after 00:00:00 UTC"
-
-    def waits(one: Any) -> bool:
-        return [each.message for each in one.status.conditions] == [words, text]
-
-    assert (await world.becomes(kinds.PODGROUPS, name, waits)).status.phase == "Pending"
-
-
-async def test_only_what_has_not_started_is_suspended_again(world):
-    await world.node("1")
-    await world.create(group("both", minMember=3, minResources={"cpu": "1"}))
-    for name, cpu in (("small", "1"), ("large", "2")):
-        manifest = job(name, 1, cpu)
-        manifest["spec"]["suspend"] = False
-        manifest["metadata"]["annotations"] = {}
-        manifest["spec"]["template"]["metadata"]["annotations"][names.GROUP_NAME] = "both"
-        await world.create(manifest)
-    await world.patch(kinds.PODGROUPS, "both", {"status": {"phase": "Inqueue"}}, subresource="status")
-    # One of them was bound by a leader that is gone.
-    (small,) = await world.plane.all(
-        kinds.PODS, world.namespace, labels="job-name=small", holds=lambda pods: len(pods) == 1
-    )
-    (node,) = (await world.client.list(kinds.NODES)).items
-    await world.client.bind(world.namespace, small.name, small.metadata.uid, node.name)
-    await world.work(QUICK)
-    await world.phase("both", "Pending")
-    await world.becomes(kinds.JOBS, "large", lambda one: one.spec.suspend)
-    assert not (await world.job("small")).spec.suspend
 
 
 # ── what becomes of those that ran ───────────────────────────────────────────────────────────────────────────────
@@ -348,11 +154,6 @@ class Autoscaler:
                     await self.world.node("2")
 
 
-def unschedulable(one: Any) -> bool:
-    found = (each for each in one.status.conditions or () if each.type == "PodScheduled")
-    return any(each.status == "False" and each.reason == "Unschedulable" for each in found)
-
-
 @pytest.fixture
 async def autoscaler(world: Any) -> AsyncIterator[Autoscaler]:
     player = Autoscaler(world)
@@ -397,37 +198,7 @@ async def test_a_pod_that_comes_to_wait_for_its_queue_instead_of_nodes_is_not_sh
         await world.becomes(kinds.PODS, name, lambda one: not unschedulable(one))
 
 
-# ── when nothing happens, and when Muster goes ───────────────────────────────────────────────────────────────────
-
-
-async def populated(world: Any) -> None:
-    """Have work in every phase that lasts; there is room for all that isn't to wait, whoever comes first."""
-    await world.node("5")
-    await world.work()
-    await world.create(job("runs", 2), job("waits", 9))
-    await world.create(job("ends", 1, seconds=0))
-    await world.create(deployment("web", 2), group("pods-wait", minMember=9, minResources={"cpu": "9"}))
-    await world.create(*(pod(f"p-{number}", "pods-wait") for number in range(9)))
-    await world.becomes(kinds.JOBS, "ends", lambda one: one.status.succeeded)
-    await world.becomes(kinds.PODS, "p-8", unschedulable)
-
-
-async def test_a_hundred_cycles_in_which_nothing_changes_write_nothing(world, monkeypatch):
-    # They take longer together than a status may be put off whose numbers changed.
-    monkeypatch.setattr("scheduler.worker.PACE", 0.02)
-    await populated(world)
-    await world.rest(100)
-    phases = {each.status.phase for each in (await world.client.list(kinds.PODGROUPS, world.namespace)).items}
-    assert phases >= {"Pending", "Running", "Completed"}
-
-
-@pytest.mark.only("sandbox", reason="two minutes pass; the test above has as many cycles, on both")
-async def test_nothing_is_written_in_two_idle_minutes(world):
-    await populated(world)
-    await asyncio.sleep(60)
-    before = len(world.line.written())
-    await asyncio.sleep(120)
-    assert world.line.written()[before:] == []
+# ── when Muster goes, and when it hangs ──────────────────────────────────────────────────────────────────────────
 
 
 async def test_uninstalling_leaves_no_job_suspended_by_us_and_the_others_as_their_users_want_them(world):
