@@ -67,8 +67,8 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._synced = asyncio.Event()
-        # The version to watch from; empty when only a new list can help.
-        self._from = ""
+        # The version to watch from; empty when only a new list can help. And that of the last watch's beginning.
+        self._from = self._began = ""
         self._opened = math.inf
         self._heard = False
 
@@ -79,7 +79,10 @@ class Reflector(Generic[T]):
         while True:
             self._opened = math.inf
             error = await self._round()
-            good = loop.time() - self._opened >= _GOOD
+            # A busy API server ends the watches of those to whom it can't deliver in time, again and again. What came
+            # is no less for it, and whoever paused then would see ever less of what happens.
+            went_on = error is None and self._from != self._began
+            good = went_on or loop.time() - self._opened >= _GOOD
             if good:
                 backoff.reset()
             if error is not None:
@@ -120,7 +123,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         async with self._client.transport.watch(self._request(), idle=IDLE) as lines:
-            self._opened = asyncio.get_running_loop().time()
+            self._opened, self._began = asyncio.get_running_loop().time(), self._from
             self._heard = False
             if self.trouble:
                 log.info("%s are watched again", self._kind)

@@ -85,6 +85,15 @@ async def test_a_closed_watch_goes_on_from_the_last_version_without_a_list(serve
     assert len(server.requests()) == 1
 
 
+async def test_a_busy_server_that_ends_each_watch_soon_is_followed_without_a_pause(server, cache):
+    server.answer = lambda _: server.listing(1)
+    server.watches = [[0.1, event("ADDED", server.pod(f"p-{number}", number))] for number in range(2, 102)] + [[60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(100 * 0.1 + 0.5)
+        assert len(cache) == 100
+    assert len(server.requests()) == 1
+
+
 async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
     server.answer = lambda _: server.listing(3)
     server.watches = [[100.0], [60.0]]
@@ -191,11 +200,12 @@ async def test_trouble_is_told_once_until_it_is_over(server, cache, caplog):
         assert "pods are watched again" in caplog.text
 
 
-@pytest.mark.parametrize("what", ["all", "watch", "watch closes at once", "watch gone"])
+@pytest.mark.parametrize("what", ["all", "watch", "watch closes at once", "watch says nothing new", "watch gone"])
 async def test_a_failing_server_is_not_hammered(server, cache, what):
     """Ten minutes of outage; without any pause these would be thousands of requests."""
     server.answer = (lambda _: DOWN) if what == "all" else (lambda _: server.listing(3))
-    lines = {"watch closes at once": [], "watch gone": [expired()]}.get(what, [DOWN])
+    ends = {"watch closes at once": [], "watch says nothing new": [bookmark(3)], "watch gone": [expired()]}
+    lines = ends.get(what, [DOWN])
     server.watches = [list(lines) for _ in range(10_000)]
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(600)
