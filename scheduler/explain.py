@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import reduce
+
 import numpy as np
 from msgspec import Struct
 
@@ -11,7 +14,7 @@ from scheduler.messages import counted
 from scheduler.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.records import NodeReport
 from scheduler.session import JobState, Session
-from scheduler.snapshot import TaskClass
+from scheduler.snapshot import Task, TaskClass
 from scheduler.vectors import PODS, Mask, Vector
 
 
@@ -40,18 +43,15 @@ class Explanations:
         trouble = self._session.volumes.trouble(kind.constraints)
         if trouble:
             return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble, Stage.NODES)
-        look, count = self._look(job, kind), self._count(job)
-        axes, wanted = self._session.axes, vectors.scale(kind.vector(self._session.axes), count)
+        look, axes = self._look(job, kind), self._session.axes
+        count, wanted = self._wanted(job, kind)
         if look.open_.any() and not vectors.fits(wanted, look.free):
-            where = (
-                "free in the cluster"
-                if look.open_.all()
-                else f"free on the {counted(int(look.open_.sum()), 'node')} that take them"
-            )
+            where = "free in the cluster" if look.open_.all() else f"free on {_those(int(look.open_.sum()), count)}"
             limit = Limit("cluster", "", axes.resources(vectors.short(wanted, look.free)))
             return _obstacle(
                 messages.shortage(count, wanted, look.free, axes, where) + self._others(look.refusals), limit
             )
+        count = self._count(job, kind)
         each = axes.resources(kind.vector(axes)).only(kind.request)
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
         if look.room >= count:
@@ -73,7 +73,7 @@ class Explanations:
 
     def shortage(self, job: JobState, kind: TaskClass) -> Obstacle | None:
         """Say what the nodes lack for the minimum of a job; None when it isn't room that is missing."""
-        return self.of(job, kind) if self._look(job, kind).room < self._count(job) else None
+        return self.of(job, kind) if self._look(job, kind).room < self._count(job, kind) else None
 
     def nodes(self, job: JobState, kind: TaskClass) -> NodeReport:
         """Count the nodes as pods of ``kind`` see them."""
@@ -84,10 +84,27 @@ class Explanations:
         holder = session.holder
         kept = (len(session.kept), str(holder.job.key)) if holder is not None and holder is not job else (0, "")
         total = len(session.snapshot.table.nodes)
-        return NodeReport(total, look.refusals, fitting, look.room, self._count(job), nearest, kept)
+        return NodeReport(total, look.refusals, fitting, look.room, self._count(job, kind), nearest, kept)
 
-    def _count(self, job: JobState) -> int:
-        return max(self._session.missing(job), 1)
+    def _count(self, job: JobState, kind: TaskClass) -> int:
+        """Give how many pods of a class the minimum lacks."""
+        missing = max(self._session.missing(job), 1)
+        others = sum(task.kind is not kind for task in self._next(job, missing))
+        return max(missing - others, 1)
+
+    def _wanted(self, job: JobState, kind: TaskClass) -> tuple[int, Vector]:
+        """Give how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
+        axes, missing = self._session.axes, max(self._session.missing(job), 1)
+        kinds = [task.kind for task in self._next(job, missing)]
+        if kind not in kinds or any(each.constraints != kind.constraints for each in set(kinds)):
+            count = self._count(job, kind)
+            return count, vectors.scale(kind.vector(axes), count)
+        # Those that don't exist yet are taken to be like the one that is asked about.
+        many = Counter([*kinds, *([kind] * (missing - len(kinds)))])
+        return missing, reduce(vectors.add, (vectors.scale(each.vector(axes), times) for each, times in many.items()))
+
+    def _next(self, job: JobState, count: int) -> list[Task]:
+        return [*job.waiting, *job.passed][:count]
 
     def _look(self, job: JobState, kind: TaskClass) -> _Look:
         session = self._session
@@ -139,6 +156,11 @@ def _almost(count: int, rest: list[str], short: Resources) -> str:
         return f"{counted(count, 'node')} {'lacks' if count == 1 else 'lack'} nothing but {lacking}"
     there = f"{counted(count, 'node')} {'has' if count == 1 else 'have'} the {' and the '.join(rest)}"
     return f"{there}, {'not' if count == 1 else 'none of these'} {lacking}"
+
+
+def _those(nodes: int, pods: int) -> str:
+    """Write ``the 1 node that takes it``."""
+    return f"the {counted(nodes, 'node')} that {'takes' if nodes == 1 else 'take'} {'it' if pods == 1 else 'them'}"
 
 
 def _obstacle(message: str, limit: Limit | None = None) -> Obstacle:

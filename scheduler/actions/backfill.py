@@ -53,12 +53,13 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"
         return messages.obstacle(count, wanted, own, axes, where, queue=queue.name, capped=True)
-    free = vectors.total(session.idle.clip(min=0))
+    free = idle = vectors.total(session.idle.clip(min=0))
     for other in session.queues.values():
         if other is not queue and other.info.guarantee is not None:
             due = vectors.subtract(axes.vector(other.info.guarantee), other.allocated)
             free = vectors.subtract(free, vectors.above_zero(due))
-    if not vectors.fits(wanted, free):
+    # What doesn't even fit what is idle finds no node, and is told so.
+    if vectors.fits(wanted, idle) and not vectors.fits(wanted, free):
         where = "free beside what is guaranteed to other queues"
         return messages.obstacle(count, wanted, free, axes, where)
     return session.allocatable(queue, task, count, beyond=True)

@@ -95,6 +95,21 @@ def test_nodes_counted_by_why_they_do_not_take_a_pod(build, record):
     assert (found.nodes.total, found.nodes.fitting, found.nodes.room, found.nodes.needed) == (3, 1, 1, 3)
 
 
+def test_the_need_of_different_pods_is_their_sum(build, record):
+    build.node("a", "5").group("g", 2).pod("g-0", "g", "2").pod("g-1", "g", "4")
+    found = record(build.decide(), "g")
+    assert found.message == "2 pods need 6 cpu; 5 cpu are free in the cluster: short by 1 cpu"
+
+
+def test_of_pods_for_different_nodes_those_are_counted_that_find_none(build, record):
+    build.node("a", "4").node("b", "1", labels={"gpu": "yes"}).group("g", 3)
+    build.pod("g-0", "g", "1").pod("g-1", "g", "1").pod("g-2", "g", "2", nodeSelector={"gpu": "yes"})
+    assert record(build.decide(), "g").message == (
+        "1 pod needs 2 cpu; 1 cpu is free on the 1 node that takes it: short by 1 cpu"
+        " (of 2 nodes 1 is not matched by the node selector or affinity)"
+    )
+
+
 def test_the_nearest_fit_names_the_resource_that_is_missing(build, record):
     build.node("a", "4", memory="1Gi").node("b", "4", memory="2560Mi").node("c", "1", memory="512Mi")
     build.group("g", 1).pod("g-0", "g", "2", requests={"memory": "4Gi"})
@@ -170,7 +185,7 @@ def test_a_record_as_programs_and_people_read_it(build, record):
         "queue": "default",
         "stage": "nodes",
         "reason": "NotEnoughResources",
-        "message": "3 pods need 3 cpu; 1 cpu is free on the 1 node that take them: short by 2 cpu (of 2 nodes 1 is tainted)",
+        "message": "3 pods need 3 cpu; 1 cpu is free on the 1 node that takes them: short by 2 cpu (of 2 nodes 1 is tainted)",
         "groupsAhead": 0,
         "limit": {"kind": "cluster", "name": "", "short": {"cpu": "2"}},
         "nodes": {
@@ -185,7 +200,7 @@ def test_a_record_as_programs_and_people_read_it(build, record):
     }
     assert list(found.lines()) == [
         "PodGroup ns/g waits at stage 5 of 6: nodes (queue > quota > enqueue > gang > nodes > bind)",
-        "3 pods need 3 cpu; 1 cpu is free on the 1 node that take them: short by 2 cpu (of 2 nodes 1 is tainted)",
+        "3 pods need 3 cpu; 1 cpu is free on the 1 node that takes them: short by 2 cpu (of 2 nodes 1 is tainted)",
         "limit: cluster, short by 2 cpu",
         "ahead of it: no group of queue default",
         "nodes: 1 of 2 nodes is tainted",
