@@ -108,11 +108,11 @@ async def find_out(
     state: State, manifests: Sequence[Manifest], whole: Iterable[Json], policy: Policy, schedulers: Sequence[str]
 ) -> Finding:
     """Rehearse all objects together, then ask the scheduler; ``whole`` are those of them that exist already."""
-    whole = list(whole)
+    whole, legacy = list(whole), state.legacy(each.api_version for each in manifests)
 
     async def rehearse(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
         places = {each.namespace for each in some}
-        stage = Rehearsal(state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places)
+        stage = Rehearsal(state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places, legacy_apis=legacy)
         return await stage.apply(some), stage.ledgers()
 
     answers, ledgers = await rehearse(manifests)
@@ -162,7 +162,7 @@ def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
     for kind, items in added.items():
         names_ = {(each.namespace, each.name) for each in items}
         objects[kind] = (*(each for each in state.of(kind) if (each.namespace, each.name) not in names_), *items)
-    return State(state.taken, objects, state.unread)
+    return replace(state, objects=objects)
 
 
 def _group_of_job(state: State, job: Job) -> list[PodGroup]:
@@ -207,6 +207,11 @@ def _generated(
 
 def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers: Sequence[str]) -> Iterator[Start]:
     wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
+    for key, label in wanted:
+        if not key.group:
+            text = f"PodGroup \"{key.name}\", which it names, isn't there and isn't in the files"
+            yield Start(key, label, "unknown", text=text)
+    wanted = [each for each in wanted if each[0].group]
     if not wanted:
         return
     state, supposed = _peopled(state, [key for key, _ in wanted])
@@ -233,14 +238,16 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
 
 
 def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) -> Iterator[tuple[GroupKey, str]]:
-    """Give the groups that the files bring, or bring something to, and what people call them."""
+    """Give the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
     for each in answers:
         stored = each.stored
         kind = _STATES.get((stored["apiVersion"], stored["kind"])) if stored is not None else None
         if stored is None or kind is None:
             continue
         item = msgspec.convert(stored, kind.struct)
-        label, name, group = f"{kind.name} {item.namespace}/{item.name}", "", kind.group
+        # A name that the server makes up is another one when the file is applied.
+        called = each.manifest.name or each.manifest.body["metadata"]["generateName"]
+        label, name, group = f"{kind.name} {item.namespace}/{called}", "", kind.group
         if kind in PODGROUPS:
             name = item.name
         elif kind is kinds.JOBS and item.spec.template.spec.scheduler_name in schedulers:
@@ -251,7 +258,9 @@ def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) 
         if found is not None:
             own = grouping.is_generated(name) and kind not in PODGROUPS
             key = GroupKey(found.group if kind not in PODGROUPS else group, item.namespace, name)
-            yield key, label if own else f"PodGroup {item.namespace}/{name}"
+            yield key, label if own or kind in PODGROUPS else f"PodGroup {item.namespace}/{name}"
+        elif name:
+            yield GroupKey("", item.namespace, name), label
 
 
 def _peopled(state: State, keys: Sequence[GroupKey]) -> tuple[State, frozenset[GroupKey]]:

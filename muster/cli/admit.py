@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from muster.cli import kubectl, manifests
-from muster.cli.clusterstate import read
+from muster.cli.clusterstate import LEGACY_VERSIONS, read
 from muster.cli.connect import connected, done, explaining, uncollected
 from muster.cli.options import examples, policy_of, question_options, state_of, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, wrapped
@@ -153,6 +153,8 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[str]:
 
 def _outcome(verdict: Verdict) -> str:
     if verdict.outcome == "unknown":
+        if verdict.answer.manifest.api_version in LEGACY_VERSIONS:
+            return "not judged: the cluster doesn't serve this kind; `muster install --legacy-apis` brings it"
         return "not judged: Muster has no rule for this kind"
     if verdict.outcome == "undecided":
         return "can't be told"

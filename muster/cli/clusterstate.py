@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,9 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
 )
 """What admission, scheduling and their explanations look at. Of ConfigMaps only those in Muster's own namespace."""
 
+_LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)
+LEGACY_VERSIONS: Final = frozenset(kind.api_version for kind in _LEGACY)
+
 _TRIES: Final = 5
 _PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
 
@@ -58,11 +61,13 @@ class State(Struct, frozen=True):
     Attributes:
         taken: when it was read: what a decision on it takes for now.
         unread: what could not be read and is taken not to be there, a sentence each.
+        serves_legacy: whether kube-batch's API groups are served; None where nobody said so, as in a dump.
     """
 
     taken: datetime
     objects: Mapping[Kind[Any], tuple[Any, ...]]
     unread: tuple[str, ...] = ()
+    serves_legacy: bool | None = None
 
     # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
     def __repr__(self) -> str:
@@ -94,11 +99,11 @@ class State(Struct, frozen=True):
             except MalformedLedgerError as error:
                 yield f"QuotaLedger {ledger.namespace}/{ledger.name}: {error}; delete it, and it is made again"
 
-    @property
-    def legacy(self) -> bool:
-        """Whether objects of kube-batch's API groups are in it."""
-        legacy: tuple[Kind[Any], ...] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)
-        return any(self.objects.get(kind) for kind in legacy)
+    def legacy(self, wanted: Iterable[str]) -> bool:
+        """Whether kube-batch's API groups count: they are served, or, as far as one knows, in use, be it by what is ``wanted`` (apiVersions)."""
+        if self.serves_legacy is not None:
+            return self.serves_legacy
+        return any(map(self.objects.get, _LEGACY)) or not LEGACY_VERSIONS.isdisjoint(wanted)
 
 
 async def read(client: Client, now: datetime) -> State:
@@ -111,7 +116,9 @@ async def read(client: Client, now: datetime) -> State:
     """
     unread: list[str] = []
     found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
-    return State(now, dict(zip(KINDS, found, strict=True)), tuple(unread))
+    objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
+    served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
+    return State(now, objects, tuple(unread), served)
 
 
 async def _sent(client: Client, request: Request) -> Response:
@@ -124,7 +131,8 @@ async def _sent(client: Client, request: Request) -> Response:
     return await client.send(request)
 
 
-async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...]:
+async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...] | None:
+    """Give the objects of a kind; None of one that isn't served."""
     # In one piece, and no older than the question: who has just applied something asks about that.
     request = Request("GET", kind.path(_PLACES.get(kind, "")))
     try:
@@ -132,7 +140,7 @@ async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, 
     except errors.NotFoundError as error:
         if kind in {kinds.PODGROUPS, kinds.QUEUES}:
             raise NotInstalledError from error
-        return ()
+        return None
     except errors.ForbiddenError as error:
         if kind in _NEEDED:
             raise

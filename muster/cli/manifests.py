@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -57,35 +57,56 @@ def read(files: Iterable[str]) -> list[Mapping[str, Any]]:
     """Read all objects of ``files``, in order.
 
     Raises:
-        ClickException: a file can't be read, isn't YAML (with line and column), or holds something that is no object.
+        ClickException: a file can't be read, isn't YAML (with line and column), or holds things that are no objects.
     """
-    return [each for file in files for each in _objects(file)]
+    return [body for _, body in _sound((file, each) for file in files for each in _objects(file))]
 
 
 def read_for(files: Iterable[str], namespace: str) -> list[Manifest]:
     """Read all objects of ``files`` as something to apply; ``namespace`` is for those that say none.
 
     Raises:
-        ClickException: as `read`; or there is none, or one has no metadata.
+        ClickException: as `read`; or there is none, or some have no name or apiVersion, all of which are told.
     """
-    found = [_manifest(each, file, namespace) for file in files for each in _objects(file)]
-    if not found:
+    files = list(files)
+    bodies = _sound((file, _named(each, file)) for file in files for each in _objects(file))
+    if not bodies:
         raise click.ClickException(f"no objects in {', '.join(shown(file) for file in files)}")
-    return found
+    return [Manifest(body, file, str(body["metadata"].get("namespace") or namespace)) for file, body in bodies]
 
 
-def _manifest(body: Mapping[str, Any], file: str, namespace: str) -> Manifest:
+class _Document(NamedTuple):
+    """An object of the ``number``-th document of a file, or what is wrong in its place."""
+
+    number: int
+    body: Mapping[str, Any]
+    fault: str = ""
+
+
+def _sound(found: Iterable[tuple[str, _Document]]) -> list[tuple[str, Mapping[str, Any]]]:
+    every = list(found)
+    faults = [each.fault for _, each in every if each.fault]
+    if faults:
+        raise click.ClickException("\n".join(faults))
+    return [(file, each.body) for file, each in every]
+
+
+def _named(each: _Document, file: str) -> _Document:
+    """Find what is wrong with the head of an object."""
+    return each if each.fault else each._replace(fault=_fault(each.body, f"{shown(file)}, document {each.number}"))
+
+
+def _fault(body: Mapping[str, Any], place: str) -> str:
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        raise click.ClickException(f"{shown(file)}: a {body['kind']} has no metadata.name")
+        return f"{place}: a {body['kind']} has no metadata.name"
     if not body.get("apiVersion"):
-        raise click.ClickException(f"{shown(file)}: {body['kind']} {metadata.get('name')} has no apiVersion")
+        return f"{place}: {body['kind']} {metadata.get('name')} has no apiVersion"
     for field in ("name", "namespace"):
         # They become a part of a path. All else that is wrong with them is for the server to say.
         if _NO_PART.search(str(metadata.get(field) or "")):
-            text = f"metadata.{field} of a {body['kind']} is {metadata[field]!r}: no name has / or % in it"
-            raise click.ClickException(f"{shown(file)}: {text}")
-    return Manifest(body, file, str(metadata.get("namespace") or namespace))
+            return f"{place}: metadata.{field} of a {body['kind']} is {metadata[field]!r}: no name has / or % in it"
+    return ""
 
 
 def text_of(file: str) -> str:
@@ -141,7 +162,7 @@ def _with_items_in_json(text: str) -> list[Any] | None:
     return [{**document, "items": items}] if isinstance(document, dict) else None
 
 
-def _objects(file: str) -> Iterator[Mapping[str, Any]]:
+def _objects(file: str) -> Iterator[_Document]:
     name = shown(file)
     for number, document in enumerate(parsed(text_of(file), name), 1):
         if document is not None:
@@ -166,14 +187,15 @@ def check_dump(document: Any, name: str) -> None:
         )
 
 
-def _flat(document: Any, name: str, number: int) -> Iterator[Mapping[str, Any]]:
+def _flat(document: Any, name: str, number: int) -> Iterator[_Document]:
     """Give an object, or those of a List."""
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise click.ClickException(f"{name}, document {number}: not a Kubernetes object, it has no kind")
+        yield _Document(number, {}, f"{name}, document {number}: not a Kubernetes object, it has no kind")
+        return
     if document["kind"] == DUMP_KIND:
         check_dump(document, name)
     if document["kind"] == "List" or (document["kind"].endswith("List") and "items" in document):
         for each in document.get("items") or ():
             yield from _flat(each, name, number)
         return
-    yield document
+    yield _Document(number, document)

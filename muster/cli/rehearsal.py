@@ -92,6 +92,7 @@ class Rehearsal:
         delay: whether groups wait in Pending, as the scheduler's configuration says.
         whole: objects of the file that exist, with all their fields: the state has only those that Muster reads.
         namespaces: those that the file writes to: only there are pods looked at.
+        legacy_apis: whether kube-batch's API groups are served.
     """
 
     def __init__(
@@ -102,12 +103,14 @@ class Rehearsal:
         delay: bool,
         whole: Iterable[Json],
         namespaces: Iterable[str],
+        legacy_apis: bool,
     ) -> None:
         self.server = ApiServer(LoopClock(state.taken), seed=0)
         self._state = state
         self._namespaces = frozenset(namespaces)
         self._settings = Settings(tuple(schedulers), delay=delay, rules=_rules(state))
-        self._view = CachedView(legacy_apis=state.legacy)
+        self._legacy = legacy_apis
+        self._view = CachedView(legacy_apis=legacy_apis)
         self._furnish(schedulers, whole)
         self.server.store.subscribe(self._follow)
         client = Client(InProcessTransport(self.server))
@@ -178,7 +181,7 @@ class Rehearsal:
 
     def _furnish(self, schedulers: Sequence[str], whole: Iterable[Json]) -> None:
         store = self.server.store
-        for definition in install.definitions(legacy_apis=self._state.legacy):
+        for definition in install.definitions(legacy_apis=self._legacy):
             store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
         for kind, items in self._kept():
             for item in items:
@@ -195,7 +198,7 @@ class Rehearsal:
             UrlBase("https://muster"),
             b"",
             scheduler_names=schedulers,
-            legacy_apis=self._state.legacy,
+            legacy_apis=self._legacy,
             own_namespace=names.SYSTEM_NAMESPACE,
         )
         store.revision = max(store.revision, _newest(self._state))

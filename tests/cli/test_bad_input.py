@@ -20,6 +20,21 @@ spec:
       containers: [{name: main, image: example.com/train, resources: {requests: {cpu: null}}}]
 """
 
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {{{name}, annotations: {{scheduling.k8s.io/group-name: {group}}}}}
+spec:
+  schedulerName: muster
+  containers: [{{name: main, image: example.com/train}}]
+"""
+GANG = """
+apiVersion: scheduling.incubator.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {name: gang}
+spec: {minMember: 1}
+---"""
+
 
 @pytest.mark.parametrize(
     ("text", "status", "said"),
@@ -32,7 +47,21 @@ spec:
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec: 4\n", 1, "job.batch/a refused"),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\nspec: [1]\n", 1, "job.batch/a refused"),
         ("a: &a [*a]\n", 2, "document 1: not a Kubernetes object, it has no kind"),
+        (
+            "a: 1\n---\nkind: Pod\n---\n- 3\n",
+            2,
+            (
+                "Error: objects.yaml, document 1: not a Kubernetes object, it has no kind\nobjects.yaml, document 2: a Pod has"
+                " no metadata.name\nobjects.yaml, document 3: not a Kubernetes object, it has no kind\n"
+            ),
+        ),
         ("\n", 2, "no objects in objects.yaml"),
+        (
+            POD.format(name="generateName: run-", group="nowhere"),
+            0,
+            "Pod default/run- can't be told when to start: PodGroup \"nowhere\", which it names, isn't there and isn't\n  in the files",
+        ),
+        (GANG + POD.format(name="name: only", group="gang"), 0, "PodGroup default/gang would start now, 1 pod"),
         # An API server takes a null for a zero.
         (JOB, 0, "Job default/train would start now, 1 pod"),
     ],
