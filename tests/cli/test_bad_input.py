@@ -59,7 +59,7 @@ spec: {minMember: 1}
         (
             POD.format(name="generateName: run-", group="nowhere"),
             0,
-            "Pod default/run- can't be told when to start: PodGroup \"nowhere\", which it names, isn't there and isn't\n  in the files",
+            'Pod default/run- can\'t be told when to start: PodGroup "nowhere", which it\n  names',
         ),
         (GANG + POD.format(name="name: only", group="gang"), 0, "PodGroup default/gang would start now, 1 pod"),
         # An API server takes a null for a zero.
