@@ -101,7 +101,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
         crowd.single_out(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
-    together = replace(seen, jobs=(*others, *bystanders.together(counted.values())))
+    together = replace(seen, jobs=tuple(others), beside=bystanders.together(counted.values()))
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 

@@ -74,6 +74,14 @@ class KeptUpToDate(RuleBasedStateMachine):
         self.groups[name] = made(kinds.PODGROUPS, {"metadata": meta, "spec": {"minMember": least}})
         self.cluster.group(kinds.PODGROUPS.group, self.groups[name])
 
+    @rule(name=GROUPS, phase=st.sampled_from(["", "Inqueue", "Running"]), running=st.integers(0, 2))
+    def a_group_gets_on(self, name: str, phase: str, running: int) -> None:
+        """Only its status changes."""
+        if name in self.groups:
+            status = msgspec.structs.replace(self.groups[name].status, phase=phase, running=running)
+            self.groups[name] = msgspec.structs.replace(self.groups[name], status=status)
+            self.cluster.group(kinds.PODGROUPS.group, self.groups[name])
+
     @rule(name=GROUPS)
     def a_group_goes(self, name: str) -> None:
         if name in self.groups:
@@ -164,7 +172,10 @@ class KeptUpToDate(RuleBasedStateMachine):
 def shown(cluster: Cluster) -> Any:
     snapshot = cluster.snapshot()
     jobs = [
-        (job.key, job.min_member, job.counts, job.tally.ready, job.over, job.coming, job.sums(snapshot.axes))
+        (
+            (job.key, job.min_member, job.phase, job.counters, job.written),
+            (job.counts, job.tally.ready, job.over, job.coming, job.sums(snapshot.axes)),
+        )
         for job in snapshot.jobs
     ]
     columns = [snapshot.axes.place[name] for name in ("cpu", "memory", "pods")]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.plugins import proportion
 from scheduler.waterfill import Claim, fill
 
 LOTS = 10**6
@@ -62,3 +63,32 @@ def test_nobody_below_its_most_has_less_for_its_weight_than_another_above_its_fl
             if mine < my.most and theirs > other.floor:
                 # One step of rounding on either side.
                 assert (theirs - 1) * my.weight <= (mine + 1) * other.weight
+
+
+amounts = st.one_of(st.none(), st.integers(0, 12))
+queues = st.lists(st.tuples(st.integers(0, 3), amounts, amounts, st.integers(0, 9)), min_size=1, max_size=4)
+
+
+class Slow(proportion._Bounds):
+    """Bounds that look as though somebody had no weight."""
+
+    weighted = property(lambda _: False, lambda *_: None)
+
+
+@given(queues=queues)
+@settings(max_examples=50)
+def test_where_nobody_stands_in_anybodys_way_the_whole_division_comes_to_the_same(make_build, queues):
+    def divided():
+        build = make_build().node("a", "16")
+        for number, (weight, capability, guarantee, asked) in enumerate(queues):
+            limits = {"capability": {"cpu": capability}} if capability is not None else {}
+            if guarantee is not None:
+                limits["guarantee"] = {"resource": {"cpu": guarantee}}
+            build.queue(f"q{number}", weight=weight, **limits)
+            build.gang(f"g{number}", asked, asked, queue=f"q{number}")
+        return build.decide().queues
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proportion, "_Bounds", Slow)
+        whole = divided()
+    assert divided() == whole
