@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scheduler.session import Session
 
 _NEVER: Final = -np.inf
+_NONE: Final[Floats] = np.zeros(0)
 _MANY: Final = 8
 """More touched rows than these are rated for their present state only: others will touch them again, too."""
 _STEPS: Final = 16
@@ -72,10 +73,10 @@ class _Answer:
 class _View:
     """What is known of one class: its request, the scores, and of which time they are."""
 
-    def __init__(self, vector: Vector, nodes: int, reach: Reach) -> None:
+    def __init__(self, vector: Vector, reach: Reach) -> None:
         self.wanted = vectors.wanted_row(vector)
         self.demands = vectors.demands(vector)
-        self.scores: Floats = np.full(nodes, _NEVER)
+        self.scores: Floats = _NONE
         self.reach = reach
         if reach is Reach.IDLE and max(vector) >= 2**62 // _MOST_STEPS:
             self.reach = Reach.NODE
@@ -232,7 +233,7 @@ class Picker:
         if view is None:
             vector = kind.vector(self._session.axes)
             reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
-            view = self._views[kind] = _View(vector, len(self._all), reach)
+            view = self._views[kind] = _View(vector, reach)
         return view
 
     def _refresh(self, kind: TaskClass, view: _View) -> None:
@@ -240,7 +241,7 @@ class Picker:
             return
         if view.seen < 0 or view.reach is Reach.CLUSTER:
             view.ahead.clear()
-            view.scores[:] = self._scores(kind, view, self._all, self._session.idle)
+            view.scores = self._scores(kind, view, self._all, self._session.idle)
         else:
             self._catch_up(kind, view)
         view.seen = self._time

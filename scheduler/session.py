@@ -61,7 +61,7 @@ class Session:
             if queue is not None:
                 queue.jobs.append(job)
                 queue.allocated = vectors.add(queue.allocated, job.allocated)
-        self.releasing = bool(snapshot.releasing.any())
+        self.releasing = bool(np.count_nonzero(snapshot.releasing))
         self.placed: list[Mark] = []
         self.leaving: set[str] = set()
         self._held: list[Matrix] = []

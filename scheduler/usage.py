@@ -81,7 +81,8 @@ class Usage:
         if names:
             rows = [self._table.row[name] for name in names]
             self._idle[rows] = self._table.allocatable[rows] - _matrix(axes, self._used, names)
-            self._releasing[rows] = _matrix(axes, self._leaving, names)
+            if self._leaving:
+                self._releasing[rows] = _matrix(axes, self._leaving, names)
         self._dirty.clear()
         return self._table, self._idle.copy(), self._releasing.copy()
 

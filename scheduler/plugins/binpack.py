@@ -54,10 +54,12 @@ class Binpack(Plugin):
         """Rate nodes."""
         wanted = kind.vector(self.session.axes)
         weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
-        packed = np.zeros(len(nodes))
-        if weights:
-            scale = self.arguments.weight * _FULL / sum(weights.values())
-            # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
-            for place, weight in weights.items():
-                packed += nodes.used_part(wanted, place) * (weight * scale)
+        if not weights:
+            return np.zeros(len(nodes))
+        scale = self.arguments.weight * _FULL / sum(weights.values())
+        # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
+        columns = [nodes.used_part(wanted, place) * (weight * scale) for place, weight in weights.items()]
+        packed = columns[0]
+        for column in columns[1:]:
+            packed += column
         return packed

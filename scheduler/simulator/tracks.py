@@ -24,7 +24,8 @@ class Track:
 
     def set(self, now: float, value: float) -> None:
         """Have another value from ``now`` on."""
-        self.advance(now)
+        if now > self._since:
+            self.advance(now)
         self.value = value
 
     def advance(self, now: float) -> None:
