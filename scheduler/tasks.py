@@ -108,7 +108,8 @@ def amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
     """Add up what so many tasks of each class take."""
     amounts = axes.zero
     for kind, count in kinds.items():
-        amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
+        if count:
+            amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
     return amounts
 
 

@@ -59,7 +59,7 @@ class Binpack(Plugin):
         scale = self.arguments.weight * _FULL / sum(weights.values())
         # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
         columns = [nodes.used_part(wanted, place) * (weight * scale) for place, weight in weights.items()]
-        packed = columns[0]
+        packed: Floats = columns[0]
         for column in columns[1:]:
             packed += column
         return packed

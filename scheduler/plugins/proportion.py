@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
@@ -34,20 +34,17 @@ class Proportion(Plugin):
 
     def _divide(self, bounds: _Bounds, axes: Axes, total: Vector) -> dict[str, Vector]:
         names, queues = bounds.order, self.session.queues
-        most = [vectors.least(bounds.within[name], _requested(queues[name], axes)) for name in names]
-        wishes = list(map(vectors.most, most, bounds.floors))
-        sums = [sum(column) for column in zip(*wishes, strict=True)]
+        wishes = [bounds.wish(name, _requested(queues[name], axes)) for name in names]
+        sums = [sum(column) for column in zip(*[wish.least for wish in wishes], strict=True)]
         if bounds.weighted and all(sums[place] <= total[place] for place in axes.shared):
             # Nobody stands in anybody's way, which is nearly always so.
-            return {
-                name: vectors.least(wish, bounds.capability[name]) for name, wish in zip(names, wishes, strict=True)
-            }
+            return {name: wish.alone for name, wish in zip(names, wishes, strict=True)}
         columns = []
         for place in range(len(axes.names)):
             if place not in axes.shared:
                 columns.append([UNLIMITED] * len(names))
                 continue
-            asked = [each[place] for each in most]
+            asked = [wish.most[place] for wish in wishes]
             if sum(asked) > total[place]:
                 self._scarce.add(place)
             floors = [bounds.guarantee[name][place] for name in names]
@@ -142,13 +139,22 @@ class Proportion(Plugin):
         return known
 
 
+class _Wish(NamedTuple):
+    """What a queue uses and asks for, as far as its bounds let it; its floor at least; what it deserves if nobody minds."""
+
+    asked: Vector
+    most: Vector
+    least: Vector
+    alone: Vector
+
+
 class _Bounds:
     """What queues state and the nodes allow: all of a division but what queues use and ask for.
 
     Attributes:
         order: names, in the order in which what can't be divided is given away; ``weights`` in the same order.
         within: what a queue may have at most: its capability, and what isn't guaranteed to others.
-        floors: what it has in any case, in the order of the names; what isn't divided is unlimited.
+        floors: what it has in any case; what isn't divided is unlimited.
         weighted: whether each has a weight.
     """
 
@@ -163,12 +169,23 @@ class _Bounds:
         for each in self.guarantee.values():
             promised = vectors.add(promised, each)
         undivided = tuple([0 if place in axes.shared else UNLIMITED for place in range(len(axes.names))])
-        self.floors = [vectors.most(each, undivided) for each in self.guarantee.values()]
+        self.floors = {name: vectors.most(each, undivided) for name, each in self.guarantee.items()}
+        self._wishes: dict[str, _Wish] = {}
         rest = vectors.above_zero(vectors.subtract(table.total, promised))
         self.within = {
             name: vectors.least(limit, vectors.add(rest, self.guarantee[name]))
             for name, limit in self.capability.items()
         }
+
+    def wish(self, name: str, asked: Vector) -> _Wish:
+        """Give what a queue may hope for; most queues ask for what they asked for in the cycle before."""
+        known = self._wishes.get(name)
+        if known is None or known.asked != asked:
+            most = vectors.least(self.within[name], asked)
+            least = vectors.most(most, self.floors[name])
+            known = _Wish(asked, most, least, vectors.least(least, self.capability[name]))
+            self._wishes[name] = known
+        return known
 
 
 def _requested(queue: QueueState, axes: Axes) -> Vector:
