@@ -95,9 +95,13 @@ class Cluster:
         if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
             self._changes += 1
 
-    def crowd(self, pods: Iterable[Pod]) -> None:
-        """Learn of many new pods, most of which run: of those that only take something, groups are told how many there are."""
-        self._population.crowd(pods)
+    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+        """Gather pods by the group that they are in."""
+        return self._population.homes(pods)
+
+    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+        """Learn of many new pods at once; of those that only take something, a job is told how many there are."""
+        self._population.crowd(homes)
         self._changes += 1
 
     def single_out(self, key: GroupKey) -> None:
@@ -267,7 +271,7 @@ class Cluster:
         self._population.reclassify()
         self._renew_jobs()
         usage = self._population.usage
-        axes = usage.axes.with_names(self._population.named)
+        axes = usage.axes.with_names(self._population.classes.named)
         table, idle, releasing = usage.matrices(axes, self._nodes)
         return Snapshot(
             table=table,
@@ -324,7 +328,7 @@ class Cluster:
             stated = intake.min_resources(group)
         except QuantityError as error:
             stated, held = None, f"spec.minResources: {error}; correct it"
-        self._population.named.update(stated or NOTHING)
+        self._population.classes.named.update(stated or NOTHING)
         status = group.status
         job = Job(
             key=key,
@@ -355,7 +359,7 @@ class Cluster:
             missing = intake.pods_wanted(job) - alive.get(job.metadata.uid, 0)
             if missing > 0:
                 template = job.spec.template
-                kind = self._population.class_of(template.metadata, template.spec)
+                kind = self._population.classes.of_pod(template.metadata, template.spec)
                 yield Coming(kind, missing, job.metadata.uid, intake.held_by_us(job))
 
     def validate(self) -> None:

@@ -103,11 +103,17 @@ class Constraints(Struct, frozen=True, dict=True):
         return bool(self.company) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
 
 
-def template_of(spec: PodSpec) -> bytes | None:
+def shape_of(spec: PodSpec) -> PodSpec | None:
     """Give what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
     if not _wants_company(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
-        return _encode_any(structs.replace(spec, node_name="", volumes=None))
+        return structs.replace(spec, node_name="", volumes=None)
     return None
+
+
+def template_of(spec: PodSpec) -> bytes | None:
+    """Give the same, written down."""
+    shape = shape_of(spec)
+    return _encode_any(shape) if shape is not None else None
 
 
 def _wants_company(spec: PodSpec) -> bool:

@@ -46,7 +46,6 @@ class Crowd:
 
     def take(self, many: Iterable[Counted]) -> None:
         """Count pods."""
-        self.unasked = True
         taken: dict[tuple[str, TaskClass], int] = {}
         pods, homes = self._pods, self._homes
         for each in many:
@@ -59,6 +58,7 @@ class Crowd:
                 self._touch(home)
         for (node, kind), count in taken.items():
             self._usage.crowd(node, kind, count)
+        self.unasked = True
 
     def drop(self, uid: str) -> Counted | None:
         """Count a pod no longer; None where it wasn't."""

@@ -6,22 +6,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from msgspec import structs
 
 from muster.model import grouping
-from muster.model.amounts import NOTHING, QuantityError, Resources
-from muster.model.objects import Meta, Pod, PodSpec
-from muster.model.requests import pod_request
+from muster.model.objects import Pod
 from scheduler import affinity, constraints, intake
 from scheduler.affinity import Purpose
-from scheduler.constraints import Constraints
+from scheduler.classes import Classes
 from scheduler.crowd import Counted, Crowd, Home
-from scheduler.memo import Memo
 from scheduler.register import Register
 from scheduler.snapshot import Status, Task, TaskClass, seconds
 from scheduler.tasks import Tally
@@ -72,10 +68,7 @@ class Population:
         self._touch = touch
         self.usage = Usage()
         self._crowd = Crowd(self.usage, touch)
-        # Names of resources that were ever asked for.
-        self.named: set[str] = set()
-        self._classes: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
-        self._templates = Memo()
+        self.classes = Classes()
         self._pods: dict[str, Member] = {}
         self._members: dict[Home, dict[str, Member]] = {}
         self._porters: dict[str, Member] = {}
@@ -91,20 +84,30 @@ class Population:
             return News.CHANGE
         return News.ARRIVED if last else News.NONE
 
-    def crowd(self, pods: Iterable[Pod]) -> None:
-        """Learn of many pods. Of them, new ones that only take something of their nodes are counted, until somebody asks for them."""
-        self._crowd.take(self._counted(pods))
-
-    def _counted(self, pods: Iterable[Pod]) -> Iterator[Counted]:
+    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+        """Gather pods by the group that they are in."""
+        homes: dict[Home | None, list[Pod]] = {}
         for pod in pods:
-            meta, spec = pod.metadata, pod.spec
-            new = meta.uid not in self._pods and meta.uid not in self._crowd
-            template = constraints.template_of(spec) if new and intake.stays(pod) else None
-            kind = self._alike(template, spec) if template is not None else None
-            if kind is None or kind.constraints.particular:
+            homes.setdefault(self._home(pod), []).append(pod)
+        return homes
+
+    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+        """Learn of many pods. New ones that only take something of their nodes are counted, until somebody asks for them."""
+        self._crowd.take([each for home, pods in homes.items() for each in self._counted(home, pods)])
+
+    def _counted(self, home: Home | None, pods: Iterable[Pod]) -> Iterator[Counted]:
+        last, kind = None, None
+        for pod in pods:
+            uid, spec = pod.metadata.uid, pod.spec
+            new = uid not in self._pods and uid not in self._crowd
+            shape = constraints.shape_of(spec) if new and intake.stays(pod) else None
+            if shape is None or shape != last:
+                # Most pods of a group are like the one before.
+                last, kind = shape, self.classes.plain(spec) if shape is not None else None
+            if kind is None:
                 self.show(pod)
             else:
-                yield Counted(pod, kind, self._home(pod))
+                yield Counted(pod, kind, home)
 
     def tally(self, home: Home) -> Tally | None:
         """Give what the pods of a group come to where all of them are but counted."""
@@ -318,38 +321,14 @@ class Population:
         register.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
-        kind = self.class_of(pod.metadata, pod.spec)
+        kind = self.classes.of_pod(pod.metadata, pod.spec)
         if ended:
             return kind
         company, meta = kind.constraints.company, pod.metadata
         if company is not affinity.NONE:
             self._register.ask(company.peers, company.carried)
         peers = self._register.join(meta.uid, meta.namespace, meta.labels)
-        return self._class(kind.request, kind.constraints.among(peers)) if peers else kind
-
-    def class_of(self, metadata: Meta, spec: PodSpec) -> TaskClass:
-        """Give the class of pods with this spec that belong to no set that anybody asks about."""
-        template = constraints.template_of(spec)
-        if template is None:
-            return self._compiled(spec, constraints.of_pod(metadata, spec))
-        return self._alike(template, spec)
-
-    def _alike(self, template: bytes, spec: PodSpec) -> TaskClass:
-        return self._templates.recall(template, lambda: self._compiled(spec, constraints.of_template(template)))
-
-    def _compiled(self, spec: PodSpec, demands: Constraints) -> TaskClass:
-        try:
-            return self._class(pod_request(spec), demands)
-        except QuantityError as error:
-            return self._class(NOTHING, demands.with_unsupported(f"an amount that can't be read ({error})"))
-
-    def _class(self, request: Resources, demands: Constraints) -> TaskClass:
-        key = (request, demands.signature)
-        known = self._classes.get(key)
-        if known is None:
-            known = self._classes[key] = TaskClass(request, demands)
-            self.named.update(request)
-        return known
+        return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
 
     def ports(self, nodes: Collection[str], *, later: bool = False) -> dict[str, tuple[constraints.Port, ...]]:
         """Give the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""

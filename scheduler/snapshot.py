@@ -177,7 +177,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         """Whether it holds nothing of its quota until a phase past Pending is stored, so that none of it may start."""
         return self.late and self.phase is Phase.PENDING
 
-    @property
+    @cached_property
     def order(self) -> tuple[float, str, GroupKey]:
         """The last word where plugins see no difference: the older first."""
         return (self.created, self.uid, self.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 import numpy as np
@@ -29,6 +30,7 @@ class Usage:
         self._crowds: dict[str, dict[TaskClass, int]] = {}
         self._dirty: set[str] = set()
         self._table: NodeTable | None = None
+        self._tables: WeakSet[NodeTable] = WeakSet()
         self._rows: dict[str, _Row] = {}
         self._idle: Matrix = np.zeros((0, 0), dtype=np.int64)
         self._releasing: Matrix = np.zeros((0, 0), dtype=np.int64)
@@ -73,7 +75,8 @@ class Usage:
         if axes is not self.axes:
             self._recount(axes)
         if self._table is None:
-            self._table = self._new_table(axes, nodes)
+            self._table = self._known_table(axes, nodes) or self._new_table(axes, nodes)
+            self._tables.add(self._table)
             self._idle = self._table.allocatable - _matrix(axes, self._used, self._table.names)
             self._releasing = _matrix(axes, self._leaving, self._table.names)
             self._dirty.clear()
@@ -85,6 +88,14 @@ class Usage:
                 self._releasing[rows] = _matrix(axes, self._leaving, names)
         self._dirty.clear()
         return self._table, self._idle.copy(), self._releasing.copy()
+
+    def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
+        """Give the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
+        for table in self._tables:
+            same = table.axes is axes and len(table.nodes) == len(nodes)
+            if same and all(nodes.get(node.name) is node for node in table.nodes):
+                return table
+        return None
 
     def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
         """Make the table; most nodes are those of the last one."""

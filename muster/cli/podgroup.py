@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,10 +100,11 @@ async def why(
     """
     where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
     # While the API server writes its answer there is time to import the scheduler.
-    state, policy = await asyncio.gather(
-        state_of(state_file, kubeconfig, context), asyncio.to_thread(policy_of, configuration)
+    state, policy, reasons = await asyncio.gather(
+        state_of(state_file, kubeconfig, context),
+        asyncio.to_thread(policy_of, configuration),
+        asyncio.to_thread(import_module, "muster.cli.why"),
     )
-    from muster.cli import why as reasons
     from muster.cli.scene import Scene
 
     key = reasons.find(state, where, name)

@@ -26,6 +26,7 @@ from muster.model.objects import Job as BatchJob
 from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
 from scheduler import bystanders, intake
 from scheduler.cluster import Cluster
+from scheduler.crowd import Home
 from scheduler.cycle import decide
 from scheduler.feeding import learners
 from scheduler.patience import Patience
@@ -72,18 +73,22 @@ class Scene:
         self.policy = _without_reservations(policy)
         self.now: datetime = state.taken + _LATER
         self.cluster = Cluster(frozenset(schedulers))
-        self._ours = frozenset(schedulers)
         self._pods: dict[str, Pod] = {}
-        self._members: dict[tuple[str, str], list[Pod]] = defaultdict(list)
+        self._members: Mapping[Home | None, Sequence[Pod]] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._jobs: dict[str, BatchJob] = {}
+        self._jobs_of: defaultdict[Home, list[BatchJob]] = defaultdict(list)
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
         self._beside: Mapping[str, Bystanders] = {}
         alone = bystanders.are_left_alone(policy)
         self._feed(alone=alone)
+        first = self.snapshot()
+        # To be found again once supposed nodes are gone.
+        self._table = first.table
         if alone:
-            self._stand({job.key: job for job in bystanders.found(self.snapshot())})
+            self._standing = {job.key: job for job in bystanders.found(first)}
+            self._beside = bystanders.together(self._standing.values())
             for key in self._groups.keys() - self._standing.keys():
                 self.cluster.single_out(key)
 
@@ -93,23 +98,20 @@ class Scene:
         for kind, learn in (*learners(cluster).items(), (kinds.QUEUES, cluster.queue)):
             for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
                 learn(each)
+        self._members = cluster.homes(pods)
         if alone:
-            cluster.crowd(pods)
-        for pod in pods:
-            self._know(pod)
+            cluster.crowd(self._members)
+        else:
+            self._pods = {pod.metadata.uid: pod for pod in pods}
         for kind in PODGROUPS:
             for group in self.state.of(kind):
                 self._groups[GroupKey(kind.group, group.namespace, group.name)] = group
                 cluster.group(kind.group, group)
-        self._jobs = {each.metadata.uid: each for each in self.state.of(kinds.JOBS)}
+        for job in self.state.of(kinds.JOBS):
+            self._jobs[job.metadata.uid] = job
+            self._jobs_of[job.namespace, intake.group_of_job(job)].append(job)
         for ledger in self.state.of(kinds.QUOTALEDGERS):
             self._promised(ledger.namespace)
-
-    def _know(self, pod: Pod) -> None:
-        self._pods[pod.metadata.uid] = pod
-        group = grouping.group_of(pod.metadata)
-        if group and pod.spec.scheduler_name in self._ours:
-            self._members[pod.namespace, group].append(pod)
 
     def _promised(self, namespace: str) -> None:
         """Learn who holds nothing of a namespace's quota, and what is left for those who reserve late."""
@@ -135,10 +137,6 @@ class Scene:
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
         return decide(replace(snapshot, jobs=jobs, beside=self._beside, waits=waits or {}), self.policy, self.now)
-
-    def _stand(self, standing: Mapping[GroupKey, Job]) -> None:
-        """Take these groups for bystanders, which are counted together."""
-        self._standing, self._beside = standing, bystanders.together(standing.values())
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Give a group as the state has it."""
@@ -181,7 +179,7 @@ class Scene:
 
     def job(self, key: GroupKey) -> Job:
         """Give a group as the scheduler sees it."""
-        return next(each for each in self.snapshot().jobs if each.key == key)
+        return self._standing.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
 
     def holds(self, key: GroupKey) -> Resources:
         """Give what a group's pods have on nodes."""
@@ -213,14 +211,15 @@ class Scene:
         keys = frozenset(ended)
         for each in ("_standing", "_beside"):
             self._can(setattr, self, each, getattr(self, each))
-        self._stand({key: job for key, job in self._standing.items() if key not in keys})
+        stood = [self._standing[key] for key in keys if key in self._standing]
+        self._beside = bystanders.without(self._beside, stood)
+        self._standing = {key: job for key, job in self._standing.items() if key not in keys}
         for key in keys:
             for pod in self.members(key):
                 self._drop(pod)
-            for job in self._jobs.values():
-                if (job.namespace, intake.group_of_job(job)) == (key.namespace, key.name):
-                    self.cluster.batch_job(job, gone=True)
-                    self._can(self.cluster.batch_job, job)
+            for job in self._jobs_of.get((key.namespace, key.name), ()):
+                self.cluster.batch_job(job, gone=True)
+                self._can(self.cluster.batch_job, job)
             group = self._groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import urllib.request
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -258,8 +257,12 @@ def _proxy(configured: str, server: str, source: str) -> str:
     """Give the proxy for ``server``: the kubeconfig's, else the environment's as kubectl reads it."""
     host = urlsplit(server).hostname or ""
     proxy = configured
-    if not proxy and not urllib.request.proxy_bypass_environment(host):  # type: ignore[attr-defined]
-        proxy = urllib.request.getproxies_environment().get(urlsplit(server).scheme, "")
+    if not proxy and any(name.lower().endswith("_proxy") for name in os.environ):
+        # What knows the rules of these variables takes a while to import, and few have any.
+        from urllib import request
+
+        if not request.proxy_bypass_environment(host):  # type: ignore[attr-defined]
+            proxy = request.getproxies_environment().get(urlsplit(server).scheme, "")
     if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
         raise ConfigError(f"the proxy {proxy} of {source} isn't supported; only http:// and https:// proxies are")
     return proxy

@@ -76,7 +76,7 @@ def built(build, groups, *, crowd=False):
         for place, pod in enumerate(group["pods"])
     ]
     if crowd:
-        build.cluster.crowd(pods)
+        build.cluster.crowd(build.cluster.homes(pods))
     for pod in () if crowd else pods:
         build.cluster.pod(pod)
     return build
@@ -111,6 +111,19 @@ def test_a_group_that_has_what_it_wants_stands_by_and_one_of_a_queue_that_counts
     build.group("counted", 1, phase="Running", queue="few").pod("counted-0", "counted", node="a")
     build.group("waits", 2, phase="Inqueue").pod("waits-0", "waits")
     assert [job.key.name for job in bystanders.found(build.cluster.snapshot())] == ["runs"]
+
+
+def test_some_of_those_who_stand_by_can_be_left_out_again(build):
+    build.queue("other").node("a", "8")
+    for name, queue in (("one", "default"), ("two", "default"), ("three", "other")):
+        build.group(name, 1, phase="Running", queue=queue).pod(f"{name}-0", name, node="a")
+        build.pod(f"{name}-1", name, cpu="2", node="a")
+    jobs = {job.key.name: job for job in bystanders.found(build.cluster.snapshot())}
+    left = bystanders.without(bystanders.together(jobs.values()), [jobs["two"]])
+    again = bystanders.together([jobs["one"], jobs["three"]])
+    assert {name: (each.jobs, each.kinds) for name, each in left.items()} == {
+        name: (each.jobs, each.kinds) for name, each in again.items()
+    }
 
 
 def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():

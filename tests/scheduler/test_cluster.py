@@ -114,7 +114,7 @@ class KeptUpToDate(RuleBasedStateMachine):
         for name, (node, oddity) in crowd.items():
             self.pods[name] = pod(name, group, node, phase, **oddity)
             self.assumed.pop(name, None)
-        self.cluster.crowd([self.pods[name] for name in crowd])
+        self.cluster.crowd(self.cluster.homes([self.pods[name] for name in crowd]))
 
     @rule(name=GROUPS)
     def somebody_asks_about_a_group(self, name: str) -> None:

@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
         for name, (namespace, labels, node) in new.items():
             placed = {"affinity": {}, "spreads": [], "node": node, "phase": "Running", "leaving": False}
             self.pods[name] = {"namespace": namespace, "labels": labels, **placed}
-        self.cluster.crowd([self._pod(name) for name in new])
+        self.cluster.crowd(self.cluster.homes([self._pod(name) for name in new]))
 
     @rule(name=PODS, node=st.sampled_from("ab"))
     def place(self, name, node):
