@@ -86,6 +86,8 @@ async def test_each_attempt_that_comes_to_nothing_makes_the_next_wait_longer(wor
         # Whoever makes its pods waits for Inqueue, and then makes none.
         await world.create(group("g", minMember=2, minResources={"cpu": "2"}))
         await world.becomes(kinds.PODGROUPS, "g", lambda _: len(until) > 1)
+    (postponed,) = [each for each in (await world.group("g")).status.conditions if each.type == "Postponed"]
+    assert postponed.reason == "NotEnoughTasks"
     # It isn't let in before it is time, and each attempt takes the second in which pods may come.
     for (one, earlier), (other, later) in itertools.pairwise(sorted(until.items())):
         pauses = sum(1 + 2 ** (number - 1) for number in range(one + 1, other + 1))

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from muster.cli import install
 from muster.kube import errors
-from muster.kube.client import Client
-from muster.kube.clock import LoopClock
-from muster.kube.events import Recorder
-from muster.kube.transport import Request, Response
 from muster.model import kinds, names
 from muster.model.objects import (
     Condition,
@@ -34,9 +24,7 @@ from muster.model.objects import (
     PodGroupSpec,
     PodGroupStatus,
     Queue,
-    QueueStatus,
 )
-from muster.sandbox import virtual_time
 from scheduler.controllers import queues
 from scheduler.controllers.queues import Content
 from scheduler.views import Views
@@ -137,96 +125,6 @@ def test_counts_are_right_after_any_order_of_events(history, random):
 # ── on a control plane ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Storing:
-    """A transport that stores queues, and shows each change in their view after ``late`` seconds."""
-
-    def __init__(self, views: Views, late: float = 0) -> None:
-        self._shown = views.cache(kinds.QUEUES)
-        self._late = late
-        self._stored: dict[str, Queue] = {}
-        self.writes: list[tuple[float, Any]] = []
-
-    def add(self, name: str, status: QueueStatus) -> None:
-        """Have a queue there and shown."""
-        self._stored[name] = Queue(metadata=Meta(name=name, uid=name, resource_version="1"), status=status)
-        self._shown.put(self._stored[name])
-
-    async def request(self, request: Request, *, within: float) -> Response:
-        del within
-        name = request.path.partition("/queues/")[2].partition("/")[0]
-        old, change = self._stored[name], msgspec.json.decode(request.body)
-        self.writes.append((asyncio.get_running_loop().time(), change))
-        if change["metadata"].get("resourceVersion", old.metadata.resource_version) != old.metadata.resource_version:
-            return Response(409, msgspec.json.encode({"kind": "Status", "reason": "Conflict", "code": 409}))
-        version = str(int(old.metadata.resource_version) + 1)
-        finalizers = change["metadata"].get("finalizers", old.metadata.finalizers)
-        new = replace(old, metadata=replace(old.metadata, resource_version=version, finalizers=finalizers))
-        if "status" in change:
-            told = {key: value for key, value in change["status"].items() if value is not None}
-            new = replace(new, status=msgspec.convert(told, QueueStatus))
-        self._stored[name] = new
-        asyncio.get_running_loop().call_later(self._late, self._shown.put, new)
-        await asyncio.sleep(0)
-        return Response(200, msgspec.json.encode(new))
-
-
-@contextlib.asynccontextmanager
-async def controlled(late: float = 0) -> AsyncIterator[tuple[Views, Storing]]:
-    """Have a queue controller work on a store of queues."""
-    views = Views(legacy_apis=False)
-    store = Storing(views, late)
-    client = Client(store)
-    recorder = Recorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
-    controller = queues.QueueController(client, views, recorder, ["muster"])
-    running = asyncio.create_task(controller.work.run())
-    yield views, store
-    assert not running.done()
-    running.cancel()
-
-
-def comes(views: Views, number: int, queue_name: str) -> None:
-    """Show a new group."""
-    about = Meta(name=f"g-{number}", namespace="ns", uid=f"{number}", resource_version=str(number + 1))
-    views.cache(kinds.PODGROUPS).put(PodGroup(metadata=about, spec=PodGroupSpec(min_member=1, queue=queue_name)))
-
-
-def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_is_right_soon_after_the_last():
-    async def main() -> list[tuple[float, Any]]:
-        async with controlled() as (views, store):
-            store.add("default", QueueStatus(state="Open"))
-            for number in range(500):
-                comes(views, number, "default")
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(10)
-            return store.writes
-
-    writes = virtual_time.run(main())
-    moments = [moment for moment, _ in writes]
-    assert writes[-1][1]["status"]["pending"] == 500
-    assert moments[-1] <= 5 + 1
-    assert all(later - earlier > 0.99 for earlier, later in pairwise(moments))
-    assert len(moments) >= 5
-
-
-def test_what_a_busy_api_server_shows_late_is_written_once():
-    async def main() -> list[tuple[float, Any]]:
-        async with controlled(late=30) as (views, store):
-            store.add("team", QueueStatus())
-            for number in range(3):
-                comes(views, number, "team")
-                await asyncio.sleep(2)
-                # Whatever else there is to look at it for.
-                comes(views, 100 + number, "team")
-                views.cache(kinds.PODGROUPS).drop(views.cache(kinds.PODGROUPS).get(f"g-{100 + number}", "ns"))
-                await asyncio.sleep(2)
-            await asyncio.sleep(100)
-            return store.writes
-
-    writes = [change for _, change in virtual_time.run(main())]
-    assert writes[0]["metadata"]["finalizers"] == [names.QUEUE_FINALIZER]
-    assert [change["status"]["pending"] for change in writes[1:]] == [1, 2, 3]
-
-
 def job(name: str, team: str, **annotations: str) -> dict[str, Any]:
     """A Job as admission would have it, whose pod runs until told otherwise."""
     held = {names.SUSPENDED: "true", names.QUEUE_NAME_KEYS[0]: team}
@@ -262,6 +160,29 @@ async def test_a_queue_counts_its_groups_by_what_became_of_them(world):
     group_of_it = await world.group(f"podgroup-{stopped.metadata.uid}")
     said = {each.type: each.message for each in group_of_it.status.conditions}
     assert "is suspended by its user" in said["Unschedulable"]
+
+
+async def test_counts_are_right_whatever_comes_goes_moves_and_comes_back_at_once(world):
+    await world.work()
+    one, other = world.plane.unique("one"), world.plane.unique("other")
+    await world.create(queue(one), queue(other))
+    need = {"minMember": 1, "minResources": {"cpu": "1"}}
+
+    async def live(number: int) -> None:
+        name = f"g-{number}"
+        await world.create(group(name, queue=one, **need))
+        if number % 4 == 1:
+            await world.patch(kinds.PODGROUPS, name, {"spec": {"queue": other}})
+        if number % 4 > 1:
+            await world.client.delete(kinds.PODGROUPS, name, world.namespace)
+        if number % 4 == 3:
+            await world.create(group(name, queue=other if number % 3 else one, **need))
+
+    await asyncio.gather(*(live(number) for number in range(24)))
+    for name, count in ((one, 8), (other, 10)):
+        await world.becomes(
+            kinds.QUEUES, name, lambda found, count=count: found.status.total == found.status.pending == count
+        )
 
 
 async def test_a_foreign_controllers_group_counts_as_unknown_too(world):

@@ -84,6 +84,21 @@ async def test_both_jobs_are_admitted_and_the_second_starts_when_the_first_has_e
     await admitted.phase(name, "Completed")
 
 
+async def test_of_a_job_of_a_thousand_pods_that_waits_the_api_server_sees_none(admitted):
+    await admitted.node("4")
+    await admitted.work()
+    await admitted.create(job("large", 1000))
+    waiting = await admitted.becomes(
+        kinds.PODGROUPS, await group_of(admitted, "large"), lambda one: one.status.conditions
+    )
+    assert waiting.status.phase == "Pending"
+    # Its controller has seen that it is held back, and there was no moment before.
+    await admitted.becomes(kinds.JOBS, "large", lambda one: one.status.conditions)
+    events = (await admitted.client.list(kinds.EVENTS, admitted.namespace)).items
+    assert await admitted.pods() == []
+    assert "SuccessfulCreate" not in {each.reason for each in events}
+
+
 @pytest.mark.only("sandbox", reason="who is older is told in whole seconds, which only virtual time passes at once")
 async def test_of_several_that_fit_only_one_by_one_the_oldest_goes_first(admitted):
     await admitted.node("64")

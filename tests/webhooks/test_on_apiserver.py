@@ -168,6 +168,8 @@ async def test_what_is_in_a_queue_that_closes_can_be_edited_there_and_moved_away
     ):
         assert "edited" in (await cluster.change(kind, "inside", edited)).metadata.labels
         await cluster.change(kind, "inside", moved)
+    for change in ({"weight": 3}, {"desiredState": "Open"}):
+        await cluster.client.patch(kinds.QUEUES, leaving, {"spec": change})
 
 
 async def _said(made: Awaitable[Any]) -> str:
