@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from scheduler import vectors
 from scheduler.policy import Policy
 from scheduler.snapshot import Bystanders, Job, Phase, Snapshot, Status
 from scheduler.states import JobState
@@ -42,7 +43,9 @@ def _is_content(job: Job, axes: Axes) -> bool:
         return True
     if job.over or job.tally.ready < max(job.min_member, 1):
         return False
-    return (job.stated is None and Status.SUCCEEDED not in job.counts) or not any(JobState(job, axes).lacking())
+    if Status.SUCCEEDED not in job.counts:
+        return job.stated is None or vectors.fits(axes.vector(job.stated), job.sums(axes).allocated)
+    return not any(JobState(job, axes).lacking())
 
 
 def together(jobs: Iterable[Job]) -> Mapping[str, Bystanders]:

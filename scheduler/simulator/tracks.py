@@ -19,12 +19,20 @@ class Track:
         self.width = _FIRST
         self.value = 0.0
         self._since = 0.0
+        self._end = 0.0
         self._area = 0.0
         self._steps: list[float] = []
 
     def set(self, now: float, value: float) -> None:
         """Have another value from ``now`` on."""
-        if now > self._since:
+        since = self._since
+        if since < now <= self._end:
+            # It held within the last step only, as nearly always.
+            area = self.value * (now - since)
+            self._area += area
+            self._steps[-1] += area
+            self._since = now
+        elif now > since:
             self.advance(now)
         self.value = value
 
@@ -36,9 +44,6 @@ class Track:
         while now > self.width * _MOST:
             self._join()
         at, width, steps = self._since, self.width, self._steps
-        if steps and (len(steps) - 1) * width <= at and now <= len(steps) * width:
-            steps[-1] += self.value * (now - at)  # All of it is in the last step, as nearly always.
-            at = now
         while at < now:
             step = int(at / width)
             # What a quotient loses in rounding must not make it stand still.
@@ -49,6 +54,7 @@ class Track:
             steps[step] += self.value * (end - at)
             at = end
         self._since = now
+        self._end = len(steps) * width
 
     def _join(self) -> None:
         pairs = zip(self._steps[::2], [*self._steps[1::2], 0.0], strict=False)
