@@ -18,6 +18,9 @@ from scheduler.durations import duration
 from scheduler.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+SYSTEM_CLASSES: Final = {"system-cluster-critical": 2 * 10**9, "system-node-critical": 2 * 10**9 + 1000}
+"""Priorities that every cluster has: of a pod in a file, nobody filled them in."""
+
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")

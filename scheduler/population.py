@@ -282,7 +282,7 @@ class Population:
             kind=self._class_of(pod, ended=pod.status.phase in _OVER),
             status=self._status(pod),
             node=spec.node_name or self._node_of(pod),
-            priority=spec.priority or 0,
+            priority=spec.priority or intake.SYSTEM_CLASSES.get(spec.priority_class_name, 0),
             created=seconds(meta.creation_timestamp),
             role=intake.role_of(pod),
             controller=intake.controller(pod),

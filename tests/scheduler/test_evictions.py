@@ -188,9 +188,10 @@ def test_no_more_go_than_are_needed(build):
 
 
 def test_critical_pods_and_those_that_may_not_be_evicted_stay(build):
-    build.node("n", "3")
+    build.node("n", "4")
     build.group("low", 0, phase="Running")
     build.pod("critical", "low", node="n", priority=2 * 10**9)
+    build.pod("by-class", "low", node="n", priorityClassName="system-node-critical")
     build.pod("kept", "low", node="n", labels={"volcano.sh/preemptable": "false"})
     build.pod("other", "low", node="n")
     build.gang("urgent", 1, 1, **HIGH)
