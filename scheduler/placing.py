@@ -16,12 +16,21 @@ Allowed = Callable[[QueueState, Task, int], Obstacle | None]
 
 def may_run(session: Session, job: JobState) -> bool:
     """Whether a job has tasks to place and nothing forbids it to try; what does is noted on it."""
-    if not job.waiting or job.phase is Phase.COMPLETED or session.queue_of(job) is None:
+    queue = session.queue_of(job)
+    if not job.waiting or job.phase is Phase.COMPLETED or queue is None:
         return False
     if session.policy.enqueues and (job.phase is Phase.PENDING or job.job.about_to_reserve):
         return False
-    job.obstacle = unreserved(job) or session.valid(job)
+    job.obstacle = unreserved(job) or closed(queue) or session.valid(job)
     return job.obstacle is None
+
+
+def closed(queue: QueueState) -> Obstacle | None:
+    """Object where a queue is Closed: whatever got into it all the same."""
+    if queue.info.state != "Closed":
+        return None
+    words = f"queue {queue.name} is Closed; open it, or delete the group"
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
 
 def unreserved(job: JobState) -> Obstacle | None:

@@ -70,7 +70,7 @@ class Enqueue(Action):
                 or rollback.postponed(session, job)
                 or placing.unreserved(job)
                 or _early(session, job)
-                or _closed(queue)
+                or placing.closed(queue)
                 or _crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
                 or session.enqueueable(job, room=not session.sees_kept(job))
@@ -97,13 +97,6 @@ def _early(session: Session, job: JobState) -> Obstacle | None:
     if not job.unknown_need or age >= _MOMENT:
         return None
     return Obstacle(Reason.NOT_ENOUGH_TASKS, "no pod or Job is known yet that names it")
-
-
-def _closed(queue: QueueState) -> Obstacle | None:
-    if queue.info.state != "Closed":
-        return None
-    words = f"queue {queue.name} is Closed; open it, or delete the group"
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
 
 def _crowded(queue: QueueState, past: int) -> Obstacle | None:

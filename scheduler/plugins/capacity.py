@@ -10,12 +10,13 @@ from msgspec import Meta, field
 from muster.model.amounts import NOTHING
 from scheduler import messages, vectors
 from scheduler.arguments import Given
-from scheduler.plugin import Key, Obstacle, Plugin, Vote
+from scheduler.plugin import Key, Obstacle, Plugin, Reason, Stage, Vote
 from scheduler.session import JobState, QueueState, Session
 from scheduler.snapshot import Task
 from scheduler.vectors import Vector
 
 ROOT = "root"
+_NAMED = 5
 
 
 class CapacityArguments(Given, frozen=True, kw_only=True):
@@ -53,6 +54,9 @@ class Capacity(Plugin):
         self._stated = any(queue.info.deserved or queue.info.guarantee for queue in infos.values())
         self._most = {name: self._within(name) for name in infos}
         self._awaited: dict[str, Vector] | None = None
+        self._children: dict[str, list[str]] = {}
+        for name, line in self._lines.items():
+            self._children.setdefault(line[1] if len(line) > 1 else ROOT, []).append(name)
 
     def _line(self, name: str) -> list[str]:
         """Give a queue and its ancestors below the root; what is on a circle of parents is directly below it."""
@@ -77,6 +81,14 @@ class Capacity(Plugin):
         """Tell what the queue states, its guarantee at least."""
         return self._deserved[queue.name]
 
+    def valid(self, job: JobState) -> Obstacle | None:
+        """Object to starting a job in a queue that has others below it; what is left there of before goes on."""
+        children = [name for name in self._children.get(job.job.queue, ()) if name != ROOT]
+        if not children or job.ready:
+            return None
+        words = f"queue {job.job.queue} has children and starts no work itself; move it to one of them: {_few(sorted(children))}"
+        return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to a task that takes its queue, or an ancestor, beyond what it may have."""
         return self._objection(queue, task.kind.vector(self.session.axes), 1, {}, within_cluster=True)
@@ -90,6 +102,8 @@ class Capacity(Plugin):
         queue = self.session.queue_of(job)
         if queue is None:
             return None
+        if (parent := self.valid(job)) is not None:
+            return parent
         count = max(job.job.min_member - job.ready, 1)
         stated = job.job.stated is not None
         return self._objection(queue, job.lacking(), count, self._awaiting(), within_cluster=stated)
@@ -181,3 +195,8 @@ class Capacity(Plugin):
     def _keeps(self, name: str, rest: Vector, amounts: Vector) -> bool:
         deserved = self._deserved[name]
         return all(rest[place] >= deserved[place] for place in self.session.axes.shared if amounts[place])
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -67,6 +67,17 @@ def test_a_group_waits_while_an_ancestor_could_not_hold_what_it_states(make_buil
     assert phases == {"first": "Inqueue", "second": "Pending"}
 
 
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_a_queue_with_children_starts_no_work_itself(make_build, binds, phase):
+    build = make_build().node("n", "8").queue("all").queue("part", parent="all")
+    build.gang("g", 1, 1, queue="all", phase=phase).gang("h", 1, 1, queue="part")
+    build.group("before", 1, queue="all", phase="Running").pod("runs", "before", node="n").pod("next", "before")
+    plan = build.decide(POLICY)
+    assert sorted(binds(plan)) == ["h-0", "next"]
+    said = {str(key): record.message for key, record in plan.records.items()}
+    assert said["ns/g"] == "queue all has children and starts no work itself; move it to one of them: part"
+
+
 def test_a_queue_takes_back_what_it_deserves_from_another_department(tree):
     greedy(tree, "red1", 4)
     tree.gang("due", 1, 1, queue="blue1")

@@ -28,8 +28,9 @@ def test_a_queue_that_does_not_exist(build, record):
     assert "queue nowhere doesn't exist" in found.message
 
 
-def test_a_queue_that_is_closed(build, record):
-    build.queue("shut", state="Closed").node("a").gang("g", 1, 1, queue="shut", phase="Pending")
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_a_queue_that_is_closed(build, record, phase):
+    build.queue("shut", state="Closed").node("a").gang("g", 1, 1, queue="shut", phase=phase)
     assert record(build.decide(), "g").stage is Stage.QUEUE
 
 
