@@ -40,7 +40,7 @@ class HttpTransport:
     the old one.
     """
 
-    def __init__(self, endpoint: Endpoint, *, connections: int = 64) -> None:
+    def __init__(self, endpoint: Endpoint, *, connections: int = 96) -> None:
         self._endpoint = endpoint
         self._dialer = Dialer(endpoint)
         self._slots = asyncio.Semaphore(connections)
