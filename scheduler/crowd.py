@@ -6,12 +6,11 @@ all that is decided then. `scheduler.population` makes them as soon as anybody a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from muster.model.objects import Pod
-from scheduler.snapshot import READY, Status, TaskClass
+from scheduler.snapshot import Status, TaskClass
 from scheduler.tasks import Tally
 from scheduler.usage import Usage
 
@@ -83,9 +82,11 @@ class Crowd:
 
     def tally(self, home: Home) -> Tally:
         """Give what those of a group come to."""
-        counts: Counter[Status] = Counter()
-        kinds: Counter[TaskClass] = Counter()
-        for each in self.of(home):
-            counts[Status.RUNNING if each.pod.status.phase == "Running" else Status.BOUND] += 1
-            kinds[each.kind] += 1
-        return Tally(counts, (), kinds, {}, sum(counts[status] for status in READY))
+        # Not with a `Counter`, which takes five times as long; all groups of a cluster come by here.
+        running, kinds = 0, dict[TaskClass, int]()
+        members = self.of(home)
+        for pod, kind, _ in members:
+            running += pod.status.phase == "Running"
+            kinds[kind] = kinds.get(kind, 0) + 1
+        counts = {Status.RUNNING: running, Status.BOUND: len(members) - running}
+        return Tally({status: count for status, count in counts.items() if count}, (), kinds, {}, len(members))

@@ -158,5 +158,6 @@ def _amounts(axes: Axes, node: Node) -> tuple[list[int], bool]:
 
 
 def _matrix(axes: Axes, sums: Mapping[str, Vector], names: Sequence[str]) -> Matrix:
-    rows = [vectors.clipped(sums[name]) if name in sums else axes.zero for name in names]
-    return np.array(rows, dtype=np.int64).reshape(len(names), len(axes.names))
+    if not sums:
+        return np.zeros((len(names), len(axes.names)), dtype=np.int64)
+    return vectors.matrix([sums.get(name, axes.zero) for name in names], len(axes.names))

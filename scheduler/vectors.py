@@ -7,7 +7,8 @@ integers, so sums over a cluster can't overflow; arrays over nodes are int64, an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -147,6 +148,16 @@ def clipped(vector: Vector) -> list[int]:
     if max(vector) <= _CAP and min(vector) >= -_CAP:
         return list(vector)
     return [min(max(steps, -_CAP), _CAP) for steps in vector]
+
+
+def matrix(rows: Sequence[Vector], width: int) -> Matrix:
+    """Write what nodes have, one a row, each so that int64 can hold it and differences of it."""
+    # This is asked for all nodes at once: one by one only where one has too much.
+    with contextlib.suppress(OverflowError):
+        written = np.array(rows, dtype=np.int64).reshape(len(rows), width)
+        if not ((written > _CAP) | (written < -_CAP)).any():
+            return written
+    return np.array([clipped(row) for row in rows], dtype=np.int64).reshape(len(rows), width)
 
 
 def demands(vector: Vector) -> list[tuple[int, int]]:

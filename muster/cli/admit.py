@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from muster.cli.admission import Finding, Start, Verdict
     from muster.cli.clusterstate import State
     from muster.cli.manifests import Manifest
+    from scheduler.policy import Policy
 
 CANT_TELL: Final = 2
 
@@ -64,10 +65,9 @@ def admit(
     files = (*files, *more_files)
     if not files:
         raise click.UsageError("which files? name them with -f")
-    policy = policy_of(configuration)
     where = namespace or ("default" if state_file else _namespace(**cluster))
     wanted = manifests.read_for(files, where)
-    state, whole = asyncio.run(_read(state_file, wanted, **cluster))
+    state, whole, policy = asyncio.run(_read(state_file, wanted, configuration, **cluster))
     from muster.cli import admission
     from muster.sandbox import virtual_time
 
@@ -82,20 +82,29 @@ def admit(
 
 
 async def _read(
-    state_file: str | None, wanted: Sequence[Manifest], kubeconfig: str | None, context: str | None
-) -> tuple[State, list[dict[str, Any]]]:
-    """Read the state, and those of the objects that exist."""
+    state_file: str | None,
+    wanted: Sequence[Manifest],
+    configuration: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> tuple[State, list[dict[str, Any]], Policy]:
+    """Read the state, those of the objects that exist, and the scheduler's configuration."""
     if state_file is not None:
-        return await state_of(state_file, None, None), []
+        policy = policy_of(configuration)
+        return await state_of(state_file, None, None), [], policy
     async with connected(kubeconfig, context) as client:
         # While the API server writes its answers there is time to import what judges them.
-        state, whole, _ = await asyncio.gather(
-            read(client, SystemClock().now()),
-            _existing(client, wanted),
-            asyncio.to_thread(import_module, "muster.cli.admission"),
-        )
+        prepared = asyncio.create_task(asyncio.to_thread(_prepared, configuration))
+        state, whole = await asyncio.gather(read(client, SystemClock().now()), _existing(client, wanted, prepared))
+        policy = await prepared
     tell(state)
-    return state, whole
+    return state, whole, policy
+
+
+def _prepared(configuration: Path | None) -> Policy:
+    policy = policy_of(configuration)
+    import_module("muster.cli.admission")
+    return policy
 
 
 def _namespace(kubeconfig: str | None, context: str | None) -> str:
@@ -104,8 +113,9 @@ def _namespace(kubeconfig: str | None, context: str | None) -> str:
     return auth.namespace(kubeconfig, context)
 
 
-async def _existing(client: Client, wanted: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """Read those of the objects that exist, with all their fields."""
+async def _existing(client: Client, wanted: Sequence[Manifest], prepared: asyncio.Task[Policy]) -> list[dict[str, Any]]:
+    """Read those of the objects that exist, with all their fields; what knows where is ``prepared`` first."""
+    await prepared
     from muster.cli.rehearsal import path_of
 
     paths = [path for each in wanted if each.name and (path := path_of(each))]

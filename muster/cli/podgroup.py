@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from muster.kube.client import Client
     from muster.model.kinds import Kind
     from muster.model.objects import PodGroup
+    from scheduler.policy import Policy
 
 _SHOWN: Final = 5  # names of groups when one isn't found
 
@@ -100,11 +101,10 @@ async def why(
     """
     where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
     # While the API server writes its answer there is time to import the scheduler.
-    state, policy, reasons = await asyncio.gather(
-        state_of(state_file, kubeconfig, context),
-        asyncio.to_thread(policy_of, configuration),
-        asyncio.to_thread(import_module, "muster.cli.why"),
+    state, policy = await asyncio.gather(
+        state_of(state_file, kubeconfig, context), asyncio.to_thread(_prepared, configuration)
     )
+    from muster.cli import why as reasons
     from muster.cli.scene import Scene
 
     key = reasons.find(state, where, name)
@@ -117,6 +117,12 @@ async def why(
         for line in reasons.lines(answer, UNBROKEN if output == "wide" else WIDTH, state.taken):
             click.echo(line)
     done()
+
+
+def _prepared(configuration: Path | None) -> Policy:
+    policy = policy_of(configuration)
+    import_module("muster.cli.why")
+    return policy
 
 
 def _unknown(state: State, namespace: str, name: str) -> str:

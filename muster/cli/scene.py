@@ -78,6 +78,7 @@ class Scene:
         self._groups: dict[GroupKey, PodGroup] = {}
         self._jobs: dict[str, BatchJob] = {}
         self._jobs_of: defaultdict[Home, list[BatchJob]] = defaultdict(list)
+        self._since: dict[GroupKey, datetime | None] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
         self._beside: Mapping[str, Bystanders] = {}
@@ -169,13 +170,16 @@ class Scene:
         return [key for _, key in sorted(found)]
 
     def began(self, key: GroupKey) -> datetime | None:
-        """Tell since when a group has pods on nodes; None for one that has none."""
+        """Tell since when a group has pods on nodes in the state; None for one that has none."""
+        if key in self._since:
+            return self._since[key]
         times = [
             pod.status.start_time or pod.metadata.creation_timestamp or self.state.taken
             for pod in self.members(key)
             if pod.spec.node_name and pod.status.phase not in _ENDED
         ]
-        return min(times, default=None)
+        self._since[key] = min(times, default=None)
+        return self._since[key]
 
     def job(self, key: GroupKey) -> Job:
         """Give a group as the scheduler sees it."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from muster.model import kinds, names
+from scheduler import vectors
 from scheduler.cluster import Cluster
 from scheduler.snapshot import GroupKey
 
@@ -203,6 +205,12 @@ def _plain(task: Any) -> tuple[Any, ...]:
 def _asked(kind: Any) -> tuple[Any, ...]:
     # Which questions of other pods it is counted for may lag: answers that nobody asks for any more do no harm.
     return (kind.constraints.company, kind.constraints.ports, kind.constraints.of_nodes)
+
+
+@pytest.mark.parametrize("most", [1, 2**62, 2**62 + 1, 2**63 - 1, 2**70])
+def test_amounts_of_all_nodes_are_written_as_those_of_each(most: int) -> None:
+    rows = [(most, 0, 5), (-most, most - 1, 1 - most)]
+    assert vectors.matrix(rows, 3).tolist() == [vectors.clipped(row) for row in rows]
 
 
 KeptUpToDate.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
