@@ -6,7 +6,7 @@ has to write the status of each group, and looks at all of them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +14,6 @@ from scheduler import vectors
 from scheduler.policy import Policy
 from scheduler.snapshot import Bystanders, Job, Phase, Snapshot, Status
 from scheduler.states import JobState
-from scheduler.tasks import TaskClass
 from scheduler.vectors import Axes
 
 _EVICTING: Final = frozenset({"preempt", "reclaim"})
@@ -48,34 +47,24 @@ def _is_content(job: Job, axes: Axes) -> bool:
     return not any(JobState(job, axes).lacking())
 
 
-def together(jobs: Iterable[Job]) -> Mapping[str, Bystanders]:
+def together(jobs: Iterable[Job], axes: Axes) -> Mapping[str, Bystanders]:
     """Give for each queue what all the given jobs of it have."""
     queues: defaultdict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         queues[job.queue].append(job)
-    return {name: _of(members) for name, members in queues.items()}
-
-
-def _of(jobs: Sequence[Job]) -> Bystanders:
-    return Bystanders(tuple(jobs), _counted(jobs))
-
-
-def _counted(jobs: Iterable[Job]) -> Counter[TaskClass]:
-    kinds: Counter[TaskClass] = Counter()
-    for job in jobs:
-        kinds.update(job.tally.occupying)
-    return kinds
+    return {name: Bystanders.of(members, axes) for name, members in queues.items()}
 
 
 def without(queues: Mapping[str, Bystanders], gone: Iterable[Job]) -> Mapping[str, Bystanders]:
-    """Give what `together` gave, but for some of these jobs: quicker than to count all others again."""
+    """Give what `together` gave, but for some of these jobs: quicker than to add up all others again."""
     less: defaultdict[str, list[Job]] = defaultdict(list)
     for job in gone:
         less[job.queue].append(job)
     return {name: _less(each, less[name]) if name in less else each for name, each in queues.items()}
 
 
-def _less(bystanders: Bystanders, gone: Iterable[Job]) -> Bystanders:
+def _less(bystanders: Bystanders, gone: Sequence[Job]) -> Bystanders:
     keys = {job.key for job in gone}
     left = tuple([job for job in bystanders.jobs if job.key not in keys])
-    return Bystanders(left, Counter(bystanders.kinds) - _counted(gone))
+    had = Bystanders.of(gone, bystanders.axes).amounts
+    return Bystanders(left, bystanders.axes, vectors.subtract(bystanders.amounts, had))

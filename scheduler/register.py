@@ -137,7 +137,7 @@ class Register:
 
     def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[Peers]:
         """Learn of a pod; give the sets that it belongs to."""
-        name = (namespace, tuple(sorted((labels or {}).items())))
+        name = (namespace, tuple(sorted(labels.items())) if labels else ())
         profile = self._profiles.get(name)
         if profile is None:
             profile = self._profiles[name] = _Profile(namespace, labels or {})
@@ -147,7 +147,7 @@ class Register:
 
     def leave(self, uid: str, namespace: str, labels: Labels | None) -> None:
         """Forget a pod."""
-        name = (namespace, tuple(sorted((labels or {}).items())))
+        name = (namespace, tuple(sorted(labels.items())) if labels else ())
         profile = self._profiles.get(name)
         if profile is not None:
             profile.members.discard(uid)

@@ -7,7 +7,7 @@ to is shared with the next one unless it changed: `scheduler.cluster` builds the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -24,7 +24,7 @@ from scheduler.affinity import Carried, Peers
 from scheduler.memo import Memo
 from scheduler.storage import Storage
 from scheduler.tasks import NO_TASKS, OCCUPYING, READY, Coming, Status, Sums, Tally, Task, TaskClass, amount, tally
-from scheduler.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, total
+from scheduler.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, total
 
 __all__ = [
     "OCCUPYING",
@@ -317,18 +317,22 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
         return total(self.allocatable)
 
 
-class Bystanders(Struct, frozen=True, eq=False, dict=True):
-    """Groups of one queue that no cycle does anything about, and how many tasks of each class they have on nodes."""
+class Bystanders(Struct, frozen=True, eq=False):
+    """Groups of one queue that no cycle does anything about. ``amounts``: what they have on nodes, by ``axes``."""
 
     jobs: tuple[Job, ...]
-    kinds: Mapping[TaskClass, int]
+    axes: Axes
+    amounts: Vector
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], axes: Axes) -> Bystanders:
+        """Add up what jobs have."""
+        members = tuple(jobs)
+        return cls(members, axes, added([job.sums(axes).allocated for job in members], axes))
 
     def allocated(self, axes: Axes) -> Vector:
-        """What they have; added up once."""
-        known: tuple[Axes, Vector] | None = self.__dict__.get("known")
-        if known is None or known[0] is not axes:
-            known = self.__dict__["known"] = (axes, amount(self.kinds, axes))
-        return known[1]
+        """What they have, by other axes, too."""
+        return self.amounts if axes is self.axes else Bystanders.of(self.jobs, axes).amounts
 
 
 class Snapshot(Struct, frozen=True, eq=False):

@@ -88,6 +88,11 @@ def subtract(first: Vector, second: Vector) -> Vector:
     return tuple([a - b for a, b in zip(first, second, strict=True)])
 
 
+def added(vectors: Iterable[Vector], axes: Axes) -> Vector:
+    """Add many by place."""
+    return tuple(map(sum, zip(axes.zero, *vectors, strict=True)))
+
+
 def scale(vector: Vector, count: int) -> Vector:
     """Take ``count`` times the vector."""
     return tuple([a * count for a in vector])

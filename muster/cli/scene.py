@@ -89,7 +89,7 @@ class Scene:
         self._table = first.table
         if alone:
             self._standing = {job.key: job for job in bystanders.found(first)}
-            self._beside = bystanders.together(self._standing.values())
+            self._beside = bystanders.together(self._standing.values(), first.axes)
             for key in self._groups.keys() - self._standing.keys():
                 self.cluster.single_out(key)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from muster.model.objects import PodGroup
-from scheduler import bystanders
+from scheduler import bystanders, vectors
 from scheduler.cluster import Cluster
 from scheduler.snapshot import Bystanders, GroupKey, Job, Snapshot
-from scheduler.tasks import TaskClass
+from scheduler.vectors import Axes, Vector
 
 
 class Crowd:
@@ -17,20 +16,25 @@ class Crowd:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._axes = Axes()
         self._members: dict[str, dict[GroupKey, Job]] = {}
-        self._kinds: dict[str, Counter[TaskClass]] = {}
+        self._amounts: dict[str, Vector] = {}
         self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
         self._known: dict[str, Bystanders] = {}
 
     def take(self, snapshot: Snapshot) -> set[GroupKey]:
         """Take in who of a snapshot's groups is a bystander from now on."""
+        if snapshot.axes is not self._axes:
+            self._axes = snapshot.axes
+            self._known = {name: Bystanders.of(jobs.values(), self._axes) for name, jobs in self._members.items()}
+            self._amounts = {name: each.amounts for name, each in self._known.items()}
         return {self._take(job) for job in bystanders.found(snapshot)}
 
     def by_queue(self) -> Mapping[str, Bystanders]:
-        """Give who they are, by queue; what doesn't change is the same object each time."""
+        """Give who they are, by queue."""
         for queue, members in self._members.items():
-            if members and queue not in self._known:
-                self._known[queue] = Bystanders(tuple(members.values()), dict(self._kinds[queue]))
+            if queue not in self._known:
+                self._known[queue] = Bystanders(tuple(members.values()), self._axes, self._amounts[queue])
         return dict(self._known)
 
     def find(self, key: GroupKey) -> PodGroup | None:
@@ -43,16 +47,18 @@ class Crowd:
         known = self._objects.pop(key, None)
         if known is not None:
             group, queue = known
-            self._kinds[queue].subtract(self._members[queue].pop(key).tally.occupying)
+            has = self._members[queue].pop(key).sums(self._axes).allocated
+            self._amounts[queue] = vectors.subtract(self._amounts[queue], has)
             self._known.pop(queue, None)
             self._cluster.group(key.group, group)
 
     def _take(self, job: Job) -> GroupKey:
-        group = self._cluster.find_group(job.key)
+        key, queue = job.key, job.queue
+        group = self._cluster.find_group(key)
         assert group is not None, "a snapshot's groups are the cluster's"
-        self._cluster.group(job.key.group, group, gone=True)
-        self._objects[job.key] = group, job.queue
-        self._members.setdefault(job.queue, {})[job.key] = job
-        self._kinds.setdefault(job.queue, Counter()).update(job.tally.occupying)
-        self._known.pop(job.queue, None)
-        return job.key
+        self._cluster.group(key.group, group, gone=True)
+        self._objects[key] = group, queue
+        self._members.setdefault(queue, {})[key] = job
+        self._amounts[queue] = vectors.add(self._amounts.get(queue, self._axes.zero), job.sums(self._axes).allocated)
+        self._known.pop(queue, None)
+        return key

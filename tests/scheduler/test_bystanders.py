@@ -89,7 +89,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
     standing = {job.key: job for job in bystanders.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
-    together = replace(snapshot, jobs=tuple(others), beside=bystanders.together(standing.values()))
+    together = replace(snapshot, jobs=tuple(others), beside=bystanders.together(standing.values(), snapshot.axes))
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
@@ -101,7 +101,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
         crowd.single_out(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
-    together = replace(seen, jobs=tuple(others), beside=bystanders.together(counted.values()))
+    together = replace(seen, jobs=tuple(others), beside=bystanders.together(counted.values(), seen.axes))
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 
@@ -118,12 +118,14 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
     for name, queue in (("one", "default"), ("two", "default"), ("three", "other")):
         build.group(name, 1, phase="Running", queue=queue).pod(f"{name}-0", name, node="a")
         build.pod(f"{name}-1", name, cpu="2", node="a")
-    jobs = {job.key.name: job for job in bystanders.found(build.cluster.snapshot())}
-    left = bystanders.without(bystanders.together(jobs.values()), [jobs["two"]])
-    again = bystanders.together([jobs["one"], jobs["three"]])
-    assert {name: (each.jobs, each.kinds) for name, each in left.items()} == {
-        name: (each.jobs, each.kinds) for name, each in again.items()
-    }
+    snapshot = build.cluster.snapshot()
+    jobs = {job.key.name: job for job in bystanders.found(snapshot)}
+    left = bystanders.without(bystanders.together(jobs.values(), snapshot.axes), [jobs["two"]])
+    again = bystanders.together([jobs["one"], jobs["three"]], snapshot.axes)
+    for axes in (snapshot.axes, snapshot.axes.with_names(["example.com/gpu"])):
+        assert {name: (each.jobs, each.allocated(axes)) for name, each in left.items()} == {
+            name: (each.jobs, each.allocated(axes)) for name, each in again.items()
+        }
 
 
 def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():

@@ -70,18 +70,23 @@ def jobs(seed, count):
         )
 
 
-def simulation(policy, seed, count=25, quota=None):
+# Nobody has heard of its resource before, and no node has it.
+STRANGE = TraceJob("strange", "default", "q0", 300.0, 60.0, 1, 1, Resources.parse({"cpu": "1", "example.com/gpu": "1"}))
+
+
+def simulation(policy, seed, count=25, quota=None, more=()):
     parsed = config.parse(POLICIES[policy])
     quotas = [{**QUOTA, "spec": {"hard": {"requests.cpu": quota}}}] if quota is not None else []
     found = scenario.read([*objects(), *quotas], ("muster",), seed=0, until=float("inf"))
-    setting = replace(found, trace=tuple(jobs(seed, count))).setting(parsed, Gatehouse(Settings()))
+    trace = sorted([*jobs(seed, count), *more], key=lambda job: job.arrival)
+    setting = replace(found, trace=tuple(trace)).setting(parsed, Gatehouse(Settings()))
     return Simulation(setting)
 
 
 @pytest.mark.parametrize(("policy", "seed"), [("default", 1), ("capacity", 2)])
 def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatch):
     def run():
-        one = simulation(policy, seed)
+        one = simulation(policy, seed, more=[STRANGE])
         end = one.run(lambda _: None)
         one._cluster.validate()
         return report.of(one, end)
