@@ -161,7 +161,8 @@ def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
     objects = dict(state.objects)
     for kind, items in added.items():
         names_ = {(each.namespace, each.name) for each in items}
-        objects[kind] = (*(each for each in state.of(kind) if (each.namespace, each.name) not in names_), *items)
+        if names_:
+            objects[kind] = (*(each for each in state.of(kind) if (each.namespace, each.name) not in names_), *items)
     return replace(state, objects=objects)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -55,7 +56,7 @@ class NotInstalledError(click.ClickException):
         super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, dict=True):
     """All objects that matter, by kind.
 
     Attributes:
@@ -76,12 +77,21 @@ class State(Struct, frozen=True):
     def of(self, kind: Kind[T], namespace: str = "") -> tuple[T, ...]:
         """Give the objects of a kind, of one namespace or of all."""
         found: tuple[T, ...] = self.objects.get(kind, ())
-        return tuple(each for each in found if each.namespace == namespace) if namespace else found
+        return self._of_namespaces(kind).get(namespace, ()) if namespace else found
 
     def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Give an object, or None."""
-        found: tuple[T, ...] = self.objects.get(kind, ())
-        return next((each for each in found if (each.namespace, each.name) == (namespace, name)), None)
+        return next((each for each in self._of_namespaces(kind).get(namespace, ()) if each.name == name), None)
+
+    def _of_namespaces(self, kind: Kind[T]) -> Mapping[str, tuple[T, ...]]:
+        """Give the objects of a kind by namespace; once, for who asks about one pod of ten thousand asks about several."""
+        known: dict[Kind[Any], Mapping[str, tuple[T, ...]]] = self.__dict__.setdefault("of_namespaces", {})
+        if kind not in known:
+            found: defaultdict[str, list[T]] = defaultdict(list)
+            for each in self.objects.get(kind, ()):
+                found[each.metadata.namespace].append(each)
+            known[kind] = {namespace: tuple(items) for namespace, items in found.items()}
+        return known[kind]
 
     def ledger(self, namespace: str) -> Table | None:
         """Give what a namespace has promised; None where there is no ledger, or one that can't be read."""

@@ -205,17 +205,17 @@ class Rehearsal:
         for kind, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
             store.put((kind.group, kind.plural), hook)
         for kind in self._view.kinds:
-            items = self._state.of(kind)
-            self._view.cache(kind).replace(self._near(items) if kind is kinds.PODS else items, str(store.revision))
+            items = self._near(kind) if kind is kinds.PODS else self._state.of(kind)
+            self._view.cache(kind).replace(items, str(store.revision))
 
     def _kept(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
         """Give what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
         for kind, items in self._state.objects.items():
             if kind is not kinds.NODES:
-                yield kind, self._near(items) if kind in _MANY else items
+                yield kind, self._near(kind) if kind in _MANY else items
 
-    def _near(self, items: Iterable[Any]) -> list[Any]:
-        return [each for each in items if each.namespace in self._namespaces]
+    def _near(self, kind: Kind[Any]) -> list[Any]:
+        return [each for namespace in sorted(self._namespaces - {""}) for each in self._state.of(kind, namespace)]
 
     def _follow(self, event: StoreEvent) -> None:
         """Show the webhooks what is stored, at once."""
