@@ -53,6 +53,7 @@ class Cluster:
         self._left_out = False
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
+        self._kinds: set[str] = set()
         self._batch: dict[str, BatchJob] = {}
         self._batch_of: dict[Home, set[str]] = {}
         self._queues: dict[str, QueueInfo] = {}
@@ -138,6 +139,7 @@ class Cluster:
             self._refused.pop(key, None)
         else:
             self._groups[key] = group
+            self._kinds.add(api_group)
         if not gone and reserves_late(group.metadata) and intake.phase_of(group) is Phase.PENDING:
             self._late.setdefault(group.namespace, set()).add(group.name)
         elif group.namespace in self._late:
@@ -304,9 +306,8 @@ class Cluster:
         self._changes += 1
 
     def _renew_jobs(self) -> None:
-        kinds = {key.group for key in self._groups}
         for namespace, name in self._dirty:
-            for kind in kinds:
+            for kind in self._kinds:
                 key = GroupKey(kind, namespace, name)
                 if key in self._groups:
                     self._jobs[key] = self._job(key, self._groups[key])

@@ -220,9 +220,9 @@ class Picker:
 
     def rated_ahead(self, kind: TaskClass, view: _View, rows: list[int], first: int, steps: int) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
-        taken = np.arange(first, first + steps).reshape(1, steps, 1)
-        idle = self._session.idle[rows][:, None, :] - taken * view.wanted
-        repeated = np.repeat(np.array(rows), steps)
+        which = np.array(rows)
+        idle = self._session.idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
+        repeated = which.repeat(steps)
         rated: list[list[float]] = (
             self._rate(kind, view, repeated, idle.reshape(len(repeated), -1)).reshape(len(rows), steps).tolist()
         )
@@ -264,8 +264,10 @@ class Picker:
 
     def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
         nodes = Nodes(self._table, rows, idle, later=later)
-        mask = np.ones(len(rows), dtype=np.bool_)
-        for place, least in view.demands:
+        # There is a first: each task takes a pod's place.
+        (place, least), *others = view.demands
+        mask: Mask = idle[:, place] >= least
+        for place, least in others:
             mask &= idle[:, place] >= least
         for ask in self._feasible:
             mask &= ask(kind, nodes)
