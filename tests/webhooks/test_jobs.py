@@ -163,14 +163,14 @@ def test_an_update_is_judged_by_the_queue_only_when_that_changes(ask: Any, job: 
 def test_a_queue_changed_after_creation_points_to_the_group(ask: Any, job: Any) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "queue-name": "research"}), "UPDATE", old=job())
     assert verdict.warnings == (
-        "the queue was set when the Job was created: change spec.queue of PodGroup podgroup-uid-train instead",
+        "the queue was set at creation: change spec.queue of PodGroup podgroup-uid-train instead",
     )
 
 
 def test_a_minimum_changed_after_creation_points_to_the_group(ask: Any, job: Any) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "group-min-member": "2"}), "UPDATE", old=job())
     assert verdict.warnings == (
-        "the minimum was set when the Job was created: change PodGroup podgroup-uid-train instead",
+        "the minimum was set at creation: change PodGroup podgroup-uid-train instead",
     )
 
 

@@ -179,7 +179,7 @@ def _late_warnings(before: Job, after: Job, *, moved: bool) -> list[str]:
     name = grouping.generated_name(after.metadata.uid)
     warnings = []
     if moved:
-        warnings.append(f"the queue was set when the Job was created: change spec.queue of PodGroup {name} instead")
+        warnings.append(f"the queue was set at creation: change spec.queue of PodGroup {name} instead")
     if _minimum(before)[:2] != _minimum(after)[:2]:
-        warnings.append(f"the minimum was set when the Job was created: change PodGroup {name} instead")
+        warnings.append(f"the minimum was set at creation: change PodGroup {name} instead")
     return warnings
