@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +45,9 @@ Rehearse = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Jso
 _FURNITURE: Final = frozenset(
     {"Namespace", "Queue", "ResourceQuota", "PriorityClass", "ServiceAccount", "ConfigMap", "Secret"}
 )
+_APART: Final = timedelta(milliseconds=1)
+"""Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
+
 _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
@@ -140,10 +144,14 @@ async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehea
 def _with(state: State, stored: Iterable[Json], schedulers: Sequence[str]) -> State:
     """Add what was stored, and what Muster's controllers would make of it: the groups of Jobs and pods that name none."""
     added: dict[Kind[Any], list[Any]] = defaultdict(list)
-    for each in stored:
+    made: tuple[Kind[Any], ...] = (*PODGROUPS, kinds.JOBS, kinds.PODS)
+    for number, each in enumerate(stored):
         kind = _STATES.get((each["apiVersion"], each["kind"]))
         if kind is not None:
-            added[kind].append(msgspec.convert(each, kind.struct))
+            one = msgspec.convert(each, kind.struct)
+            if kind in made and state.find(kind, one.name, one.namespace) is None:
+                one = _created(one, state.taken + number * _APART)
+            added[kind].append(one)
     known = _merged(state, added)
     more: dict[Kind[Any], list[Any]] = defaultdict(list)
     for job in added[kinds.JOBS]:
@@ -155,6 +163,10 @@ def _with(state: State, stored: Iterable[Json], schedulers: Sequence[str]) -> St
             more[kinds.PODS].append(housed)
             more[kinds.PODGROUPS] += group
     return _merged(known, more)
+
+
+def _created(one: Any, moment: datetime) -> Any:
+    return replace(one, metadata=replace(one.metadata, creation_timestamp=moment))
 
 
 def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
@@ -173,7 +185,7 @@ def _group_of_job(state: State, job: Job) -> list[PodGroup]:
     ):
         return []
     metas = [job.spec.template.metadata, job.metadata, *_namespace(state, job.namespace)]
-    return _generated(state, grouping.job_reference(job.metadata), metas, job.spec.template.spec, job.namespace)
+    return _generated(job.metadata, grouping.job_reference(job.metadata), metas, job.spec.template.spec)
 
 
 def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
@@ -183,7 +195,7 @@ def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
     named = {**(pod.metadata.annotations or {}), names.GROUP_NAME: grouping.generated_name(owner.uid)}
     housed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=named))
     metas = [pod.metadata, *_namespace(state, pod.namespace)]
-    return housed, _generated(state, owner, metas, pod.spec, pod.namespace)
+    return housed, _generated(pod.metadata, owner, metas, pod.spec)
 
 
 def _namespace(state: State, name: str) -> list[Meta]:
@@ -191,15 +203,18 @@ def _namespace(state: State, name: str) -> list[Meta]:
     return [found.metadata] if found is not None else []
 
 
-def _generated(
-    state: State, owner: OwnerReference, metas: Sequence[Meta], spec: PodSpec, namespace: str
-) -> list[PodGroup]:
+def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spec: PodSpec) -> list[PodGroup]:
     try:
         body = generated.podgroup(owner, metas, spec)
     except QuantityError:
         return []  # refused as it is
     group = msgspec.convert(body, PodGroup)
-    meta = msgspec.structs.replace(group.metadata, namespace=namespace, uid=group.name, creation_timestamp=state.taken)
+    meta = msgspec.structs.replace(
+        group.metadata,
+        namespace=made_for.namespace,
+        uid=group.name,
+        creation_timestamp=made_for.creation_timestamp,
+    )
     return [msgspec.structs.replace(group, metadata=meta)]
 
 

@@ -33,6 +33,7 @@ _ASSUMED: Final = (
     "Assumed: nobody submits, changes or deletes anything else; running PodGroups end in the order in which they began;"
     " pods stay as large as they ask to be."
 )
+_IN_ORDER: Final = "Objects of the files are created in their order, not within one second."
 _SUPPOSED: Final = "Pods that the files don't have are supposed to share their PodGroup's minResources alike."
 _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow", "unknown": "yellow"}
 
@@ -200,7 +201,12 @@ def _when(start: Start) -> str:
 
 
 def _assumed(finding: Finding) -> str:
-    return f"{_ASSUMED} {_SUPPOSED}" if any(each.supposed for each in finding.starts) else _ASSUMED
+    told = [_ASSUMED]
+    if len(finding.starts) > 1:
+        told.append(_IN_ORDER)
+    if any(each.supposed for each in finding.starts):
+        told.append(_SUPPOSED)
+    return " ".join(told)
 
 
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────

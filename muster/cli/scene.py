@@ -30,7 +30,7 @@ from scheduler.crowd import Home
 from scheduler.cycle import decide
 from scheduler.feeding import learners
 from scheduler.patience import Patience
-from scheduler.plan import Plan
+from scheduler.plan import Bind, Plan
 from scheduler.plugin import Stage
 from scheduler.policy import Policy
 from scheduler.reservations import ReservationArguments
@@ -79,6 +79,10 @@ class Scene:
         self._jobs: dict[str, BatchJob] = {}
         self._jobs_of: defaultdict[Home, list[BatchJob]] = defaultdict(list)
         self._since: dict[GroupKey, datetime | None] = {}
+        # What came of deciding: pods that Jobs have made, where pods were placed, since when groups have places.
+        self._made: defaultdict[Home, list[Pod]] = defaultdict(list)
+        self._placed: dict[str, Bind] = {}
+        self._started: dict[GroupKey, datetime] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
         self._beside: Mapping[str, Bystanders] = {}
@@ -149,7 +153,11 @@ class Scene:
         if group is None or not grouping.is_generated(key.name):
             return str(key)
         owner = next(iter(group.metadata.owner_references or ()), None)
-        return f"{key} ({owner.kind} {owner.name})" if owner is not None else str(key)
+        if owner is None:
+            return str(key)
+        # What doesn't exist yet is given another uid when it does.
+        name = key.name if group.metadata.resource_version else "podgroup-…"
+        return f"{key.namespace}/{name} ({owner.kind} {owner.name})"
 
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Give the pods that name a group."""
@@ -157,7 +165,7 @@ class Scene:
 
     def running(self) -> list[GroupKey]:
         """Give the groups that have pods on nodes, those that have had them for the longest first."""
-        found = {key: began for key in self._groups if (began := self.began(key)) is not None}
+        found = {key: began for key in self._groups if (began := self._since_when(key)) is not None}
         return sorted(found, key=lambda key: (found[key], key))
 
     def waiting(self) -> list[GroupKey]:
@@ -165,9 +173,12 @@ class Scene:
         found = [
             (group.metadata.creation_timestamp or self.now, key)
             for key, group in self._groups.items()
-            if group.status.phase != COMPLETED and self.began(key) is None
+            if group.status.phase != COMPLETED and self._since_when(key) is None
         ]
         return [key for _, key in sorted(found)]
+
+    def _since_when(self, key: GroupKey) -> datetime | None:
+        return self.began(key) or self._started.get(key)
 
     def began(self, key: GroupKey) -> datetime | None:
         """Tell since when a group has pods on nodes in the state; None for one that has none."""
@@ -219,11 +230,12 @@ class Scene:
         self._beside = bystanders.without(self._beside, stood)
         self._standing = {key: job for key, job in self._standing.items() if key not in keys}
         for key in keys:
-            for pod in self.members(key):
+            for pod in (*self.members(key), *self._made.get((key.namespace, key.name), ())):
                 self._drop(pod)
             for job in self._jobs_of.get((key.namespace, key.name), ()):
-                self.cluster.batch_job(job, gone=True)
-                self._can(self.cluster.batch_job, job)
+                known = self._jobs[job.metadata.uid]
+                self.cluster.batch_job(known, gone=True)
+                self._can(self.cluster.batch_job, known)
             group = self._groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
 
@@ -270,8 +282,10 @@ class Scene:
     def _perform(self, plan: Plan) -> bool:
         """Take a plan as carried out, and what follows from it as done; tell whether anything did."""
         for bind in plan.binds:
-            self.cluster.assume(bind.task.uid, bind.node, bind.volumes)
-            self._can(self.cluster.forget, bind.task.uid)
+            self._place(bind)
+            if bind.group not in self._started:
+                self._started[bind.group] = self.now
+                self._can(self._started.__delitem__, bind.group)
         for eviction in plan.evictions:
             self._drop(self._pods[eviction.task.uid])
         for status in plan.statuses:
@@ -290,25 +304,43 @@ class Scene:
         self.cluster.group(key.group, group)
         self._can(self.cluster.group, key.group, old)
 
+    def _place(self, bind: Bind) -> None:
+        self.cluster.assume(bind.task.uid, bind.node, bind.volumes)
+        self._placed[bind.task.uid] = bind
+        self._can(self._displace, bind.task.uid)
+
+    def _displace(self, uid: str) -> None:
+        del self._placed[uid]
+        self.cluster.forget(uid)
+
     def _drop(self, pod: Pod) -> None:
         self.cluster.pod(pod, gone=True)
-        self._can(self.cluster.pod, pod)
+        self._can(self._take_back, pod, self._placed.get(pod.metadata.uid))
+
+    def _take_back(self, pod: Pod, bind: Bind | None) -> None:
+        self.cluster.pod(pod)
+        if bind is not None:
+            self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
 
     def _make_pods(self, uid: str) -> int:
         """Make the pods of a Job that was let in; tell how many."""
         job = self._jobs[uid]
+        home = (job.namespace, intake.group_of_job(job))
         there = sum(
             (controller := pod.metadata.controller()) is not None and controller.uid == uid
-            for pod in self._members.get((job.namespace, intake.group_of_job(job)), ())
+            for pod in (*self._members.get(home, ()), *self._made.get(home, ()))
         )
-        released = replace(job, spec=replace(job.spec, suspend=False))
+        released = self._jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
         self.cluster.batch_job(released)
+        self._can(self._jobs.__setitem__, uid, job)
         self._can(self.cluster.batch_job, job)
         pods = [pod_of(released, number) for number in range(there, intake.pods_wanted(released))]
         for pod in pods:
             self._pods[pod.metadata.uid] = pod
             self.cluster.pod(pod)
             self._can(self.cluster.pod, pod, gone=True)
+            self._made[home].append(pod)
+            self._can(self._made[home].remove, pod)
         return len(pods)
 
 

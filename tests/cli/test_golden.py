@@ -29,6 +29,7 @@ CASES: dict[str, tuple[int, str]] = {
     "admit-a-gang-and-its-job": (0, f"admit -f files/gang.yaml --state {EMPTY}"),
     "admit-what-it-brings-along": (0, f"admit -f files/brings.yaml --state {EMPTY}"),
     "admit-after-others": (0, f"admit -f files/job.yaml --state {BUSY}"),
+    "admit-one-after-the-other": (0, f"admit -f files/line.yaml --state {EMPTY}"),
     "admit-not-before-more-nodes": (0, f"admit -f files/large.yaml --state {EMPTY}"),
     "admit-not-both": (1, f"admit -f files/both.yaml --state {QUOTA}"),
     "admit-not-both-json": (1, f"admit -f files/both.yaml --state {QUOTA} -o json"),

@@ -259,6 +259,7 @@ def test_a_group_that_muster_made_is_called_by_whom_it_is_made_for_and_found_by_
     owned["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "6a0ab211", "controller": True}
     ]
+    owned["metadata"]["resourceVersion"] = "7"
     objects = state([node("node-0", {"cpu": "4"}), owned, *pods])
     key = GroupKey(kinds.PODGROUPS.group, "team", "podgroup-6a0ab211")
     assert [why.find(objects, "team", name) for name in ("train", "job/train", "Job/train", "pod/train", "other")] == [

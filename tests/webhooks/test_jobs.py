@@ -169,9 +169,7 @@ def test_a_queue_changed_after_creation_points_to_the_group(ask: Any, job: Any) 
 
 def test_a_minimum_changed_after_creation_points_to_the_group(ask: Any, job: Any) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "group-min-member": "2"}), "UPDATE", old=job())
-    assert verdict.warnings == (
-        "the minimum was set at creation: change PodGroup podgroup-uid-train instead",
-    )
+    assert verdict.warnings == ("the minimum was set at creation: change PodGroup podgroup-uid-train instead",)
 
 
 def test_a_job_that_is_being_deleted_can_always_be_changed(ask: Any, job: Any) -> None:
