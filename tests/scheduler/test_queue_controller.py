@@ -179,10 +179,20 @@ async def test_counts_are_right_whatever_comes_goes_moves_and_comes_back_at_once
             await world.create(group(name, queue=other if number % 3 else one, **need))
 
     await asyncio.gather(*(live(number) for number in range(24)))
-    for name, count in ((one, 8), (other, 10)):
-        await world.becomes(
-            kinds.QUEUES, name, lambda found, count=count: found.status.total == found.status.pending == count
-        )
+
+    async def counted(counts: dict[str, int]) -> None:
+        for name, count in counts.items():
+            await world.becomes(
+                kinds.QUEUES, name, lambda found, count=count: found.status.total == found.status.pending == count
+            )
+
+    await counted({one: 8, other: 10})
+    await asyncio.gather(
+        world.client.delete(kinds.PODGROUPS, "g-0", world.namespace),
+        world.client.delete(kinds.PODGROUPS, "g-4", world.namespace),
+        world.patch(kinds.PODGROUPS, "g-1", {"spec": {"queue": one}}),
+    )
+    await counted({one: 7, other: 9})
 
 
 async def test_a_foreign_controllers_group_counts_as_unknown_too(world):
