@@ -237,10 +237,11 @@ class QueueController:
             if key == _Key(kinds.QUEUES, names.DEFAULT_QUEUE):
                 await self._create_default()
             return
+        queue = self._newest(key, shown)
         if self._views.queue(key.name) is shown:
-            await self._keep(key, self._newest(key, shown))
-        elif names.QUEUE_FINALIZER in (shown.metadata.finalizers or ()):
-            await self._let_go(key, self._newest(key, shown))  # It became an alias: what it held is the other's.
+            await self._keep(key, queue)
+        elif names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()):
+            await self._let_go(key, queue)  # It became an alias: what it held is the other's.
         await self._write_status(key, self._newest(key, shown))
 
     def _newest(self, key: _Key, shown: Queue) -> Queue:

@@ -61,7 +61,7 @@ async def test_cycles_in_which_nothing_changes_write_nothing_whatever_others_do(
     before = len(world.line.written(*mine))
     for number in range(10):
         await others_write(world, number)
-        await world.rest(5)
+        await world.rest(3)
     assert world.line.written(*mine)[before:] == []
 
 
