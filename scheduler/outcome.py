@@ -302,7 +302,13 @@ class Outcome:
 
 
 def _to_come(job: Job) -> str:
-    """Write that a group was let in and its pods aren't there yet."""
+    """Write that a group was let in and its pods aren't there yet, or may not be scheduled yet."""
+    gated = job.counts.get(Status.GATED, 0)
+    if gated:
+        has, is_ = ("has", "is") if gated == 1 else ("have", "are")
+        return (
+            f"{counted(gated, 'pod')} {has} scheduling gates, and {is_} scheduled once whoever set these removes them"
+        )
     if job.coming or job.tasks:
         return "its pods are being created"
     return "it is let in, and whoever made it has yet to create its pods"

@@ -41,7 +41,10 @@ class NodeReport(Struct, frozen=True):
             yield f"{count} of {counted(self.total, 'node')} {'is' if count == 1 else 'are'} {words}"
         if self.fitting:
             fits = "has" if self.fitting == 1 else "have"
-            yield f"{self.fitting} of {counted(self.total, 'node')} {fits} room: for {self.room} of {counted(self.needed, 'pod')}"
+            pods = f"{self.room} of {counted(self.needed, 'pod')}"
+            if self.room >= self.needed:
+                pods = "its pod" if self.needed == 1 else f"each of {self.needed} pods by itself"
+            yield f"{self.fitting} of {counted(self.total, 'node')} {fits} room: for {pods}"
         else:
             yield f"none of {counted(self.total, 'node')} has room for one of its pods"
         if self.nearest:

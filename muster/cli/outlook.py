@@ -240,7 +240,7 @@ def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resour
         scene.queue(larger)
         enough = bool(scene.starts([wanted]).started)
         then = None if enough else scene.decide().records.get(wanted)
-    if not enough and (then is None or then.limit is None or then.limit.kind == "queue"):
+    if not enough and (then is None or then.reason is None or then.stage is Stage.QUEUE):
         return
     text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
     if then is not None:

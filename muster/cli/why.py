@@ -197,14 +197,18 @@ def _line(answer: Answer, record: Record) -> str:
 
 def _unchanged(record: Record, *, held: bool) -> str:
     if record.stage is Stage.GANG:
-        return "It goes on once its Job is resumed." if held else "It goes on once its missing pods exist."
+        return (
+            "It goes on once its Job is resumed."
+            if held
+            else "It goes on once its missing pods exist and may be scheduled."
+        )
     if record.reason is None:
         return "Nothing has to change: it goes on by itself."
     if record.stage is Stage.QUEUE and record.limit is None:
         return "No change of its queue alone lets it start: a queue of that name, open, with room for more PodGroups, was tried."
     return (
         "No single change lets it start: more nodes like those there are, the end of other PodGroups, and a wider queue were"
-        " tried, as far as each has to do with it."
+        " tried, as far as each has to do with it. What is said under why comes first."
     )
 
 

@@ -225,6 +225,17 @@ def test_what_its_queue_lacks_is_told(where: Json, text: str) -> None:
     assert text in told("train", where, node("node-0", {"cpu": "4"}), *first, *gang("train", [1], "lab"))
 
 
+def test_what_comes_after_a_larger_capability_is_told_too() -> None:
+    small = queue("lab", capability={"cpu": "1"})
+    (text,) = told(
+        "train", small, node("node-0", {"cpu": "4"}), *gang("train", [2], "lab", nodeSelector={"gpu": "yes"})
+    )
+    assert text == (
+        "a capability of 2 cpu for queue lab, instead of 1 cpu; after that it waits for something else: 1 pod of 2 cpu"
+        " needs a node; the nodes have room for none (of 1 node 1 is not matched by the node selector or affinity)"
+    )
+
+
 def test_what_comes_after_its_queue_is_told_too() -> None:
     (text,) = told("train", node("node-0", {"cpu": "4"}), *gang("train", [6], "lab"))
     assert text == (

@@ -13,6 +13,7 @@ from scheduler.plugin import Stage
 from scheduler.simulator import state
 from scheduler.snapshot import Phase
 
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 RESERVING = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
 
@@ -94,6 +95,22 @@ def test_nodes_counted_by_why_they_do_not_take_a_pod(build, record):
     assert found.stage is Stage.NODES
     assert dict(found.nodes.refusals) == {"cordoned": 1, "tainted": 1}
     assert (found.nodes.total, found.nodes.fitting, found.nodes.room, found.nodes.needed) == (3, 1, 1, 3)
+
+
+def test_pods_that_may_not_be_scheduled_yet(build, record):
+    build.node("a").group("g", 1).pod("g-0", "g", schedulingGates=[{"name": "example.com/hold"}])
+    found = record(build.decide(), "g")
+    assert found.stage is Stage.GANG
+    assert found.message == "1 pod has scheduling gates, and is scheduled once whoever set these removes them"
+
+
+def test_nodes_with_room_for_each_pod_by_itself(build, record):
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}
+    build.node("a", labels={"kubernetes.io/hostname": "a"}).group("g", 2)
+    for number in range(2):
+        build.pod(f"g-{number}", "g", labels={"app": "g"}, affinity=apart)
+    found = record(build.decide(), "g")
+    assert list(found.nodes.sentences()) == ["1 of 1 node has room: for each of 2 pods by itself"]
 
 
 def test_the_need_of_different_pods_is_their_sum(build, record):
