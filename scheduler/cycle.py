@@ -12,8 +12,11 @@ from scheduler.session import Session
 from scheduler.snapshot import Phase, Snapshot
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
-    """Decide who gets which node, and where each group stands. The same input gives the same plan."""
+def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool = True) -> Plan:
+    """Decide who gets which node, and where each group stands. The same input gives the same plan.
+
+    ``records``: whether somebody is going to read them.
+    """
     # 1. Open a session: plugins see the snapshot and divide the cluster.
     session = Session(snapshot, policy, now)
 
@@ -41,7 +44,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},
-        records=outcome.records(statuses),
+        records=outcome.records(statuses) if records else {},
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
         waiting=any(job.waiting or job.passed for job in session.jobs)

@@ -145,7 +145,7 @@ class Simulation:
     def look(self) -> Plan:
         """Give what would be decided now; nothing is done."""
         if self._looked is None:
-            self._looked = self._decide()[1]
+            self._looked = self._decide(records=True)[1]
         return self._looked
 
     def group(self, gang: Gang) -> PodGroup | None:
@@ -172,7 +172,7 @@ class Simulation:
     def _cycle(self) -> None:
         now = self._moment
         self._due, self._last = _NEVER, self.lives.now
-        snapshot, plan = self._decide()
+        snapshot, plan = self._decide(records=False)
         self._patience.learn(plan, now.timestamp())
         self.cycles += 1
         acted = self._perform(plan)
@@ -187,7 +187,7 @@ class Simulation:
         moment = due.following(snapshot, self._setting.policy, plan, self._patience.waits, now.timestamp())
         self._due = min(self._due, moment - self._setting.start.timestamp())
 
-    def _decide(self) -> tuple[Snapshot, Plan]:
+    def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():
             self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
         snapshot = self._cluster.snapshot()
@@ -195,7 +195,7 @@ class Simulation:
         if self._thins and (gone := crowd.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
         snapshot = replace(snapshot, jobs=jobs, beside=crowd.by_queue(), waits=self._patience.waits)
-        return snapshot, decide(snapshot, self._setting.policy, self._moment)
+        return snapshot, decide(snapshot, self._setting.policy, self._moment, records=records)
 
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""

@@ -103,9 +103,9 @@ def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monke
     one = simulation(policy, seed=3, count=10)
     looked = []
 
-    def decided(snapshot, policy, now):
+    def decided(snapshot, policy, now, *, records):
         looked.append((snapshot, policy, now))
-        return decide(snapshot, policy, now)
+        return decide(snapshot, policy, now, records=records)
 
     monkeypatch.setattr(engine, "decide", decided)
     one.run(lambda _: None)
