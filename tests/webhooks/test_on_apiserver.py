@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from muster.kube.errors import ForbiddenError, InvalidError, ServerError, TooMan
 from muster.kube.transport import Request
 from muster.model import kinds, names
 from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from webhooks.server import Listen, WebhookServer
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Admitted:
 
     plane: Plane
     namespace: str
+    servers: Sequence[WebhookServer]
 
     @property
     def client(self) -> Client:
@@ -63,7 +64,7 @@ async def _admitted(plane: Plane, stack: AsyncExitStack, *, replicas: int = 1, l
     await plane.register(*servers, namespace=namespace, legacy_apis=legacy_apis)
     # Before the servers end: nobody may be left to wait for them.
     stack.push_async_callback(plane.unregister)
-    return Admitted(plane, namespace)
+    return Admitted(plane, namespace, servers)
 
 
 @pytest.fixture
@@ -109,11 +110,12 @@ async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -
     assert (await cluster.create(kinds.PODGROUPS, _podgroup("in-fresh", fresh))).spec.queue == fresh
 
     # Deleting a queue tells what goes with it, as far as the webhook has seen it.
+    await cluster.create(kinds.JOBS, _job("in-fresh", **{names.QUEUE_NAME_KEYS[0]: fresh}))
     request = Request("DELETE", kinds.QUEUES.path(name=fresh), {"dryRun": "All"})
+    warning = f'299 - "deleting queue \\"{fresh}\\" deletes 1 PodGroup and 1 Job in it"'
     async with asyncio.timeout(PATIENCE):
-        while not (warning := (await cluster.client.send(request)).headers.get("warning")):  # noqa: ASYNC110 - it tells nobody
+        while (await cluster.client.send(request)).headers.get("warning") != warning:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.02)
-    assert warning == f'299 - "deleting queue \\"{fresh}\\" deletes 1 PodGroup in it"'
 
 
 async def test_a_queue_that_is_missing_closes_has_children_or_is_for_others_takes_neither_new_work_nor_moved(
@@ -201,6 +203,16 @@ async def test_a_job_waits_suspended_and_its_pods_come_with_the_name_of_their_gr
     text = await _refused(lambda: cluster.create(kinds.JOBS, wrong), ForbiddenError)
     assert text.startswith('admission webhook "jobs.validate.muster.sh" denied the request: queue "nope" (annotation ')
     await cluster.client.patch(kinds.JOBS, "train", {"spec": {"suspend": False}}, cluster.namespace)
+    (pod,) = await cluster.plane.all(kinds.PODS, cluster.namespace, labels="job-name=train", holds=bool)
+    assert pod.metadata.annotation(names.GROUP_NAME) == f"podgroup-{job.metadata.uid}"
+
+
+async def test_where_the_scheduler_does_not_enqueue_no_job_is_held_back(cluster: Admitted) -> None:
+    assert (await cluster.create(kinds.JOBS, _job("train"), dry_run=True)).spec.suspend
+    for server in cluster.servers:
+        server.delay(False)
+    job = await cluster.create(kinds.JOBS, _job("train"))
+    assert (bool(job.spec.suspend), job.metadata.annotation(names.SUSPENDED)) == (False, "")
     (pod,) = await cluster.plane.all(kinds.PODS, cluster.namespace, labels="job-name=train", holds=bool)
     assert pod.metadata.annotation(names.GROUP_NAME) == f"podgroup-{job.metadata.uid}"
 
