@@ -63,6 +63,7 @@ class Cluster:
         self._budgets: dict[str, Budget] = {}
         self.storage = Shelf()
         self._jobs: dict[GroupKey, Job] = {}
+        self._grown = False
         self._restated: set[GroupKey] = set()
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
@@ -272,6 +273,10 @@ class Cluster:
         """Give the present state."""
         self._population.reclassify()
         self._renew_jobs()
+        jobs = sorted(self._jobs.values(), key=lambda job: job.order)
+        if self._grown:
+            # In order from now on, so that there is little to sort next time.
+            self._jobs, self._grown = {job.key: job for job in jobs}, False
         usage = self._population.usage
         axes = usage.axes.with_names(self._population.classes.named)
         table, idle, releasing = usage.matrices(axes, self._nodes)
@@ -279,7 +284,7 @@ class Cluster:
             table=table,
             idle=idle,
             releasing=releasing,
-            jobs=tuple(sorted(self._jobs.values(), key=lambda job: job.order)),
+            jobs=tuple(jobs),
             queues=dict(sorted(self._queues.items())),
             priorities=self._priorities(),
             ports=self._population.ports(self._nodes),
@@ -310,6 +315,7 @@ class Cluster:
             for kind in self._kinds:
                 key = GroupKey(kind, namespace, name)
                 if key in self._groups:
+                    self._grown |= key not in self._jobs
                     self._jobs[key] = self._job(key, self._groups[key])
         for key in self._restated & self._jobs.keys():
             if (key.namespace, key.name) not in self._dirty:
