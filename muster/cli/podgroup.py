@@ -191,8 +191,10 @@ def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, name
         for group in groups
     ]
     if output == "wide":
-        columns.append("waits for")
+        columns += ["made for", "waits for"]
         for row, group in zip(rows, groups, strict=True):
+            owner = next(iter(group.metadata.owner_references or ()), None)
+            row.append(f"{owner.kind} {owner.name}" if owner is not None else "-")
             row.append(
                 next(
                     (

@@ -54,6 +54,30 @@ async def test_a_table_is_as_somebody_read_it(command: str, furnished: Any, ask:
     golden(re.sub(r"[^a-zA-Z]+", "-", command), f"$ muster {command}\n{result.output}")
 
 
+async def test_groups_of_every_kind_are_listed_by_their_own_names_and_say_whom_they_are_made_for(
+    server: ApiServer, ask: Any
+) -> None:
+    for definition in install.definitions(legacy_apis=True):
+        server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
+    legacy = kinds.LEGACY_PODGROUPS[0]
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "6a0ab211"}]
+    for kind, name, more in ((legacy, "qj-1", {}), (kinds.PODGROUPS, "podgroup-6a0ab211", {"ownerReferences": owners})):
+        meta = {"name": name, "namespace": "default", "uid": name, **more}
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": {}}
+        server.store.put((kind.group, kind.plural), body)
+    names_, document, one, wide = [
+        (await ask(f"podgroup {rest}")).output
+        for rest in ("list -o name", "list -o json", "view qj-1 -o yaml", "list -o wide")
+    ]
+    assert names_.split() == [f"podgroup.{kinds.PODGROUPS.group}/podgroup-6a0ab211", f"podgroup.{legacy.group}/qj-1"]
+    assert [each["metadata"]["name"] for each in msgspec.json.decode(document)["items"]] == [
+        "podgroup-6a0ab211",
+        "qj-1",
+    ]
+    assert yaml.safe_load(one)["apiVersion"] == legacy.api_version
+    assert "Job train" in wide
+
+
 async def test_the_quotas_of_a_namespace_are_as_somebody_read_them(furnished: Any, ask: Any, golden: Any) -> None:
     furnished("quota.yaml")
     golden("quota-view", (await ask("quota view -n team-a")).output)
