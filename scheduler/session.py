@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from scheduler.volumes import Volumes
 __all__ = ["JobState", "QueueState", "Session"]
 
 
+_NOTHING: Final[Matrix] = np.zeros((1, 1), dtype=np.int64)
+"""Nothing of any node."""
+
+
 class Session:
     """One cycle's state. Actions change it through `statement` and `let_in` only."""
 
@@ -43,7 +47,7 @@ class Session:
         self.idle = snapshot.idle.copy()
         self.future = snapshot.idle + snapshot.releasing
         self.holder: JobState | None = None
-        self.withheld: Matrix = np.zeros(self.idle.shape, dtype=np.int64)
+        self.withheld = _NOTHING
         self._withheld_later = self.withheld
         self.kept: list[int] = []
         self._lifted = False

@@ -71,7 +71,7 @@ class Usage:
         self._dirty.add(node)
 
     def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
-        """Give the node table, what is idle and what is being released, [nodes, resources]; yours to change."""
+        """Give the node table, what is idle and what is being released, [nodes, resources]; not to be changed."""
         if axes is not self.axes:
             self._recount(axes)
         if self._table is None:
@@ -83,11 +83,16 @@ class Usage:
         names = [name for name in self._dirty if name in self._table.row]
         if names:
             rows = [self._table.row[name] for name in names]
+            # What was given before stays as it is.
+            self._idle = self._idle.copy()
             self._idle[rows] = self._table.allocatable[rows] - _matrix(axes, self._used, names)
             if self._leaving:
+                self._releasing = self._releasing.copy()
                 self._releasing[rows] = _matrix(axes, self._leaving, names)
         self._dirty.clear()
-        return self._table, self._idle.copy(), self._releasing.copy()
+        for each in (self._idle, self._releasing):
+            each.setflags(write=False)
+        return self._table, self._idle, self._releasing
 
     def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
         """Give the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
