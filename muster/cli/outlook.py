@@ -289,6 +289,7 @@ def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
 def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
     requests, shapes = missing(job), _shapes(scene) or adjusting.cordoned(scene)[:1]
     classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
+    shapes_do = False
     for count in dict.fromkeys((_guess(requests, record), len(requests))):
         free = _together(requests[:count])
         like = next((each for each in shapes if _more_help(scene, job.key, [_with_free(each, free)])), None)
@@ -296,6 +297,7 @@ def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
             text = f"1 more node with {_roomy(requests[:count])}"
             text += "" if like is shapes[0] else f", with the labels and taints of {like.name}"
             yield Change(text, {"kind": "node", "free": free.quantities(), "like": like.name})
+            shapes_do = True
             break
     for like in shapes:
         number = _enough(scene, job.key, like, requests)
@@ -303,10 +305,12 @@ def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
             has = Resources.parse(like.status.allocatable).only(["cpu", "memory", *_together(requests)])
             text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
             yield Change(text, {"kind": "nodes", "count": number, "like": like.name})
+            shapes_do = True
             break
     whole = adjusting.Free(_together(requests), _roomy(requests))
     constraints = [each.constraints for each in classes]
-    found = adjusting.nodes(scene, shapes, constraints, whole, partial(_helps, scene, job.key))
+    # Where nodes as they are would do, no others are needed.
+    found = adjusting.nodes(scene, () if shapes_do else shapes, constraints, whole, partial(_helps, scene, job.key))
     yield from (Change(text, data) for text, data in found)
 
 
