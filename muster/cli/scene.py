@@ -153,11 +153,9 @@ class Scene:
         if group is None or not grouping.is_generated(key.name):
             return str(key)
         owner = next(iter(group.metadata.owner_references or ()), None)
-        if owner is None:
-            return str(key)
         # What doesn't exist yet is given another uid when it does.
         name = key.name if group.metadata.resource_version else "podgroup-…"
-        return f"{key.namespace}/{name} ({owner.kind} {owner.name})"
+        return f"{key.namespace}/{name} ({owner.kind} {owner.name})" if owner is not None else str(key)
 
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Give the pods that name a group."""
@@ -261,7 +259,10 @@ class Scene:
         self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
     def starts(self, wanted: Iterable[GroupKey]) -> Course:
-        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum."""
+        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
+
+        One that is asked about alone, and has neither pods nor a Job yet, starts when it is let in: more can't be seen.
+        """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
         patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
@@ -270,6 +271,8 @@ class Scene:
             gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
                 started[key] = gave_way - {key}
+            if len(wanted) == 1 and not started:
+                started |= {key: gave_way - {key} for key in wanted if self._is_let_in(key, plan)}
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):
@@ -278,6 +281,10 @@ class Scene:
                 self._pass()
                 waited = True
         return Course(started, gave_way)
+
+    def _is_let_in(self, key: GroupKey, plan: Plan) -> bool:
+        known = self.members(key) or self._jobs_of.get((key.namespace, key.name))
+        return not known and key in plan.groups and plan.groups[key].phase is Phase.INQUEUE
 
     def _perform(self, plan: Plan) -> bool:
         """Take a plan as carried out, and what follows from it as done; tell whether anything did."""

@@ -265,6 +265,12 @@ def test_what_nodes_lack_beside_room_is_told(there: Json, text: str) -> None:
     assert text in told("train", there, *gang("train", [2], "default", nodeSelector={"gpu": "yes"}))
 
 
+def test_what_lets_a_group_in_is_told_before_it_has_pods() -> None:
+    (group,) = gang("train", [], "default")
+    group["spec"] |= {"minMember": 1, "minResources": {"example.com/fpga": "3"}}
+    assert told("train", node("node-0", {"cpu": "4"}), group) == ["1 more node with 3 example.com/fpga free for 1 pod"]
+
+
 def test_a_group_that_muster_made_is_called_by_whom_it_is_made_for_and_found_by_that() -> None:
     owned, *pods = gang("podgroup-6a0ab211", [9], "default")
     owned["metadata"]["ownerReferences"] = [
