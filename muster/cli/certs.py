@@ -22,8 +22,8 @@ from certs.sight import RefusedError, Sight
 from certs.state import Phase, State, Waits
 from certs.stored import StateError
 from muster.cli import certs_files, certs_output, install
-from muster.cli.connect import cluster_options, connected, runs
-from muster.cli.options import examples
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples
 from muster.cli.output import DOCUMENTS, document, output_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock

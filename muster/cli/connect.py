@@ -11,26 +11,11 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
 
-from muster.cli import completing
 from muster.kube import errors
 from muster.kube.client import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--kubeconfig`` and ``--context`` to a command."""
-    kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")
-    context = click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
-    return kubeconfig(context(command))
-
-
-def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--namespace`` to a command."""
-    text = "Default: the context's, then default."
-    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completing.namespaces)
-    return option(command)
 
 
 class FailedError(click.ClickException):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from muster.cli import dumpfile
-from muster.cli.connect import cluster_options, runs
-from muster.cli.options import examples, state_of
+from muster.cli.connect import runs
+from muster.cli.options import cluster_options, examples, state_of
 
 
 @click.command(epilog=examples("muster dump > state.yaml", "muster admit -f train.yaml --state state.yaml"))

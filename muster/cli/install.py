@@ -11,8 +11,8 @@ import click
 import yaml
 
 from muster.cli import manifests, preflight, rights
-from muster.cli.connect import cluster_options, connected, runs
-from muster.cli.options import examples, schedulers_option
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples, schedulers_option
 from muster.cli.preflight import PART_OF
 from muster.kube import errors, wait
 from muster.kube.client import Client

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from muster.cli.connect import cluster_options, connected, namespace_option
+from muster.cli import completing
+from muster.cli.connect import connected
 from muster.cli.output import text_option
 from muster.model import names
 
@@ -23,6 +24,20 @@ def examples(*lines: str) -> str:
     """Write the examples at the end of a command's help."""
     # \b keeps click from flowing the lines into a paragraph.
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--kubeconfig`` and ``--context`` to a command."""
+    kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")
+    context = click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+    return kubeconfig(context(command))
+
+
+def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--namespace`` to a command."""
+    text = "Default: the context's, then default."
+    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completing.namespaces)
+    return option(command)
 
 
 def config_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

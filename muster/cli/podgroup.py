@@ -13,8 +13,8 @@ import msgspec
 
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
-from muster.cli.connect import cluster_options, connected, done, namespace_option, runs, uncollected
-from muster.cli.options import examples, policy_of, question_options, state_of
+from muster.cli.connect import connected, done, runs, uncollected
+from muster.cli.options import cluster_options, examples, namespace_option, policy_of, question_options, state_of
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table
 from muster.cli.quota import podgroups
 from muster.kube.clock import SystemClock

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from muster.cli import completing
-from muster.cli.connect import cluster_options, connected, runs
-from muster.cli.options import examples
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples
 from muster.cli.output import DOCUMENTS, age, document, output_option, table
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from muster.cli.connect import cluster_options, connected, namespace_option, runs
-from muster.cli.options import examples
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
