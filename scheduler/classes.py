@@ -24,17 +24,18 @@ class Classes:
         self.named: set[str] = set()
         self._known: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
         self._templates = Memo()
+        self._last: tuple[PodSpec | None, bytes | None] = (None, None)
 
     def of_pod(self, metadata: Meta, spec: PodSpec) -> TaskClass:
         """Give the class of pods with this spec that belong to no set that anybody asks about."""
-        template = constraints.template_of(spec)
+        template = self._template(spec)
         if template is None:
             return self._compiled(spec, constraints.of_pod(metadata, spec))
         return self._alike(template, spec)
 
     def plain(self, spec: PodSpec) -> TaskClass | None:
         """Give the class of pods that others notice by nothing but what they take; None for those of any other."""
-        template = constraints.template_of(spec)
+        template = self._template(spec)
         kind = self._alike(template, spec) if template is not None else None
         return kind if kind is not None and not kind.constraints.particular else None
 
@@ -46,6 +47,12 @@ class Classes:
             known = self._known[key] = TaskClass(request, demands)
             self.named.update(request)
         return known
+
+    def _template(self, spec: PodSpec) -> bytes | None:
+        # Pods that are made one after the other may share their spec.
+        if spec is not self._last[0]:
+            self._last = (spec, constraints.template_of(spec))
+        return self._last[1]
 
     def _alike(self, template: bytes, spec: PodSpec) -> TaskClass:
         return self._templates.recall(template, lambda: self._compiled(spec, constraints.of_template(template)))
