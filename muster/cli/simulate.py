@@ -178,6 +178,7 @@ def _show(result: dict[str, Any]) -> None:
         table(("evicted",), [(pod,) for pod in result["evicted"]])
     if not groups and not result["binds"]:
         click.echo("nothing to schedule: the files have no PodGroup and no pod of these scheduler names")
+        click.echo("(a Job makes its group and its pods as time passes: see --until-idle)")
 
 
 def _bound(result: dict[str, Any], group: str) -> str:

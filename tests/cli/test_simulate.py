@@ -79,7 +79,10 @@ def test_what_one_cycle_does_the_next_builds_on(tmp_path: Path) -> None:
 def test_lists_are_read_as_kubectl_writes_them() -> None:
     listed = '{"apiVersion": "v1", "kind": "NodeList", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}]}'
     result = simulated("-f", "-", stdin=listed)
-    assert result.stdout == ("nothing to schedule: the files have no PodGroup and no pod of these scheduler names\n")
+    assert result.stdout == (
+        "nothing to schedule: the files have no PodGroup and no pod of these scheduler names\n"
+        "(a Job makes its group and its pods as time passes: see --until-idle)\n"
+    )
 
 
 @pytest.mark.parametrize(
