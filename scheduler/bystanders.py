@@ -1,7 +1,7 @@
 """Groups that no cycle does anything about: what they have counts, and that can be counted for all of a queue at once.
 
-For those who ask the same of a cluster many times over, each time with a little supposed, and about one group. A worker
-has to write the status of each group, and looks at all of them.
+For those who ask the same of a cluster many times over, each time with a little supposed, and about one group; and for
+simulations, in which most groups run. A worker has to write the status of each group, and looks at all of them.
 """
 
 from __future__ import annotations
