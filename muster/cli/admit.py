@@ -13,7 +13,7 @@ import msgspec
 
 from muster.cli import kubectl, manifests
 from muster.cli.clusterstate import LEGACY_VERSIONS, read
-from muster.cli.connect import connected, done, explaining, uncollected
+from muster.cli.connect import connected, done, explaining, reading, uncollected
 from muster.cli.options import examples, policy_of, question_options, state_of, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, wrapped
 from muster.kube import errors
@@ -68,7 +68,7 @@ def admit(
         raise click.UsageError("which files? name them with -f")
     where = namespace or ("default" if state_file else _namespace(**cluster))
     wanted = manifests.read_for(files, where)
-    state, whole, policy = asyncio.run(_read(state_file, wanted, configuration, **cluster))
+    state, whole, policy = reading(_read(state_file, wanted, configuration, **cluster))
     from muster.cli import admission
     from muster.sandbox import virtual_time
 

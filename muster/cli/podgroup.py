@@ -13,7 +13,7 @@ import msgspec
 
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
-from muster.cli.connect import connected, done, runs, uncollected
+from muster.cli.connect import connected, done, explaining, reading, runs, uncollected
 from muster.cli.options import cluster_options, examples, namespace_option, policy_of, question_options, state_of
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table
 from muster.cli.quota import podgroups
@@ -83,8 +83,8 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
 @click.argument("name", shell_complete=completing.podgroups)
 @question_options
 @uncollected()
-@runs
-async def why(
+@explaining(1)
+def why(
     name: str,
     namespace: str | None,
     state_file: str | None,
@@ -100,10 +100,7 @@ async def why(
     is tried: each answer let the group start when the scheduler was asked about a cluster that has it.
     """
     where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
-    # While the API server writes its answer there is time to import the scheduler.
-    state, policy = await asyncio.gather(
-        state_of(state_file, kubeconfig, context), asyncio.to_thread(_prepared, configuration)
-    )
+    state, policy = reading(_read(state_file, configuration, kubeconfig, context))
     from muster.cli import why as reasons
     from muster.cli.scene import Scene
 
@@ -117,6 +114,13 @@ async def why(
         for line in reasons.lines(answer, UNBROKEN if output == "wide" else WIDTH, state.taken):
             click.echo(line)
     done()
+
+
+async def _read(
+    state_file: str | None, configuration: Path | None, kubeconfig: str | None, context: str | None
+) -> tuple[State, Policy]:
+    # While the API server writes its answer there is time to import the scheduler.
+    return await asyncio.gather(state_of(state_file, kubeconfig, context), asyncio.to_thread(_prepared, configuration))
 
 
 def _prepared(configuration: Path | None) -> Policy:
