@@ -38,11 +38,9 @@ def main() -> None:
 
 def ask(spent: list[tuple[str, float]]) -> None:
     """Read the cluster and find out why."""
-    import asyncio
-
     from muster.cli import why
     from muster.cli.clusterstate import read
-    from muster.cli.connect import connected
+    from muster.cli.connect import connected, reading
     from muster.cli.options import SCHEDULERS, policy_of
     from muster.cli.scene import Scene
     from muster.kube.clock import SystemClock
@@ -51,7 +49,7 @@ def ask(spent: list[tuple[str, float]]) -> None:
         async with connected(None, None) as client:
             return await read(client, SystemClock().now())
 
-    found = asyncio.run(state())
+    found = reading(state())
     spent.append(("reading, and decoding", time.process_time()))
     scene = Scene(found, policy_of(None), SCHEDULERS)
     spent.append(("counting who is where", time.process_time()))
