@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.model.objects import (
@@ -106,7 +106,7 @@ class Constraints(Struct, frozen=True, dict=True):
 def shape_of(spec: PodSpec) -> PodSpec | None:
     """Give what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
     if not _wants_company(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
-        return structs.replace(spec, node_name="", volumes=None)
+        return replace(spec, node_name="", volumes=None)
     return None
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from muster.kube import versions
@@ -249,7 +248,7 @@ class Term:
                 self._cluster.ledger(namespace, self._keeper.table(namespace, late))
             with self._metrics.cycle_seconds.time():
                 now = self._clock.now()
-                snapshot = msgspec.structs.replace(self._cluster.snapshot(), waits=self._patience.waits)
+                snapshot = replace(self._cluster.snapshot(), waits=self._patience.waits)
                 plan = await self._decide(snapshot, now)
                 self._patience.learn(plan, now.timestamp())
             self._teller.tell(plan, now.timestamp(), self._took)
@@ -276,7 +275,7 @@ class Term:
         gone = {bind.group for bind in plan.binds if not self._cluster.takes(bind)}
         for key in gone:
             log.info("PodGroup %s changed while it was placed, and is placed again", key)
-        return msgspec.structs.replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
+        return replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
 
     async def _change_within(self, seconds: float | None) -> None:
         try:

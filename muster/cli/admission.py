@@ -193,7 +193,7 @@ def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
         return pod, []
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
     named = {**(pod.metadata.annotations or {}), names.GROUP_NAME: grouping.generated_name(owner.uid)}
-    housed = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=named))
+    housed = replace(pod, metadata=replace(pod.metadata, annotations=named))
     metas = [pod.metadata, *_namespace(state, pod.namespace)]
     return housed, _generated(pod.metadata, owner, metas, pod.spec)
 
@@ -209,13 +209,13 @@ def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spe
     except QuantityError:
         return []  # refused as it is
     group = msgspec.convert(body, PodGroup)
-    meta = msgspec.structs.replace(
+    meta = replace(
         group.metadata,
         namespace=made_for.namespace,
         uid=group.name,
         creation_timestamp=made_for.creation_timestamp,
     )
-    return [msgspec.structs.replace(group, metadata=meta)]
+    return [replace(group, metadata=meta)]
 
 
 # ── when it would start ──────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ import msgspec
 from muster.cli import kubectl, manifests
 from muster.cli.clusterstate import LEGACY_VERSIONS, read
 from muster.cli.connect import connected, done, explaining, reading, uncollected
-from muster.cli.options import examples, policy_of, question_options, state_of, tell
+from muster.cli.options import examples, policy_of, prepared, question_options, state_of, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, wrapped
 from muster.kube import errors
 from muster.kube.client import Client
@@ -95,17 +94,11 @@ async def _read(
         return await state_of(state_file, None, None), [], policy
     async with connected(kubeconfig, context) as client:
         # While the API server writes its answers there is time to import what judges them.
-        prepared = asyncio.create_task(asyncio.to_thread(_prepared, configuration))
-        state, whole = await asyncio.gather(read(client, SystemClock().now()), _existing(client, wanted, prepared))
-        policy = await prepared
+        ready = asyncio.create_task(asyncio.to_thread(prepared, configuration, "muster.cli.admission"))
+        state, whole = await asyncio.gather(read(client, SystemClock().now()), _existing(client, wanted, ready))
+        policy = await ready
     tell(state)
     return state, whole, policy
-
-
-def _prepared(configuration: Path | None) -> Policy:
-    policy = policy_of(configuration)
-    import_module("muster.cli.admission")
-    return policy
 
 
 def _namespace(kubeconfig: str | None, context: str | None) -> str:
@@ -114,9 +107,9 @@ def _namespace(kubeconfig: str | None, context: str | None) -> str:
     return auth.namespace(kubeconfig, context)
 
 
-async def _existing(client: Client, wanted: Sequence[Manifest], prepared: asyncio.Task[Policy]) -> list[dict[str, Any]]:
-    """Read those of the objects that exist, with all their fields; what knows where is ``prepared`` first."""
-    await prepared
+async def _existing(client: Client, wanted: Sequence[Manifest], ready: asyncio.Task[Policy]) -> list[dict[str, Any]]:
+    """Read those of the objects that exist, with all their fields; what knows where is ``ready`` first."""
+    await ready
     from muster.cli.rehearsal import path_of
 
     paths = [path for each in wanted if each.name and (path := path_of(each))]

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import click
@@ -85,13 +86,17 @@ class State(Struct, frozen=True, dict=True):
 
     def _of_namespaces(self, kind: Kind[T]) -> Mapping[str, tuple[T, ...]]:
         """Give the objects of a kind by namespace; once, for who asks about one pod of ten thousand asks about several."""
-        known: dict[Kind[Any], Mapping[str, tuple[T, ...]]] = self.__dict__.setdefault("of_namespaces", {})
+        known = self._index
         if kind not in known:
             found: defaultdict[str, list[T]] = defaultdict(list)
             for each in self.objects.get(kind, ()):
                 found[each.metadata.namespace].append(each)
             known[kind] = {namespace: tuple(items) for namespace, items in found.items()}
         return known[kind]
+
+    @cached_property
+    def _index(self) -> dict[Kind[Any], Mapping[str, tuple[Any, ...]]]:
+        return {}
 
     def ledger(self, namespace: str) -> Table | None:
         """Give what a namespace has promised; None where there is no ledger, or one that can't be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -91,6 +92,13 @@ def tell(state: State) -> None:
     """Tell on stderr what could not be read."""
     for sentence in (*state.unread, *state.malformed()):
         click.echo(f"note: {sentence}", err=True)
+
+
+def prepared(file: Path | None, module: str) -> Policy:
+    """Read a configuration, as `policy_of`, and import what answers a question: there is time while an API server writes."""
+    policy = policy_of(file)
+    import_module(module)
+    return policy
 
 
 def policy_of(file: Path | None) -> Policy:

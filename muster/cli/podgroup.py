@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ import msgspec
 from muster.cli import completing
 from muster.cli.clusterstate import PODGROUPS
 from muster.cli.connect import connected, done, explaining, reading, runs, uncollected
-from muster.cli.options import cluster_options, examples, namespace_option, policy_of, question_options, state_of
+from muster.cli.options import cluster_options, examples, namespace_option, prepared, question_options, state_of
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, age, document, output_option, table
 from muster.cli.quota import podgroups
 from muster.kube.clock import SystemClock
@@ -120,13 +119,9 @@ async def _read(
     state_file: str | None, configuration: Path | None, kubeconfig: str | None, context: str | None
 ) -> tuple[State, Policy]:
     # While the API server writes its answer there is time to import the scheduler.
-    return await asyncio.gather(state_of(state_file, kubeconfig, context), asyncio.to_thread(_prepared, configuration))
-
-
-def _prepared(configuration: Path | None) -> Policy:
-    policy = policy_of(configuration)
-    import_module("muster.cli.why")
-    return policy
+    return await asyncio.gather(
+        state_of(state_file, kubeconfig, context), asyncio.to_thread(prepared, configuration, "muster.cli.why")
+    )
 
 
 def _unknown(state: State, namespace: str, name: str) -> str:

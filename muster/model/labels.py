@@ -55,8 +55,10 @@ def _requirement_text(requirement: LabelSelectorRequirement) -> str:
 # ── what can't be a selector ─────────────────────────────────────────────────────────────────────────────────────
 
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_KEY: Final = re.compile(rf"({_DOMAIN}/)?{_NAME}")
+SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""Names with dots (RFC 1123), without their bound of 253 characters: of most objects, and before the slash of a key."""
+
+_KEY: Final = re.compile(rf"({SUBDOMAIN}/)?{_NAME}")
 _VALUE: Final = re.compile(rf"({_NAME})?")
 _LONGEST: Final = 253 + 1 + 63
 

@@ -152,7 +152,7 @@ class Simulation:
         """Give a group as it stands."""
         if gang.key is None:
             return None
-        return self.lives.crowd.find(gang.key) or self._cluster.find_group(gang.key)
+        return self.lives.aside.find(gang.key) or self._cluster.find_group(gang.key)
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,10 +191,10 @@ class Simulation:
         for namespace, late in self._cluster.late():
             self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
         snapshot = self._cluster.snapshot()
-        jobs, crowd = snapshot.jobs, self.lives.crowd
-        if self._thins and (gone := crowd.take(snapshot)):
+        jobs, aside = snapshot.jobs, self.lives.aside
+        if self._thins and (gone := aside.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
-        snapshot = replace(snapshot, jobs=jobs, beside=crowd.by_queue(), waits=self._patience.waits)
+        snapshot = replace(snapshot, jobs=jobs, beside=aside.by_queue(), waits=self._patience.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment, records=records)
 
     def _perform(self, plan: Plan) -> bool:

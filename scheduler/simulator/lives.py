@@ -23,8 +23,8 @@ from muster.sandbox.controllers.podlife import JOB_SECONDS, START_SECONDS, STOP_
 from scheduler.cluster import Cluster
 from scheduler.crowd import Home
 from scheduler.plan import Bind, Eviction
+from scheduler.simulator.aside import Aside
 from scheduler.simulator.calendar import Calendar
-from scheduler.simulator.crowd import Crowd
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.gate import Gate
 from scheduler.simulator.measures import Measures
@@ -79,7 +79,7 @@ class Lives:
         self._calendar = calendar
         self._changed = changed
         self._freed = freed
-        self.crowd = Crowd(cluster)
+        self.aside = Aside(cluster)
         self.now = 0.0
         self.gangs: dict[Home, Gang] = {}
         self.history: list[Gang] = []
@@ -114,7 +114,7 @@ class Lives:
         gang.pods[pod.metadata.uid] = pod
         gang.most = max(gang.most, len(gang.pods))
         if gang.key is not None:
-            self.crowd.give_back(gang.key)
+            self.aside.give_back(gang.key)
         if pod.spec.node_name:
             self._run(gang, [pod], _request(pod))
         self._changed()
@@ -187,7 +187,7 @@ class Lives:
             self._finish(gang)
         else:
             if gang.key is not None:
-                self.crowd.give_back(gang.key)
+                self.aside.give_back(gang.key)
             for pod in pods:
                 self._show_again(gang.ended[pod.metadata.uid])
         self._freed()
@@ -223,7 +223,7 @@ class Lives:
             self._cluster.batch_job(job, gone=True)
             self._gate.hide(kinds.JOBS, job)
         if gang.key is not None:
-            self.crowd.give_back(gang.key)
+            self.aside.give_back(gang.key)
             group = self._cluster.find_group(gang.key)
             assert group is not None, "what was given back is there"
             self._cluster.group(gang.key.group, group, gone=True)

@@ -19,7 +19,7 @@ from webhooks.view import View
 SHOWN: Final = 8
 """How many names a message lists."""
 
-_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME: Final = re.compile(rf"(?=.{{1,253}}$){labels.SUBDOMAIN}")
 """What an object can be called."""
 
 

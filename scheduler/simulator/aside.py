@@ -11,8 +11,8 @@ from scheduler.snapshot import Bystanders, GroupKey, Job, Snapshot
 from scheduler.vectors import Axes, Vector
 
 
-class Crowd:
-    """The bystanders of a cluster. They are out of the cluster's list of groups; their pods stay in it."""
+class Aside:
+    """The bystanders of a cluster, set aside. They are out of the cluster's list of groups; their pods stay in it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
