@@ -28,15 +28,15 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
 from muster.model import kinds, names
-from muster.sandbox.apiserver import HttpFront, kubeconfig
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.users import ADMIN
+from muster.sandbox.core.users import ADMIN
+from muster.sandbox.http import HttpFront, kubeconfig
+from muster.sandbox.server.requests import ApiServer
 
 GANG: Final = 10
 NAMESPACES: Final = 20

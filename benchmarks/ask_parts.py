@@ -16,10 +16,10 @@ from typing import Any
 
 WHO = ("team-0", "waiting")
 _IMPORTS = {
-    "importing click and the command": ("click", "muster.cli.main", "muster.cli.podgroup"),
+    "importing click and the command": ("click", "muster.cli.main", "muster.cli.commands.podgroup"),
     "importing the client": ("muster.kube.kubeconfig", "muster.kube.http"),
     "importing numpy": ("numpy",),
-    "importing the scheduler": ("scheduler.defaults", "muster.cli.why"),
+    "importing the scheduler": ("scheduler.configuration.builtin", "muster.whatif.why"),
 }
 
 
@@ -38,12 +38,12 @@ def main() -> None:
 
 def ask(spent: list[tuple[str, float]]) -> None:
     """Read the cluster and find out why."""
-    from muster.cli import why
-    from muster.cli.clusterstate import read
     from muster.cli.connect import connected, reading
     from muster.cli.options import SCHEDULERS, policy_of
-    from muster.cli.scene import Scene
     from muster.kube.clock import SystemClock
+    from muster.whatif import why
+    from muster.whatif.cluster import Scene
+    from muster.whatif.cluster_view import read
 
     async def state() -> Any:
         async with connected(None, None) as client:

@@ -32,7 +32,7 @@ import msgspec
 import uvloop
 
 from certs import authority
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock

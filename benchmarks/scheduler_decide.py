@@ -1,4 +1,4 @@
-"""How long `scheduler.cycle.decide` takes: processor seconds on made-up clusters.
+"""How long `scheduler.engine.cycle.decide` takes: processor seconds on made-up clusters.
 
 Run: python benchmarks/scheduler_decide.py [SHAPE ...] [--runs N] [--csv FILE]
 Without a shape all are measured. Each line gives the median of N runs, the minimum, and what was decided. The shapes
@@ -22,10 +22,10 @@ from typing import Any, Final
 import msgspec
 
 from muster.model import kinds, names
-from scheduler import config
-from scheduler.cluster import Cluster
-from scheduler.cycle import decide
-from scheduler.plan import Plan
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.model.plan import Plan
+from scheduler.state.cluster import Cluster
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 EVICTING: Final = """\

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from muster.model import kinds, names
-from scheduler import config
-from scheduler.cluster import Cluster
-from scheduler.cycle import decide
-from scheduler.views import Views
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.state.cluster import Cluster
+from scheduler.state.informers import Views
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = 10

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 from controlplane import ControlPlane  # type: ignore[import-not-found]  # the path above is set at run time
 
-from muster.cli.install import SYSTEM_NAMESPACE, apply_kinds
+from muster.cli.commands.install import SYSTEM_NAMESPACE, apply_kinds
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.errors import ConflictError

@@ -29,7 +29,7 @@ from typing import Any
 
 import uvloop
 
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import auth, wait
 from muster.kube.cache import Cache
 from muster.kube.client import Client

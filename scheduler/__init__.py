@@ -1,4 +1,5 @@
-"""The worker: gang scheduler, queue controller, PodGroup controller; one leader at a time.
+"""The scheduler: gang scheduler, queue controller and PodGroup controller; one leader at a time.
 
-``cycle.decide(snapshot, now)`` is pure; ``worker`` brings events in and takes plans out under a live Fence.
+Programs and rooms live here: each room imports only rooms below it (pyproject.toml has the order), and no module lives
+beside them but the entry point and the public API for plugins.
 """

@@ -70,7 +70,7 @@ def scheduler(**options: Any) -> None:
     import uvloop
 
     from muster.kube.errors import KubeError
-    from scheduler.config import ConfigurationError, read
+    from scheduler.configuration.config import ConfigurationError, read
 
     try:
         policy = read(options["configuration"])
@@ -92,8 +92,8 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     from muster.kube.fence import Fence
     from muster.kube.http import HttpTransport
     from muster.kube.lease import Elector
-    from scheduler.livepolicy import LivePolicy
-    from scheduler.worker import Worker
+    from scheduler.configuration.reload import LivePolicy
+    from scheduler.leader.worker import Worker
 
     me = asyncio.current_task()
     assert me is not None

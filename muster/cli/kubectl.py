@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.cli.rehearsal import Answer
+    from muster.whatif.dry_run import Answer
 
 
 def text(answer: Answer) -> str:

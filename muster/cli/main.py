@@ -19,17 +19,23 @@ REVISION: Final = "revision.txt"
 """In the package ``muster`` of an image; the Dockerfile writes it."""
 
 _COMMANDS: Final = {
-    "up": ("muster.cli.up:up", "Run everything on this machine, or beside an existing cluster."),
-    "demo": ("muster.cli.demo:demo", "Play the story of the README, and check every step."),
-    "queue": ("muster.cli.queue:queue", "Create, look at, close, open and delete queues."),
-    "podgroup": ("muster.cli.podgroup:podgroup", "List PodGroups, look at one, and ask why it waits."),
-    "admit": ("muster.cli.admit:admit", "Ask whether files would be admitted, and when they would start."),
-    "simulate": ("muster.cli.simulate:simulate", "See what the scheduler would decide on the objects of some files."),
-    "dump": ("muster.cli.dump:dump", "Write the state of the cluster, to ask questions of later."),
-    "quota": ("muster.cli.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
-    "install": ("muster.cli.install:install_command", "Put the kinds into a cluster, and register the webhooks."),
-    "uninstall": ("muster.cli.install:uninstall_command", "Take them out again; workloads stay."),
-    "certs": ("muster.cli.certs:certs", "Make, rotate and check the webhooks' certificates."),
+    "up": ("muster.cli.local.up:up", "Run everything on this machine, or beside an existing cluster."),
+    "demo": ("muster.cli.demo.command:demo", "Play the story of the README, and check every step."),
+    "queue": ("muster.cli.commands.queue:queue", "Create, look at, close, open and delete queues."),
+    "podgroup": ("muster.cli.commands.podgroup:podgroup", "List PodGroups, look at one, and ask why it waits."),
+    "admit": ("muster.cli.commands.admit:admit", "Ask whether files would be admitted, and when they would start."),
+    "simulate": (
+        "muster.cli.simulate.command:simulate",
+        "See what the scheduler would decide on the objects of some files.",
+    ),
+    "dump": ("muster.cli.commands.dump:dump", "Write the state of the cluster, to ask questions of later."),
+    "quota": ("muster.cli.commands.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
+    "install": (
+        "muster.cli.commands.install:install_command",
+        "Put the kinds into a cluster, and register the webhooks.",
+    ),
+    "uninstall": ("muster.cli.commands.install:uninstall_command", "Take them out again; workloads stay."),
+    "certs": ("muster.cli.certs.command:certs", "Make, rotate and check the webhooks' certificates."),
     "completion": ("muster.cli.completion:completion", "Write a script that completes commands and names in a shell."),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
@@ -101,7 +107,7 @@ def kubectl_complete() -> NoReturn:
 
 def vcctl() -> NoReturn:
     """Run ``vcctl``: the queue commands under the name that Volcano's users know."""
-    from muster.cli.queue import queue
+    from muster.cli.commands.queue import queue
 
     group = click.Group("vcctl", commands={"queue": queue}, help="The queue commands of muster, as vcctl has them.")
     _run(group, "vcctl")

@@ -15,8 +15,8 @@ from muster.cli.output import text_option
 from muster.model import names
 
 if TYPE_CHECKING:
-    from muster.cli.clusterstate import State
-    from scheduler.policy import Policy
+    from muster.whatif.cluster_view import State
+    from scheduler.engine.policy import Policy
 
 SCHEDULERS: Final = (names.SCHEDULER_NAME, *names.DROP_IN_SCHEDULER_NAMES)
 
@@ -75,15 +75,15 @@ async def state_of(file: str | None, kubeconfig: str | None, context: str | None
         KubeError: the cluster can't be read.
     """
     if file is not None:
-        from muster.cli import dumpfile
+        from muster.whatif import dump
 
-        state = dumpfile.read(file)
+        state = dump.read(file)
     else:
-        from muster.cli import clusterstate
         from muster.kube.clock import SystemClock
+        from muster.whatif import cluster_view
 
         async with connected(kubeconfig, context) as client:
-            state = await clusterstate.read(client, SystemClock().now())
+            state = await cluster_view.read(client, SystemClock().now())
     tell(state)
     return state
 
@@ -108,10 +108,10 @@ def policy_of(file: Path | None) -> Policy:
         ClickException: it can't be used; a line per mistake.
     """
     if file is None:
-        from scheduler import defaults
+        from scheduler.configuration import builtin
 
-        return defaults.policy()
-    from scheduler.config import ConfigurationError, read
+        return builtin.policy()
+    from scheduler.configuration.config import ConfigurationError, read
 
     try:
         return read(file)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from muster.kube import errors
 from muster.kube.transport import Request, Response
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.users import ADMIN, User
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.users import ADMIN, User
+from muster.sandbox.server.requests import ApiServer
 
 
 class InProcessTransport:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scheduler import placing
-from scheduler.arguments import Given
-from scheduler.policy import Action
-from scheduler.reservations import ReservationArguments
-from scheduler.session import Session
-from scheduler.turns import Turns
+from scheduler.engine import allocation
+from scheduler.engine.arguments import Given
+from scheduler.engine.job_order import Turns
+from scheduler.engine.policy import Action
+from scheduler.engine.reservations import ReservationArguments
+from scheduler.engine.session import Session
 
 
 class Allocate(Action):
@@ -24,9 +24,9 @@ class Allocate(Action):
 
     def __call__(self, session: Session, _: Given, /) -> None:
         """Place what can be placed."""
-        turns = Turns(session, [job for job in session.jobs if placing.may_run(session, job)])
+        turns = Turns(session, [job for job in session.jobs if allocation.may_run(session, job)])
         for queue, job in turns:
             if session.overused(queue):
                 turns.leave(queue)
-            elif placing.turn(session, queue, job, session.allocatable):
+            elif allocation.turn(session, queue, job, session.allocatable):
                 turns.again(job)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from scheduler import messages, placing, vectors
-from scheduler.arguments import Given
-from scheduler.plugin import Obstacle
-from scheduler.policy import Action
-from scheduler.session import JobState, QueueState, Session
-from scheduler.snapshot import Task
-from scheduler.turns import Turns
+from scheduler.engine import allocation, messages
+from scheduler.engine.arguments import Given
+from scheduler.engine.job_order import Turns
+from scheduler.engine.plugin import Obstacle
+from scheduler.engine.policy import Action
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model import vectors
+from scheduler.model.snapshot import Task
 
 
 class Backfill(Action):
@@ -30,11 +31,11 @@ class Backfill(Action):
             [
                 job
                 for job in session.jobs
-                if job.waiting and not (line_waits and _asks(job)) and placing.may_run(session, job)
+                if job.waiting and not (line_waits and _asks(job)) and allocation.may_run(session, job)
             ],
         )
         for queue, job in turns:
-            if placing.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
+            if allocation.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
                 turns.again(job)
 
 

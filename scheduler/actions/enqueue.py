@@ -6,14 +6,14 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from scheduler import placing, rollback
-from scheduler.arguments import Given
-from scheduler.messages import counted
-from scheduler.plugin import Obstacle, Reason, Stage
-from scheduler.policy import Action
-from scheduler.session import JobState, QueueState, Session
-from scheduler.snapshot import Phase
-from scheduler.turns import Turns
+from scheduler.engine import allocation, requeue
+from scheduler.engine.arguments import Given
+from scheduler.engine.job_order import Turns
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Obstacle, Reason, Stage
+from scheduler.engine.policy import Action
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model.snapshot import Phase
 
 _MOMENT: Final = 3.0
 """Seconds that a group's Job may come after it."""
@@ -52,8 +52,8 @@ class Enqueue(Action):
     def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
         """Give each Pending job its turn."""
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
-            job.rolled_back = rollback.due(session, job, arguments.patience)
-            if job.rolled_back is not None or rollback.judged_again(job):
+            job.rolled_back = requeue.due(session, job, arguments.patience)
+            if job.rolled_back is not None or requeue.judged_again(job):
                 session.take_back(job)
         scaling = {job.job.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.ready(job)}
         pending = [job for job in session.jobs if job.phase is Phase.PENDING and session.queue_of(job) is not None]
@@ -67,10 +67,10 @@ class Enqueue(Action):
                 job.rolled_back
                 or _held(job)
                 or _deserted(job)
-                or rollback.postponed(session, job)
-                or placing.unreserved(job)
+                or requeue.postponed(session, job)
+                or allocation.unreserved(job)
                 or _early(session, job)
-                or placing.closed(queue)
+                or allocation.closed(queue)
                 or _crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
                 or session.enqueueable(job, room=not session.sees_kept(job))
@@ -88,7 +88,7 @@ def _held(job: JobState) -> Obstacle | None:
 
 
 def _deserted(job: JobState) -> Obstacle | None:
-    return Obstacle(Reason.NOT_ENOUGH_TASKS, "its workload has no pods now") if rollback.deserted(job) else None
+    return Obstacle(Reason.NOT_ENOUGH_TASKS, "its workload has no pods now") if requeue.deserted(job) else None
 
 
 def _early(session: Session, job: JobState) -> Obstacle | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.claims import Claims, EvictionArguments, Rules, hungry
-from scheduler.policy import Action
-from scheduler.session import QueueState, Session
-from scheduler.turns import Turns
+from scheduler.engine.eviction import Claims, EvictionArguments, Rules, hungry
+from scheduler.engine.job_order import Turns
+from scheduler.engine.policy import Action
+from scheduler.engine.session import QueueState, Session
 
 
 class Reclaim(Action):

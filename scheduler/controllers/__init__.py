@@ -1,1 +1,4 @@
-"""Controllers of the leader: queues, and the PodGroups generated for workloads that name none."""
+"""Controllers of the leader: queues, owners and their PodGroups, labels of namespaces.
+
+What reconciles objects beside the cycle lives here. What places pods does not.
+"""

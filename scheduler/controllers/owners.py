@@ -16,7 +16,7 @@ from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference
-from scheduler.views import Views
+from scheduler.state.informers import Views
 
 LEVELS: Final = 10
 """How far up owners are read."""

@@ -14,17 +14,17 @@ from muster.kube import errors
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
+from muster.kube.workqueue import Work
 from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
-from scheduler import intake
 from scheduler.controllers import manifests
+from scheduler.controllers.expected_pods import Siblings
 from scheduler.controllers.owners import Owners
-from scheduler.controllers.siblings import Siblings
-from scheduler.snapshot import Phase
-from scheduler.views import BY_CONTROLLER, Views, queue_of
-from scheduler.work import Work
+from scheduler.model.snapshot import Phase
+from scheduler.state import conversion
+from scheduler.state.informers import BY_CONTROLLER, Views, queue_of
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,9 @@ class PodGroupController:
         one = change.new or change.old
         if one is not None:
             self._made.pop((one.namespace, one.name), None)
-        if one is None or (change.old and change.new and intake.phase_of(change.old) is intake.phase_of(change.new)):
+        if one is None or (
+            change.old and change.new and conversion.phase_of(change.old) is conversion.phase_of(change.new)
+        ):
             return
         for job in self._views.jobs_of(one):
             self._on_job(Change("MODIFIED", job, job))
@@ -129,7 +131,7 @@ class PodGroupController:
     async def _reconcile(self, key: _Key) -> None:
         if key.kind is kinds.JOBS:
             job = self._views.jobs.get(key.name, key.namespace)
-            if job is not None and job.metadata.deletion_timestamp is None and not intake.job_finished(job):
+            if job is not None and job.metadata.deletion_timestamp is None and not conversion.job_finished(job):
                 await self._job(job)
             return
         pod = self._views.pods.get(key.name, key.namespace)
@@ -139,7 +141,7 @@ class PodGroupController:
     # ── Jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _job(self, job: Job) -> None:
-        found = self._views.find_group(job.namespace, intake.group_of_job(job))
+        found = self._views.find_group(job.namespace, conversion.group_of_job(job))
         group = found[1] if found is not None else None
         if group is None and not grouping.group_of(job.spec.template.metadata):
             await self._house(job)
@@ -194,7 +196,7 @@ class PodGroupController:
         """Whether it is a Job's turn: its group's phase alone doesn't tell, it may be from before the Job was known."""
         if not self._delays:
             return True
-        has_turn = group is not None and intake.phase_of(group) in {Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN}
+        has_turn = group is not None and conversion.phase_of(group) in {Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN}
         return has_turn and job.metadata.uid in self._released
 
     async def _resume(self, job: Job) -> None:
@@ -203,7 +205,7 @@ class PodGroupController:
 
     def _delayed(self, job: Job, group: PodGroup | None) -> bool:
         """Whether a Job that isn't suspended ought to be: its group waits, nobody said off, and nothing of it started."""
-        if job.spec.suspend or group is None or intake.phase_of(group) is not Phase.PENDING:
+        if job.spec.suspend or group is None or conversion.phase_of(group) is not Phase.PENDING:
             return False
         queue = self._views.queue(queue_of(group))
         metas = [job.metadata, *([queue.metadata] if queue is not None else []), *self._namespace(job.namespace)]
@@ -216,7 +218,7 @@ class PodGroupController:
 
     async def _suspend(self, job: Job) -> None:
         await self._patch_job(job, suspend=True, note="true")
-        name = intake.group_of_job(job)
+        name = conversion.group_of_job(job)
         self._recorder.record(kinds.JOBS, job, "Suspended", f"PodGroup {name} is Pending: the Job waits for its turn")
 
     async def _patch_job(self, job: Job, *, suspend: bool, note: str | None) -> None:

@@ -13,16 +13,16 @@ from muster.kube import errors, versions
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
+from muster.kube.workqueue import Work
 from muster.model import grouping, kinds, names
 from muster.model.amounts import NOTHING, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup, Queue, QueueStatus
-from scheduler import intake
-from scheduler.lifecycle import SCHEDULED
-from scheduler.plan import QueueShare
-from scheduler.snapshot import Phase
-from scheduler.views import Views, queue_of
-from scheduler.work import Work
+from scheduler.engine.lifecycle import SCHEDULED
+from scheduler.model.plan import QueueShare
+from scheduler.model.snapshot import Phase
+from scheduler.state import conversion
+from scheduler.state.informers import Views, queue_of
 
 OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
@@ -51,14 +51,14 @@ def status(queue: Queue, content: Content) -> QueueStatus:
 
     A foreign controller's group counts as unknown beside its phase: how its job stands can't be read.
     """
-    phases = Counter(intake.phase_of(group) for group, _ in content.groups)
+    phases = Counter(conversion.phase_of(group) for group, _ in content.groups)
     state, message = _state(queue, content, any(phases[phase] for phase in _UNFINISHED))
     return QueueStatus(
         state=state,
         message=message,
         total=len(content.groups),
         unknown=sum(
-            intake.phase_of(group) is Phase.UNKNOWN or grouping.is_foreign(group.metadata)
+            conversion.phase_of(group) is Phase.UNKNOWN or grouping.is_foreign(group.metadata)
             for group, _ in content.groups
         ),
         pending=phases[Phase.PENDING],
@@ -97,7 +97,7 @@ def _is_open(queue: Queue) -> bool:
 
 def _counted_as(group: PodGroup) -> tuple[str, Phase, bool, bool]:
     """Give all of a group that its queue's status depends on, the queue first."""
-    return queue_of(group), intake.phase_of(group), grouping.is_foreign(group.metadata), _started(group)
+    return queue_of(group), conversion.phase_of(group), grouping.is_foreign(group.metadata), _started(group)
 
 
 def _failed(job: Job) -> bool:
@@ -106,12 +106,12 @@ def _failed(job: Job) -> bool:
 
 def _aborted(group: PodGroup, job: Job) -> bool:
     """Whether a Job was stopped by its user after it had started."""
-    return _started(group) and (intake.held_by_user(job) or job.metadata.deletion_timestamp is not None)
+    return _started(group) and (conversion.held_by_user(job) or job.metadata.deletion_timestamp is not None)
 
 
 def _started(group: PodGroup) -> bool:
     """Whether a group runs, or did: one whose pods were all taken away is Pending again."""
-    if intake.phase_of(group) in {Phase.RUNNING, Phase.UNKNOWN}:
+    if conversion.phase_of(group) in {Phase.RUNNING, Phase.UNKNOWN}:
         return True
     return any(each.type == SCHEDULED for each in group.status.conditions or ())
 
@@ -225,7 +225,7 @@ class QueueController:
 
     def _on_job(self, change: Change[Job]) -> None:
         one = change.new or change.old
-        found = self._views.find_group(one.namespace, intake.group_of_job(one)) if one is not None else None
+        found = self._views.find_group(one.namespace, conversion.group_of_job(one)) if one is not None else None
         if found is not None:
             self._look(queue_of(found[1]))
 
@@ -326,7 +326,7 @@ class QueueController:
         for job in list(self._views.jobs.items()):
             if job.spec.template.spec.scheduler_name not in self._names:
                 continue
-            found = self._views.find_group(job.namespace, intake.group_of_job(job))
+            found = self._views.find_group(job.namespace, conversion.group_of_job(job))
             space = namespaces.get(job.namespace)
             metas = (job.spec.template.metadata, job.metadata, space.metadata if space is not None else None)
             annotated = grouping.queue_name(*metas) if not grouping.group_of(job.spec.template.metadata) else ""

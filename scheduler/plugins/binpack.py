@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
-from scheduler.arguments import Given
-from scheduler.plugin import Nodes, Plugin
-from scheduler.session import Session
-from scheduler.snapshot import TaskClass
-from scheduler.vectors import Floats
+from scheduler.engine.arguments import Given
+from scheduler.engine.plugin import Nodes, Plugin
+from scheduler.engine.session import Session
+from scheduler.model.snapshot import TaskClass
+from scheduler.model.vectors import Floats
 
 _FULL = 100.0
 _RESOURCE = "binpack.resources."

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from muster.model.amounts import NOTHING
-from scheduler import messages, vectors
-from scheduler.arguments import Given
-from scheduler.plugin import Key, Obstacle, Plugin, Reason, Stage, Vote
-from scheduler.session import JobState, QueueState, Session
-from scheduler.snapshot import Task
-from scheduler.vectors import Vector
+from scheduler.engine import messages
+from scheduler.engine.arguments import Given
+from scheduler.engine.plugin import Key, Obstacle, Plugin, Reason, Stage, Vote
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model import vectors
+from scheduler.model.snapshot import Task
+from scheduler.model.vectors import Vector
 
 ROOT = "root"
 _NAMED = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.plugin import Plugin
-from scheduler.snapshot import Task
+from scheduler.engine.plugin import Plugin
+from scheduler.model.snapshot import Task
 
 _SYSTEM_NAMESPACE: Final = "kube-system"
 _CRITICAL: Final = 2 * 10**9

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler import vectors
-from scheduler.plugin import Key, Plugin
-from scheduler.session import JobState
-from scheduler.snapshot import GroupKey, Task
-from scheduler.vectors import Vector
+from scheduler.engine.plugin import Key, Plugin
+from scheduler.engine.session import JobState
+from scheduler.model import vectors
+from scheduler.model.snapshot import GroupKey, Task
+from scheduler.model.vectors import Vector
 
 
 class Drf(Plugin):

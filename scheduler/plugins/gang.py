@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from muster.model.amounts import NOTHING
-from scheduler import vectors
-from scheduler.messages import counted
-from scheduler.plugin import PERMIT, Key, Obstacle, Plugin, Reason, Vote
-from scheduler.session import JobState
-from scheduler.snapshot import GroupKey, Status, Task
-from scheduler.vectors import Vector
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import PERMIT, Key, Obstacle, Plugin, Reason, Vote
+from scheduler.engine.session import JobState
+from scheduler.model import vectors
+from scheduler.model.snapshot import GroupKey, Status, Task
+from scheduler.model.vectors import Vector
 
 
 class Gang(Plugin):

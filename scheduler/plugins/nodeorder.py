@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Meta, field
 
-from scheduler import constraints as rules
-from scheduler import eligible, interpod, spread
-from scheduler.arguments import Given
-from scheduler.plugin import Nodes, Plugin, Reach
-from scheduler.session import Session
-from scheduler.snapshot import NodeTable, TaskClass
-from scheduler.vectors import Floats
+from scheduler.engine.arguments import Given
+from scheduler.engine.plugin import Nodes, Plugin, Reach
+from scheduler.engine.session import Session
+from scheduler.model import constraints as rules
+from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.vectors import Floats
+from scheduler.topology import node_filters, pod_affinity, spread
 
 _FULL: Final = 100.0
 _SMALL: Final = 23 * 2**20
@@ -82,9 +82,9 @@ class NodeOrder(Plugin):
 
     def _company(self, kind: TaskClass, nodes: Nodes) -> Floats:
         around, demands = self.session.around, kind.constraints
-        among, rated = eligible.eligible(nodes.table, demands), np.zeros(len(nodes))
+        among, rated = node_filters.eligible(nodes.table, demands), np.zeros(len(nodes))
         if self.arguments.pods:
-            rated += self.arguments.pods * interpod.rate(demands, around, among, later=nodes.later)[nodes.rows]
+            rated += self.arguments.pods * pod_affinity.rate(demands, around, among, later=nodes.later)[nodes.rows]
         if self.arguments.spread:
             rated += self.arguments.spread * spread.rate(demands, around, among, later=nodes.later)[nodes.rows]
         return rated

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
-from scheduler import messages, vectors
-from scheduler.arguments import Given
-from scheduler.messages import counted
-from scheduler.plugin import Plugin, Vote
-from scheduler.session import JobState, Session
-from scheduler.vectors import Vector
+from scheduler.engine import messages
+from scheduler.engine.arguments import Given
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Plugin, Vote
+from scheduler.engine.session import JobState, Session
+from scheduler.model import vectors
+from scheduler.model.vectors import Vector
 
 _STEPS = 1000
 

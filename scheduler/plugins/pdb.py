@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.affinity import Peers
-from scheduler.plugin import Plugin
-from scheduler.session import Session
-from scheduler.snapshot import Task
+from scheduler.engine.plugin import Plugin
+from scheduler.engine.session import Session
+from scheduler.model.affinity import Peers
+from scheduler.model.snapshot import Task
 
 
 class Pdb(Plugin):

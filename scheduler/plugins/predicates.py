@@ -10,15 +10,15 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Struct, field
 
-from scheduler import constraints as rules
-from scheduler import eligible, interpod, spread
-from scheduler.arguments import Given, checked_by
-from scheduler.constraints import Constraints
-from scheduler.gathering import Gathering
-from scheduler.plugin import Nodes, Plugin, Reach
-from scheduler.session import Session
-from scheduler.snapshot import NodeTable, TaskClass
-from scheduler.vectors import Mask
+from scheduler.engine.arguments import Given, checked_by
+from scheduler.engine.colocation import Gathering
+from scheduler.engine.plugin import Nodes, Plugin, Reach
+from scheduler.engine.session import Session
+from scheduler.model import constraints as rules
+from scheduler.model.constraints import Constraints
+from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.vectors import Mask
+from scheduler.topology import node_filters, pod_affinity, spread
 
 
 def _not_here(wanted: bool) -> bool:  # noqa: FBT001 - called by what checks arguments
@@ -71,15 +71,15 @@ def _ports_taken(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
 
 
 def _unwanted(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return interpod.unwanted(demands, session.around, later=nodes.later)[nodes.rows]
+    return pod_affinity.unwanted(demands, session.around, later=nodes.later)[nodes.rows]
 
 
 def _beside(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return interpod.near(demands, session.around, later=nodes.later)[nodes.rows]
+    return pod_affinity.near(demands, session.around, later=nodes.later)[nodes.rows]
 
 
 def _far(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return interpod.far(demands, session.around, later=nodes.later)[nodes.rows]
+    return pod_affinity.far(demands, session.around, later=nodes.later)[nodes.rows]
 
 
 def _unlabelled(_: Session, demands: Constraints, nodes: Nodes) -> Mask:
@@ -116,10 +116,10 @@ class _Rules(Struct, frozen=True, eq=False):
 @lru_cache(maxsize=16)
 def _rules(arguments: PredicatesArguments) -> _Rules:
     fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
-        (True, "not ready", eligible.unready),
-        (True, "cordoned", eligible.cordoned),
-        (arguments.affinity, "not matched by the node selector or affinity", eligible.unselected),
-        (arguments.taints, "tainted", eligible.tainted),
+        (True, "not ready", node_filters.unready),
+        (True, "cordoned", node_filters.cordoned),
+        (arguments.affinity, "not matched by the node selector or affinity", node_filters.unselected),
+        (arguments.taints, "tainted", node_filters.tainted),
     ]
     others: list[tuple[bool, str, _Asks, Callable[[Session, Constraints, Nodes], Mask]]] = [
         (arguments.ports, "using its host port already", _ports, _ports_taken),
@@ -174,7 +174,7 @@ class Predicates(Plugin):
             if (
                 self.arguments.pods
                 and demands.company.near
-                and interpod.begins(demands, self.session.around, later=nodes.later)
+                and pod_affinity.begins(demands, self.session.around, later=nodes.later)
             ):
                 mask &= ~self._without_the_others(kind, nodes)
         return mask

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.plugin import Key, Plugin
-from scheduler.session import JobState
-from scheduler.snapshot import Task
+from scheduler.engine.plugin import Key, Plugin
+from scheduler.engine.session import JobState
+from scheduler.model.snapshot import Task
 
 
 class Priority(Plugin):

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from muster.model.amounts import NOTHING
-from scheduler import messages, vectors
-from scheduler.plugin import Key, Obstacle, Plugin, Vote
-from scheduler.session import JobState, QueueState, Session
-from scheduler.snapshot import NodeTable, QueueInfo, Task
-from scheduler.vectors import UNLIMITED, Axes, Vector
-from scheduler.waterfill import Claim, fill
+from scheduler.engine import messages
+from scheduler.engine.plugin import Key, Obstacle, Plugin, Vote
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model import vectors
+from scheduler.model.snapshot import NodeTable, QueueInfo, Task
+from scheduler.model.vectors import UNLIMITED, Axes, Vector
+from scheduler.plugins.waterfill import Claim, fill
 
 
 class Proportion(Plugin):

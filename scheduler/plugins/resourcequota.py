@@ -7,8 +7,8 @@ from typing import Any
 from muster.ledger import wording
 from muster.ledger.headroom import Headroom
 from muster.model.amounts import Resources
-from scheduler.plugin import Obstacle, Plugin, Reason, Vote
-from scheduler.session import JobState, Session
+from scheduler.engine.plugin import Obstacle, Plugin, Reason, Vote
+from scheduler.engine.session import JobState, Session
 
 
 class ResourceQuota(Plugin):

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from scheduler.arguments import Given, read_by
-from scheduler.durations import duration
-from scheduler.plugin import PERMIT, Key, Plugin, Vote
-from scheduler.session import JobState
+from scheduler.engine.arguments import Given, read_by
+from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
+from scheduler.engine.session import JobState
+from scheduler.model.durations import duration
 
 
 def _waiting(text: Any) -> float | None:

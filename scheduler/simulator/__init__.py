@@ -1,1 +1,4 @@
-"""The scheduler on given state: what `muster simulate` runs."""
+"""The scheduler on given state and in simulated time: what `muster simulate` runs.
+
+What invents time, workloads and the lives of pods lives here; what decides does not, it is the engine's.
+"""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from scheduler import torn
 from scheduler.actions.enqueue import EnqueueArguments
-from scheduler.plan import Plan
+from scheduler.engine import partial_gangs
+from scheduler.engine.policy import Policy
+from scheduler.engine.reservations import ReservationArguments
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import Phase, Snapshot, Wait
 from scheduler.plugins.sla import SlaArguments
-from scheduler.policy import Policy
-from scheduler.reservations import ReservationArguments
-from scheduler.snapshot import Phase, Snapshot, Wait
 
 _FOREVER: Final = float("inf")
 _JUST_AFTER: Final = 0.001
@@ -29,7 +29,7 @@ _COMING: Final = 3.0
 def following(snapshot: Snapshot, policy: Policy, plan: Plan, waits: Mapping[str, Wait], now: float) -> float:
     """Give the first moment after ``now`` at which another cycle may decide otherwise, in seconds of the epoch.
 
-    ``plan`` is what was decided on ``snapshot``, ``waits`` what `scheduler.patience` made of it. Infinity: never.
+    ``plan`` is what was decided on ``snapshot``, ``waits`` what `scheduler.leader.backoff` made of it. Infinity: never.
     """
     moments = (*_of_groups(snapshot, policy, plan), *_of_waits(policy, waits), *_of_holders(policy, plan))
     if any(enabled.guarded for tier in policy.tiers for enabled in tier):
@@ -66,7 +66,7 @@ def _of_holders(policy: Policy, plan: Plan) -> Iterator[float]:
     after = _reserve_after(policy)
     if plan.reserved is not None and after is not None:
         yield plan.reserved.since + after
-    yield from (since + torn.PATIENCE for since in plan.torn.values())
+    yield from (since + partial_gangs.PATIENCE for since in plan.torn.values())
 
 
 def _reserve_after(policy: Policy) -> float | None:

@@ -19,23 +19,23 @@ from msgspec.structs import replace as changed
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import PodGroup, PriorityClass
-from scheduler import bystanders
-from scheduler.cluster import Cluster
-from scheduler.cycle import decide
-from scheduler.patience import Patience
-from scheduler.plan import GroupStatus, Plan, Urgency
-from scheduler.policy import Policy
+from scheduler.engine import satisfied
+from scheduler.engine.cycle import decide
+from scheduler.engine.policy import Policy
+from scheduler.leader.backoff import Patience
+from scheduler.model.plan import GroupStatus, Plan, Urgency
+from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
 from scheduler.simulator import due
-from scheduler.simulator.calendar import Calendar
+from scheduler.simulator.admission import Gate
+from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import Gang
-from scheduler.simulator.gate import Gate
-from scheduler.simulator.lives import GROUP_KINDS, Lives
 from scheduler.simulator.measures import Measures
+from scheduler.simulator.pods import GROUP_KINDS, Lives
 from scheduler.simulator.workloads import Draw, TraceJob, Workloads
-from scheduler.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
+from scheduler.state.cluster import Cluster
 
 PACE: Final = 0.05
-"""Seconds between two cycles, at least; `scheduler.worker` has the same."""
+"""Seconds between two cycles, at least; `scheduler.leader.worker` has the same."""
 AGAIN: Final = 5.0
 """Seconds after which a group that the ledger refused its minimum may ask again; the same holds."""
 _NEVER: Final = float("inf")
@@ -89,7 +89,7 @@ class Simulation:
         self._due = 0.0
         self._last = -PACE
         self._waiting = False
-        self._thins = bystanders.are_left_alone(setting.policy)
+        self._thins = satisfied.are_left_alone(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
         self._stirred = 0.0
         self.lives = Lives(setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed)

@@ -6,8 +6,8 @@ from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Job, Pod
-from scheduler.crowd import Home
-from scheduler.snapshot import GroupKey
+from scheduler.model.snapshot import GroupKey
+from scheduler.state.aggregated_pods import Home
 
 
 class Gang(Struct, eq=False):

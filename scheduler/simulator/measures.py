@@ -9,10 +9,10 @@ from typing import Final
 from msgspec import Struct
 
 from muster.model.amounts import NOTHING, Resources
-from scheduler.plan import QueueShare
+from scheduler.model.plan import QueueShare
+from scheduler.model.vectors import PODS
 from scheduler.simulator.gangs import Gang
-from scheduler.simulator.tracks import Track
-from scheduler.vectors import PODS
+from scheduler.simulator.time_series import Track
 
 _APART: Final = frozenset({PODS})
 

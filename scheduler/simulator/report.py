@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from muster.model.objects import PodGroup
+from scheduler.model.vectors import PODS
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.measures import Refusal
 from scheduler.simulator.state import queue_json
-from scheduler.vectors import PODS
 
 Line = tuple[tuple[float, float], ...]
 """Beginnings of steps of time, in seconds, with the mean in each."""

@@ -15,15 +15,15 @@ from muster.model import kinds, names
 from muster.model.amounts import NOTHING
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodSpec, Queue
-from scheduler import intake
-from scheduler.cluster import Cluster
-from scheduler.feeding import learners
-from scheduler.policy import Policy
+from scheduler.engine.policy import Policy
 from scheduler.simulator import state
+from scheduler.simulator.admission import Gate
 from scheduler.simulator.engine import Setting
-from scheduler.simulator.gate import Gate
 from scheduler.simulator.state import GROUP_KINDS, StateError
 from scheduler.simulator.workloads import Draw, TraceJob
+from scheduler.state import conversion
+from scheduler.state.cluster import Cluster
+from scheduler.state.handlers import learners
 
 DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a simulation begins whose objects don't say what time it is."""
@@ -81,7 +81,7 @@ class Scenario(Struct, frozen=True):
             policy=policy,
             gate=gate,
             start=start,
-            capacity=sum((intake.allocatable(node) or NOTHING for node in self.objects[kinds.NODES]), NOTHING),
+            capacity=sum((conversion.allocatable(node) or NOTHING for node in self.objects[kinds.NODES]), NOTHING),
             queues=self.queues,
             draw=Draw(self.seed, self.schedulers),
             existing=tuple((kind, one) for kind, one in made if _exists(one)),

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from muster.model import kinds, names
 from muster.model.kinds import Kind
-from scheduler.cluster import Cluster
-from scheduler.cycle import decide
-from scheduler.feeding import FED, learners
-from scheduler.plan import Bind, Plan, QueueShare
-from scheduler.policy import Policy
-from scheduler.snapshot import GroupKey
+from scheduler.engine.cycle import decide
+from scheduler.engine.policy import Policy
+from scheduler.model.plan import Bind, Plan, QueueShare
+from scheduler.model.snapshot import GroupKey
+from scheduler.state.cluster import Cluster
+from scheduler.state.handlers import FED, learners
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
 READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *GROUP_KINDS)

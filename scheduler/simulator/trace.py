@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from muster.model.amounts import QuantityError, Resources
-from scheduler.durations import duration
+from scheduler.model.durations import duration
 from scheduler.simulator.workloads import TraceJob
 
 T = TypeVar("T")

@@ -31,13 +31,13 @@ from muster.model.objects import (
     PriorityClass,
     ResourceRequirements,
 )
-from scheduler import intake
-from scheduler.cluster import Cluster
 from scheduler.controllers import manifests
+from scheduler.simulator.admission import Gate
 from scheduler.simulator.gangs import Gang
-from scheduler.simulator.gate import Gate
-from scheduler.simulator.lives import Lives
 from scheduler.simulator.measures import Measures, Refusal
+from scheduler.simulator.pods import Lives
+from scheduler.state import conversion
+from scheduler.state.cluster import Cluster
 
 _PENDING: Final = PodStatus(phase="Pending")
 _COMPLETE: Final = Condition(type="Complete", status="True")
@@ -108,7 +108,7 @@ class Workloads:
         """Take in a PodGroup, a Job or a Pod that was there before; how long it waited before is not counted."""
         gang: Gang | None
         if kind is kinds.JOBS:
-            gang = self._lives.gang((one.namespace, intake.group_of_job(one)))
+            gang = self._lives.gang((one.namespace, conversion.group_of_job(one)))
             self.show_job(one, gang)
         elif kind is kinds.PODS:
             gang = self._lives.show_pod(one)
@@ -288,7 +288,7 @@ class Workloads:
 
     def over(self, gang: Gang) -> bool:
         """Whether all Jobs of a group have ended."""
-        return all(intake.job_finished(job) for job in gang.jobs.values())
+        return all(conversion.job_finished(job) for job in gang.jobs.values())
 
     def room(self, namespace: str) -> None:
         """Try again to make what the quota of a namespace had no room for."""
@@ -302,7 +302,7 @@ class Workloads:
         alive = sum(_controlled_by(pod, uid) for pod in (*gang.pods.values(), *gang.lacking))
         owner = replace(grouping.job_reference(job.metadata), controller=True)
         template = replace(meta, name=job.name, namespace=job.namespace, owner_references=(owner,))
-        self._make(gang, Pod(metadata=template, spec=spec), intake.pods_wanted(job) - alive)
+        self._make(gang, Pod(metadata=template, spec=spec), conversion.pods_wanted(job) - alive)
 
     def _make(self, gang: Gang, template: Pod, count: int) -> None:
         """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""

@@ -15,7 +15,8 @@ from plane import running
 
 from certs import authority
 from certs.publish import Rotator, Target
-from muster.cli import certs, certs_files, certs_output
+from muster.cli.certs import command as certs
+from muster.cli.certs import files, output
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -70,7 +71,7 @@ async def replica(client: Client, tmp_path: Path) -> AsyncIterator[str]:
             await asyncio.sleep(0.2)
             sight = await rotator.look(probing=False)
             if sight.served.pair.key:
-                certs_files.write(tmp_path / "served", certs_files.content(sight, authority=False))
+                files.write(tmp_path / "served", files.content(sight, authority=False))
                 live.refresh()
 
     async with running(follow()):
@@ -184,12 +185,12 @@ async def test_a_bundle_of_one_s_own_is_tried_on_the_replicas_before_it_is_writt
     ("text", "seconds"), [("10s", 10), ("2m", 120), ("1h30m", 5400), ("0", 0), ("0.5s", 0.5), ("200ms", 0.2)]
 )
 def test_spans_of_time_are_read_as_people_write_them(text, seconds):
-    assert certs_output.duration(text) == timedelta(seconds=seconds)
+    assert output.duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-1s", "1d", "10 s", "1s2"])
 def test_what_is_no_span_of_time_is_refused(text):
-    assert certs_output.duration(text) is None
+    assert output.duration(text) is None
 
 
 async def test_a_span_that_is_none_is_said_in_one_line(client):
@@ -200,4 +201,4 @@ async def test_a_span_that_is_none_is_said_in_one_line(client):
 def test_files_that_can_not_be_written_are_an_error_of_the_system(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        certs_files.write(tmp_path / "file" / "folder", {"tls.crt": b"x"})
+        files.write(tmp_path / "file" / "folder", {"tls.crt": b"x"})

@@ -19,7 +19,7 @@ from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import Request, Response, Transport
 from muster.sandbox import virtual_time
-from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.compose import Sandbox
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from controlplane import free_ports
 from plane import running
 
 from certs.publish import Rotator, Target
-from muster.cli import certs_files
+from muster.cli.certs import files
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 
@@ -93,7 +93,7 @@ async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
         rotator = Rotator(client, SystemClock(), Target())
         while True:
             sight = await rotator.look(probing=False)
-            certs_files.write(tmp_path / "certificates", certs_files.content(sight, authority=False))
+            files.write(tmp_path / "certificates", files.content(sight, authority=False))
             await asyncio.sleep(0.2)
 
     said: dict[str, str] = {}

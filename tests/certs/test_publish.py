@@ -18,7 +18,7 @@ from certs.rotation import Action, Wish, plan
 from certs.sight import RefusedError
 from certs.state import Phase
 from certs.stored import StateError
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock

@@ -12,7 +12,7 @@ import pytest
 
 from certs import authority
 from certs.bundle import KeyPair
-from muster.cli import certs_files
+from muster.cli.certs import files
 from muster.kube.clock import SystemClock
 from webhooks.metrics import Metrics
 from webhooks.tls import Files, LiveCertificate
@@ -29,7 +29,7 @@ def ca() -> KeyPair:
 def write(tmp_path: Path, ca: KeyPair) -> Callable[..., None]:
     def written(name: str = "server", signer: KeyPair = ca, **more: bytes) -> None:
         pair = authority.issue(signer, HOSTS, SystemClock().now())
-        certs_files.write(tmp_path / name, {"tls.crt": pair.certificate, "tls.key": pair.key, **more})
+        files.write(tmp_path / name, {"tls.crt": pair.certificate, "tls.key": pair.key, **more})
 
     return written
 
@@ -86,7 +86,7 @@ async def test_who_is_trusted_is_swapped_with_the_context_so_that_a_ca_can_be_ta
     clients.write_bytes(ca.certificate)
     live = LiveCertificate(Files(tmp_path / "server", clients))
     me = tmp_path / "me"
-    certs_files.write(me, as_client(ca))
+    files.write(me, as_client(ca))
     assert await greeted(live.listening) == [False]
     assert await greeted(live.listening, client=me) == [True]
     clients.write_bytes(other.certificate)
@@ -143,13 +143,13 @@ async def test_what_can_not_be_served_is_a_metric_until_it_can(write, tmp_path):
 def test_files_are_written_all_at_once_and_only_where_they_differ(tmp_path):
     folder = tmp_path / "certificates"
     first = {"tls.crt": b"1", "tls.key": b"1"}
-    assert certs_files.write(folder, first, dry_run=True) == ["tls.crt", "tls.key"]
+    assert files.write(folder, first, dry_run=True) == ["tls.crt", "tls.key"]
     assert not folder.exists()
-    assert certs_files.write(folder, first) == ["tls.crt", "tls.key"]
-    assert certs_files.write(folder, first) == []
+    assert files.write(folder, first) == ["tls.crt", "tls.key"]
+    assert files.write(folder, first) == []
     assert {file.resolve().stat().st_mode & 0o777 for file in folder.glob("tls.*")} == {0o600}
-    assert certs_files.write(folder, first | {"tls.key": b"2"}) == ["tls.key"]
+    assert files.write(folder, first | {"tls.key": b"2"}) == ["tls.key"]
     assert [(folder / name).read_bytes() for name in first] == [b"1", b"2"]
     assert len([each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()]) == 1
     (folder / "tls.crt").unlink()
-    assert certs_files.write(folder, first | {"tls.key": b"2"}) == ["tls.crt"]
+    assert files.write(folder, first | {"tls.key": b"2"}) == ["tls.crt"]

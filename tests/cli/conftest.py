@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.cli import dumpfile, install
+from muster.cli.commands import install
 from muster.cli.main import muster
 from muster.kube.clock import SystemClock
 from muster.model import kinds
-from muster.sandbox.apiserver import HttpFront, kubeconfig
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.users import ADMIN
+from muster.sandbox.core.users import ADMIN
+from muster.sandbox.http import HttpFront, kubeconfig
+from muster.sandbox.server.requests import ApiServer
+from muster.whatif import dump
 
 HERE = Path(__file__).parent
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -76,9 +77,7 @@ def furnished(server: ApiServer) -> Callable[[str], ApiServer]:
             if line.startswith("- "):
                 item = msgspec.json.decode(line[2:])
                 kind = next(
-                    each
-                    for each in dumpfile.KINDS
-                    if (each.api_version, each.name) == (item["apiVersion"], item["kind"])
+                    each for each in dump.KINDS if (each.api_version, each.name) == (item["apiVersion"], item["kind"])
                 )
                 server.store.put((kind.group, kind.plural), item)
         return server

@@ -9,11 +9,12 @@ from typing import Any
 import yaml
 from plane import Plane
 
-from muster.cli import admission, clusterstate, manifests
-from muster.cli.admission import Finding
+from muster.cli import manifests
 from muster.kube import errors
 from muster.model import kinds
-from scheduler import config
+from muster.whatif import admission, cluster_view
+from muster.whatif.admission import Finding
+from scheduler.configuration import config
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
 
@@ -35,7 +36,7 @@ def job(name: str, namespace: str, queue: str) -> dict[str, Any]:
 async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> Finding:
     file = folder / "all.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
-    state = await clusterstate.read(plane.client, plane.clock.now())
+    state = await cluster_view.read(plane.client, plane.clock.now())
     wanted = manifests.read_for([str(file)], "default")
     return await admission.find_out(state, wanted, [], config.parse(config.DEFAULT), ("muster",))
 

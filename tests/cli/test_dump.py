@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from click.testing import Result
 
-from muster.cli import dumpfile
-from muster.cli.clusterstate import State
 from muster.model import kinds
+from muster.whatif import dump
+from muster.whatif.cluster_view import State
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BUSY = Path(__file__).parent / "states" / "busy.yaml"
@@ -44,7 +44,7 @@ SECRETIVE: dict[str, Any] = {
 
 def dumped(**objects: Any) -> str:
     state = State(NOON, {kind: tuple(items) for kind, items in objects.get("of", {}).items()})
-    return "\n".join(dumpfile.lines(state)) + "\n"
+    return "\n".join(dump.lines(state)) + "\n"
 
 
 def test_what_a_pod_keeps_to_itself_is_not_in_a_dump() -> None:
@@ -64,11 +64,11 @@ def test_what_a_pod_keeps_to_itself_is_not_in_a_dump() -> None:
 
 
 def test_a_dump_is_read_as_it_was_written(tmp_path: Path) -> None:
-    state = dumpfile.read(str(BUSY))
-    (tmp_path / "again.yaml").write_text("\n".join(dumpfile.lines(state)))
-    again = dumpfile.read(str(tmp_path / "again.yaml"))
+    state = dump.read(str(BUSY))
+    (tmp_path / "again.yaml").write_text("\n".join(dump.lines(state)))
+    again = dump.read(str(tmp_path / "again.yaml"))
     # In a dump, who makes one says which kind each object is; order is by name.
-    assert "\n".join(dumpfile.lines(again)) == "\n".join(dumpfile.lines(state))
+    assert "\n".join(dump.lines(again)) == "\n".join(dump.lines(state))
     assert again.taken == NOON
     assert {kind.name: len(items) for kind, items in again.objects.items() if items} == {
         "Node": 2,
@@ -85,7 +85,7 @@ def test_a_text_with_odd_ends_of_lines_in_it_comes_back_from_a_dump(tmp_path: Pa
     said = {"type": "Unschedulable", "status": "True", "message": message}
     group = {"metadata": {"name": "g", "namespace": "n"}, "status": {"conditions": [said]}}
     (tmp_path / "state.yaml").write_text(dumped(of={kinds.PODGROUPS: [msgspec.convert(group, kinds.PODGROUPS.struct)]}))
-    (again,) = dumpfile.read(str(tmp_path / "state.yaml")).of(kinds.PODGROUPS)
+    (again,) = dump.read(str(tmp_path / "state.yaml")).of(kinds.PODGROUPS)
     assert [each.message for each in again.status.conditions or ()] == [message]
 
 
@@ -93,7 +93,7 @@ def test_a_dump_that_somebody_edited_as_yaml_is_read_too(tmp_path: Path) -> None
     edited = BUSY.read_text().splitlines()[:4]
     edited += ["- apiVersion: v1", "  kind: Node", "  metadata: {name: by-hand}"]
     (tmp_path / "edited.yaml").write_text("\n".join(edited))
-    assert [each.name for each in dumpfile.read(str(tmp_path / "edited.yaml")).of(kinds.NODES)] == ["by-hand"]
+    assert [each.name for each in dump.read(str(tmp_path / "edited.yaml")).of(kinds.NODES)] == ["by-hand"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_dump_that_can_not_be_read_is_refused_with_what_to_do(
     file = tmp_path / "state.yaml"
     file.write_text(BUSY.read_text().replace(*change))
     with pytest.raises(click.ClickException) as refused:
-        dumpfile.read(str(file))
+        dump.read(str(file))
     assert said in refused.value.message
     assert "muster dump > FILE" in refused.value.message
 

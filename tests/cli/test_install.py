@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.cli import install
+from muster.cli.commands import install
 from muster.model import kinds, names
 
 LEGACY = {f"{kind.plural}.{kind.group}" for kind in (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)}

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from click.testing import Result
 
-from muster.cli import clusterstate, connect, install
+from muster.cli import connect
+from muster.cli.commands import install
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -22,7 +23,8 @@ from muster.kube.transport import Request, Response
 from muster.model import kinds
 from muster.sandbox import virtual_time
 from muster.sandbox.inprocess import InProcessTransport
-from muster.sandbox.requests import ApiServer
+from muster.sandbox.server.requests import ApiServer
+from muster.whatif import cluster_view
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TABLES = (
@@ -158,7 +160,7 @@ class Forbidding:
 async def test_a_right_that_is_missing_is_named(furnished: Any, noon: None) -> None:
     client = Client(Forbidding(furnished("busy.yaml"), "nodes"))
     with pytest.raises(errors.ForbiddenError) as refused:
-        await clusterstate.read(client, NOON)
+        await cluster_view.read(client, NOON)
     said = 'the cluster doesn\'t allow it: nodes is forbidden: User "jane" cannot list resource "nodes"'
     assert connect.explained(refused.value).startswith(said)
 
@@ -179,13 +181,13 @@ def test_a_server_that_is_not_ready_is_asked_again() -> None:
     server = ApiServer(LoopClock(NOON))
     for definition in install.definitions(legacy_apis=False):
         server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
-    state = virtual_time.run(clusterstate.read(Client(Busy(server, "pods", "queues")), NOON))
+    state = virtual_time.run(cluster_view.read(Client(Busy(server, "pods", "queues")), NOON))
     assert state.unread == ()
 
 
 async def test_what_only_refines_the_answer_may_be_forbidden_and_that_is_told(furnished: Any) -> None:
     client = Client(Forbidding(furnished("busy.yaml"), "persistentvolumes", "poddisruptionbudgets"))
-    state = await clusterstate.read(client, NOON)
+    state = await cluster_view.read(client, NOON)
     assert len(state.of(kinds.NODES)) == 2
     assert [text.partition(":")[0] for text in state.unread] == [
         "poddisruptionbudgets are taken not to be there, for want of a right",

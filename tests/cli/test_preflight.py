@@ -11,7 +11,8 @@ import click
 import pytest
 from commands import cluster, muster
 
-from muster.cli import install, preflight
+from muster.cli import preflight
+from muster.cli.commands import install
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names

@@ -7,15 +7,16 @@ from typing import Any
 import click
 import pytest
 
-from muster.cli import install, rights
+from muster.cli import rights
+from muster.cli.commands import install
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.errors import ForbiddenError
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
+from muster.sandbox.compose import Sandbox
+from muster.sandbox.core.users import User
 from muster.sandbox.inprocess import InProcessTransport
-from muster.sandbox.sandbox import Sandbox
-from muster.sandbox.users import User
 
 SPACE = install.SYSTEM_NAMESPACE
 

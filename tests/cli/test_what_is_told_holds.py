@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.cli import why
-from muster.cli.clusterstate import KINDS, State
-from muster.cli.scene import Scene
 from muster.model import kinds, names
-from scheduler import config
-from scheduler.snapshot import GroupKey
+from muster.whatif import why
+from muster.whatif.cluster import Scene
+from muster.whatif.cluster_view import KINDS, State
+from scheduler.configuration import config
+from scheduler.model.snapshot import GroupKey
 
 TAKEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 A_DAY = timedelta(days=1)

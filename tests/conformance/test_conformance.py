@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from muster.model import names
-from scheduler import config
+from scheduler.configuration import config
 from scheduler.simulator import state
 
 HERE = Path(__file__).parent

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from muster import __version__
-from muster.cli import install, rights
-from scheduler import config
+from muster.cli import rights
+from muster.cli.commands import install
 from scheduler.__main__ import scheduler as scheduler_command
+from scheduler.configuration import config
 from webhooks.__main__ import webhook as webhook_command
 from webhooks.registration import ServiceRef, configurations
 

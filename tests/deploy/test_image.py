@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from muster import __version__
-from muster.cli import install, main
+from muster.cli import main
+from muster.cli.commands import install
 
 DOCKERFILE = (images.ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", DOCKERFILE)).splitlines()

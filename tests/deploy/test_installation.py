@@ -18,7 +18,7 @@ from kubelet import PODS
 from plane import PATIENCE
 
 from certs import stored
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport

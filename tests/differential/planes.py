@@ -15,9 +15,9 @@ from controlplane import ControlPlane
 
 from certs import authority
 from muster.kube.clock import SystemClock
-from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller
-from muster.sandbox.sandbox import Sandbox
-from muster.sandbox.users import User
+from muster.sandbox.compose import Sandbox
+from muster.sandbox.core.users import User
+from muster.sandbox.http import HttpFront, HttpWebhookCaller
 
 AGENT = "test/1"
 """Field managers of those who don't name one are called ``test`` on both."""

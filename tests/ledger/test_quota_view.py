@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.cli import quota
+from muster.cli.commands import quota
 from muster.ledger.promises import Granted
 from muster.ledger.report import Report
 from muster.model import kinds

@@ -39,8 +39,8 @@ def copy(tmp_path: Path) -> Path:
         ("muster/model/amounts.py", "import muster.kube.client", "Programs stand on what they share"),
         ("webhooks/policies/queues.py", "import asyncio", "What admission decides is pure"),
         ("muster/ledger/table.py", "import asyncio", "What the ledger decides is pure"),
-        ("scheduler/cycle.py", "import time", "What decides a cycle is pure"),
-        ("scheduler/binder.py", "import aiohttp", "modules know aiohttp"),
+        ("scheduler/engine/cycle.py", "import time", "What decides a cycle is pure"),
+        ("scheduler/leader/binder.py", "import aiohttp", "modules know aiohttp"),
     ],
 )
 def test_a_broken_layer_is_found(copy, module, line, contract):

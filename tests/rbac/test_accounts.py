@@ -13,7 +13,8 @@ import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
 from certs import stored
-from muster.cli import install, rights
+from muster.cli import rights
+from muster.cli.commands import install
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError

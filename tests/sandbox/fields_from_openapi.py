@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from muster.sandbox.builtins import BUILTIN
+from muster.sandbox.core.builtins import BUILTIN
 
 BEYOND = ("/v1/Binding", "policy/v1/Eviction", "autoscaling/v1/Scale", "/v1/DeleteOptions")
 TEXT_FORMATS = {"byte": "bytes", "date-time": "time", "int-or-string": "intorstring"}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox import cron
+from muster.sandbox.strategies import cron
 
 BERLIN = cron.zone("Europe/Berlin")
 LIMITS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))

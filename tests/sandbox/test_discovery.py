@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.sandbox import discovery
-from muster.sandbox.registry import Registry, Resource
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.openapi import discovery
 
 ASKED_BY_KUBECTL = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"

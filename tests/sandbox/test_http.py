@@ -20,9 +20,9 @@ from cryptography.x509.oid import NameOID
 
 from muster.kube.clock import SystemClock
 from muster.sandbox.admission import UnreachableWebhookError
-from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.users import ADMIN, User
+from muster.sandbox.core.users import ADMIN, User
+from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
+from muster.sandbox.server.requests import ApiServer
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"

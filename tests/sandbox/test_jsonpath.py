@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox import jsonpath
+from muster.sandbox.printers import jsonpath
 
 DOCUMENT = {
     "spec": {"a.b/c": 1, "list": [10, 20, 30], "empty": None},

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.sandbox import modelschemas, openapi
-from muster.sandbox.builtins import BUILTIN
-from muster.sandbox.registry import Registry, Resource
+from muster.sandbox.core.builtins import BUILTIN
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.openapi import models, openapi
 
 SCHEMA = {
     "type": "object",
@@ -85,7 +85,7 @@ def test_strategic_merge_is_left_to_the_client_s_own_rules(registry: Registry) -
 @pytest.mark.parametrize("place", ["api/v1", "apis/batch/v1", "apis/apiextensions.k8s.io/v1", "apis/e.com/v1"])
 def test_every_reference_of_a_document_leads_somewhere_in_it(registry: Registry, place: str) -> None:
     document = read(registry, f"/openapi/v3/{place}")
-    known = {f"{modelschemas.PREFIX}{name}" for name in document["components"]["schemas"]}
+    known = {f"{models.PREFIX}{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= known
 
 
@@ -120,6 +120,6 @@ def test_fields_have_their_types_and_a_text(registry: Registry) -> None:
 
 
 def test_events_of_two_groups_are_two_kinds() -> None:
-    assert modelschemas.model_name("", "v1", "Event") == "CoreV1Event"
-    assert modelschemas.model_name("events.k8s.io", "v1", "Event") == "EventsV1Event"
-    assert modelschemas.model_name("e.com", "v1", "Cart") is None
+    assert models.model_name("", "v1", "Event") == "CoreV1Event"
+    assert models.model_name("events.k8s.io", "v1", "Event") == "EventsV1Event"
+    assert models.model_name("e.com", "v1", "Cart") is None

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from muster.sandbox import tables
-from muster.sandbox.builtins import BUILTIN
-from muster.sandbox.registry import Registry
+from muster.sandbox.core.builtins import BUILTIN
+from muster.sandbox.core.registry import Registry
+from muster.sandbox.printers import tables
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CREATED = "2026-11-21T11:58:20Z"

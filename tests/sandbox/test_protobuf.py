@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox import protobuf
-from muster.sandbox.protomessages import MESSAGES, ROOTS
-from muster.sandbox.status import StatusError
+from muster.sandbox.codec import protobuf
+from muster.sandbox.codec.protomessages import MESSAGES, ROOTS
+from muster.sandbox.core.status import StatusError
 
 
 def field(number: int, value: int | bytes | str) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from muster.sandbox import decoding, paths, store
-from muster.sandbox.builtins import BUILTIN
+from muster.sandbox.codec import decoding
+from muster.sandbox.core import paths, store
+from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.strategies.table import strategy_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()

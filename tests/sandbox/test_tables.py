@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from muster.sandbox import tables
-from muster.sandbox.registry import Column, Resource
+from muster.sandbox.core.registry import Column, Resource
+from muster.sandbox.printers import tables
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

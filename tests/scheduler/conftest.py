@@ -20,12 +20,12 @@ from muster.model import kinds, names, objects
 from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup
 from muster.sandbox.virtual_time import VirtualTimeLoop
-from scheduler import config
-from scheduler.cluster import Cluster
-from scheduler.cycle import decide
-from scheduler.plan import Plan
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.leader.worker import Worker
+from scheduler.model.plan import Plan
 from scheduler.simulator import state
-from scheduler.worker import Worker
+from scheduler.state.cluster import Cluster
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLES = "muster_scheduler_cycle_seconds_count"

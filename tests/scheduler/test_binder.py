@@ -15,11 +15,11 @@ from muster.kube.client import Client
 from muster.kube.fence import Fence, FencedTransport
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
-from scheduler.binder import IN_FLIGHT, Binder
-from scheduler.constraints import Constraints
-from scheduler.plan import Bind
-from scheduler.snapshot import GroupKey, Status, Task, TaskClass
-from scheduler.volumebinder import VolumeBinder
+from scheduler.leader.binder import IN_FLIGHT, Binder
+from scheduler.leader.volume_binder import VolumeBinder
+from scheduler.model.constraints import Constraints
+from scheduler.model.plan import Bind
+from scheduler.model.snapshot import GroupKey, Status, Task, TaskClass
 
 CLASS = TaskClass(NOTHING, Constraints())
 

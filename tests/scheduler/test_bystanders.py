@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler import bystanders, config
-from scheduler.cycle import decide
+from scheduler.configuration import config
+from scheduler.engine import satisfied
+from scheduler.engine.cycle import decide
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 PREEMPTING = config.DEFAULT.replace("backfill", "preempt")
@@ -87,21 +88,21 @@ def built(build, groups, *, crowd=False):
 def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_or_together(make_build, groups, policy):
     build = built(make_build(), groups)
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
-    standing = {job.key: job for job in bystanders.found(snapshot)}
+    standing = {job.key: job for job in satisfied.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
-    together = replace(snapshot, jobs=tuple(others), beside=bystanders.together(standing.values(), snapshot.axes))
+    together = replace(snapshot, jobs=tuple(others), beside=satisfied.together(standing.values(), snapshot.axes))
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
     # The same, where most of them are never looked at.
     crowd = built(make_build(), groups, crowd=True).cluster
-    counted = {job.key: job for job in bystanders.found(crowd.snapshot())}
+    counted = {job.key: job for job in satisfied.found(crowd.snapshot())}
     assert counted.keys() == standing.keys()
     for key in {job.key for job in snapshot.jobs} - standing.keys():
         crowd.single_out(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
-    together = replace(seen, jobs=tuple(others), beside=bystanders.together(counted.values(), seen.axes))
+    together = replace(seen, jobs=tuple(others), beside=satisfied.together(counted.values(), seen.axes))
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 
@@ -110,7 +111,7 @@ def test_a_group_that_has_what_it_wants_stands_by_and_one_of_a_queue_that_counts
     build.group("runs", 1, phase="Running").pod("runs-0", "runs", node="a")
     build.group("counted", 1, phase="Running", queue="few").pod("counted-0", "counted", node="a")
     build.group("waits", 2, phase="Inqueue").pod("waits-0", "waits")
-    assert [job.key.name for job in bystanders.found(build.cluster.snapshot())] == ["runs"]
+    assert [job.key.name for job in satisfied.found(build.cluster.snapshot())] == ["runs"]
 
 
 def test_some_of_those_who_stand_by_can_be_left_out_again(build):
@@ -119,9 +120,9 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
         build.group(name, 1, phase="Running", queue=queue).pod(f"{name}-0", name, node="a")
         build.pod(f"{name}-1", name, cpu="2", node="a")
     snapshot = build.cluster.snapshot()
-    jobs = {job.key.name: job for job in bystanders.found(snapshot)}
-    left = bystanders.without(bystanders.together(jobs.values(), snapshot.axes), [jobs["two"]])
-    again = bystanders.together([jobs["one"], jobs["three"]], snapshot.axes)
+    jobs = {job.key.name: job for job in satisfied.found(snapshot)}
+    left = satisfied.without(satisfied.together(jobs.values(), snapshot.axes), [jobs["two"]])
+    again = satisfied.together([jobs["one"], jobs["three"]], snapshot.axes)
     for axes in (snapshot.axes, snapshot.axes.with_names(["example.com/gpu"])):
         assert {name: (each.jobs, each.allocated(axes)) for name, each in left.items()} == {
             name: (each.jobs, each.allocated(axes)) for name, each in again.items()
@@ -129,5 +130,5 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
 
 
 def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():
-    assert bystanders.are_left_alone(config.parse(config.DEFAULT))
-    assert not bystanders.are_left_alone(config.parse(PREEMPTING))
+    assert satisfied.are_left_alone(config.parse(config.DEFAULT))
+    assert not satisfied.are_left_alone(config.parse(PREEMPTING))

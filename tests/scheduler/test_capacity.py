@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import config
-from scheduler.cycle import decide
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
 
 POLICY = """\
 actions: "enqueue, allocate, reclaim"

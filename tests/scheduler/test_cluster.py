@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from muster.model import kinds, names
-from scheduler import vectors
-from scheduler.cluster import Cluster
-from scheduler.snapshot import GroupKey
+from scheduler.model import vectors
+from scheduler.model.snapshot import GroupKey
+from scheduler.state.cluster import Cluster
 
 PODS = st.sampled_from([f"p{number}" for number in range(5)])
 NODES = st.sampled_from(["n0", "n1", "n2"])

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from muster.model import labels
 from muster.model.objects import LabelSelector
-from scheduler import config
-from scheduler.session import Session
+from scheduler.configuration import config
+from scheduler.engine.session import Session
 
 KEYS = ("zone", "rack")
 POLICY = config.parse("actions: allocate\ntiers: [{plugins: [{name: predicates}]}]")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler import config, defaults
-from scheduler.config import ConfigurationError
+from scheduler.configuration import builtin, config
+from scheduler.configuration.config import ConfigurationError
 
 
 def points(policy, name):
@@ -45,7 +45,7 @@ def test_the_file_that_users_have_is_understood():
 
 
 def test_who_configures_nothing_has_the_policy_that_the_default_configuration_says():
-    assert defaults.policy() == config.parse(config.DEFAULT) == config.read(None)
+    assert builtin.policy() == config.parse(config.DEFAULT) == config.read(None)
 
 
 def test_a_plugin_that_lists_a_point_as_true_has_only_what_it_lists():

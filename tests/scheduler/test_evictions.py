@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from muster.kube import errors
 from muster.model import kinds
-from scheduler import config
-from scheduler.cycle import decide
-from scheduler.snapshot import OCCUPYING, Status
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.model.snapshot import OCCUPYING, Status
 
 POLICY = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"

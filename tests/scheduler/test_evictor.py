@@ -15,10 +15,10 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import Recorder
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
-from scheduler.constraints import Constraints
-from scheduler.evictor import Evictor
-from scheduler.plan import Eviction
-from scheduler.snapshot import GroupKey, Status, Task, TaskClass
+from scheduler.leader.evictor import Evictor
+from scheduler.model.constraints import Constraints
+from scheduler.model.plan import Eviction
+from scheduler.model.snapshot import GroupKey, Status, Task, TaskClass
 
 GROUP = GroupKey("scheduling.volcano.sh", "ns", "g")
 EVICTION = Eviction(

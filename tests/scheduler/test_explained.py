@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import config
-from scheduler.plugin import Stage
+from scheduler.configuration import config
+from scheduler.engine.plugin import Stage
+from scheduler.model.snapshot import Phase
 from scheduler.simulator import state
-from scheduler.snapshot import Phase
 
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")

@@ -14,13 +14,13 @@ from workloads import QUICK, group, job, pod, reason, said
 from muster.kube.cache import Cache, Change
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
-from scheduler.rollback import recorded
+from scheduler.engine.requeue import recorded
 
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have who was taken back try again after two seconds, where that is ten."""
-    monkeypatch.setattr("scheduler.rollback._FIRST", 2.0)
+    monkeypatch.setattr("scheduler.engine.requeue._FIRST", 2.0)
 
 
 @pytest.mark.usefixtures("soon")
@@ -77,8 +77,8 @@ async def postponements(world: Any, found: dict[int, datetime]) -> None:
 
 
 async def test_each_attempt_that_comes_to_nothing_makes_the_next_wait_longer(world, monkeypatch):
-    monkeypatch.setattr("scheduler.rollback._FIRST", 1.0)
-    monkeypatch.setattr("scheduler.worker.FLOOR", 0.2)
+    monkeypatch.setattr("scheduler.engine.requeue._FIRST", 1.0)
+    monkeypatch.setattr("scheduler.leader.worker.FLOOR", 0.2)
     await world.node("4")
     until: dict[int, datetime] = {}
     async with running(postponements(world, until)):

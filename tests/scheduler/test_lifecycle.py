@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.model.objects import Condition
-from scheduler import lifecycle, rollback
-from scheduler.lifecycle import Facts
-from scheduler.plugin import Obstacle, Reason
-from scheduler.snapshot import Phase
+from scheduler.engine import lifecycle, requeue
+from scheduler.engine.lifecycle import Facts
+from scheduler.engine.plugin import Obstacle, Reason
+from scheduler.model.snapshot import Phase
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
     crd = yaml.safe_load((ROOT / "deploy" / "crds" / "podgroups.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     named = schema["conditions"]["items"]["properties"]["type"]["description"]
-    assert set(re.findall(r"\b[A-Z]\w+", named)) == {lifecycle.UNSCHEDULABLE, lifecycle.SCHEDULED, rollback.POSTPONED}
+    assert set(re.findall(r"\b[A-Z]\w+", named)) == {lifecycle.UNSCHEDULABLE, lifecycle.SCHEDULED, requeue.POSTPONED}
     page = (ROOT / "docs" / "podgroup-lifecycle.md").read_text()
     assert [each.value for each in Reason if each.value not in page] == []
 

@@ -11,8 +11,8 @@ from plane import running
 from prometheus_client import CollectorRegistry
 
 from muster.model import kinds, names
-from scheduler import config
-from scheduler.livepolicy import POLL, LivePolicy
+from scheduler.configuration import config
+from scheduler.configuration.reload import POLL, LivePolicy
 
 GOOD = "actions: allocate\ntiers: [{plugins: [{name: gang}]}]\n"
 BETTER = "actions: allocate, backfill\ntiers: [{plugins: [{name: gang}]}]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.memo import MOST, Memo
+from scheduler.model.cache import MOST, Memo
 
 
 def test_an_answer_is_worked_out_once():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import errors
 from muster.model import kinds, names
 from muster.model.objects import (
@@ -27,7 +27,7 @@ from muster.model.objects import (
 )
 from scheduler.controllers import queues
 from scheduler.controllers.queues import Content
-from scheduler.views import Views
+from scheduler.state.informers import Views
 
 
 def queue(name: str, kind: Any = kinds.QUEUES, **spec: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from muster.model import kinds, names
 from muster.model.objects import Meta, PodGroup, PodGroupSpec, Queue, QueueStatus
 from muster.sandbox import virtual_time
 from scheduler.controllers import queues
-from scheduler.views import Views
+from scheduler.state.informers import Views
 
 
 class Storing:

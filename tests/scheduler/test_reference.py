@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler import config, picker, placing
-from scheduler.cycle import decide
-from scheduler.plugin import Nodes
-from scheduler.session import Session
-from scheduler.snapshot import Status
+from scheduler.configuration import config
+from scheduler.engine import allocation, picker
+from scheduler.engine.cycle import decide
+from scheduler.engine.plugin import Nodes
+from scheduler.engine.session import Session
+from scheduler.model.snapshot import Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = (
@@ -81,7 +82,7 @@ def plain_place(session, statement, queue, job, taken, allowed):
             passed.append(task)
             continue
         against = allowed(queue, task, 1)
-        if against is None and placing._place_one(session, statement, job, task):
+        if against is None and allocation._place_one(session, statement, job, task):
             job.obstacle = None
         else:
             job.obstacle = against
@@ -149,8 +150,8 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     policy = config.parse(data.draw(st.sampled_from(POLICIES)))
     fast = decide(build.cluster.snapshot(), policy, NOW)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scheduler.session.Picker", PlainPicker)
-        patch.setattr("scheduler.placing._place", plain_place)
+        patch.setattr("scheduler.engine.session.Picker", PlainPicker)
+        patch.setattr("scheduler.engine.allocation._place", plain_place)
         plain = decide(build.cluster.snapshot(), policy, NOW)
     assert fast.binds == plain.binds
     assert fast.pipelined == plain.pipelined

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from muster.model import kinds, names
-from scheduler import affinity
-from scheduler.affinity import Purpose
-from scheduler.cluster import Cluster
-from scheduler.register import NAMESPACE_NAME
+from scheduler.model import affinity
+from scheduler.model.affinity import Purpose
+from scheduler.state.cluster import Cluster
+from scheduler.state.peer_index import NAMESPACE_NAME
 
 PODS = st.sampled_from(["p0", "p1", "p2", "p3", "p4"])
 NAMESPACES = ("ns", "other")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from scheduler import config
-from scheduler.cycle import decide
-from scheduler.memo import Memo
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.model.cache import Memo
 from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler import config
-from scheduler.torn import PATIENCE
+from scheduler.configuration import config
+from scheduler.engine.partial_gangs import PATIENCE
 
 WAIT = 300
 POLICY = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"

@@ -10,7 +10,7 @@ from plane import Plane
 
 from muster.kube import errors
 from muster.model import kinds, names
-from scheduler import worker
+from scheduler.leader import worker
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
 

@@ -11,12 +11,12 @@ import pytest
 
 from muster.model import kinds, names
 from muster.model.objects import Condition
-from scheduler import config
-from scheduler.cycle import decide
-from scheduler.patience import Patience
-from scheduler.plan import Plan
-from scheduler.rollback import recorded
-from scheduler.snapshot import GroupKey
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.engine.requeue import recorded
+from scheduler.leader.backoff import Patience
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import GroupKey
 
 CONFIG = """
 actions: "enqueue, allocate, backfill"

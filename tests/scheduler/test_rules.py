@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler import config
+from scheduler.configuration import config
 
 EVICTING = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scheduler import checking, config
-from scheduler.plugin import FLAGS
+from scheduler.configuration import arguments_schema, config
+from scheduler.engine.plugin import FLAGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scheduling.md").read_text()
 WORDS = set(re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)))
 
 
 def arguments(kinds):
-    return {name for kind in kinds for name in checking.names(kind.arguments_type)}
+    return {name for kind in kinds for name in arguments_schema.names(kind.arguments_type)}
 
 
 def test_every_action_and_plugin_is_on_the_page():

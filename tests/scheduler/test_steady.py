@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from scheduler import config
-from scheduler.plugin import Plugin
-from scheduler.session import JobState, Session
+from scheduler.configuration import config
+from scheduler.engine.plugin import Plugin
+from scheduler.engine.session import JobState, Session
 
 POLICY = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
 

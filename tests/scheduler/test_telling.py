@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from muster.model.amounts import Resources
-from scheduler import metrics as counted
-from scheduler.metrics import Metrics
-from scheduler.plan import QueueShare
-from scheduler.snapshot import GroupKey
-from scheduler.telling import Teller
+from scheduler.leader import metrics as counted
+from scheduler.leader.cycle_report import Teller
+from scheduler.leader.metrics import Metrics
+from scheduler.model.plan import QueueShare
+from scheduler.model.snapshot import GroupKey
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from scheduler import config, extensions
-from scheduler.config import ConfigurationError
-from scheduler.faults import FaultLog
-from scheduler.guarded import Guarded
-from scheduler.plugin import POINTS, Plugin, defines
+from scheduler.configuration import config, entry_points
+from scheduler.configuration.config import ConfigurationError
+from scheduler.engine.isolation import Guarded
+from scheduler.engine.plugin import POINTS, Plugin, defines
+from scheduler.leader.plugin_faults import FaultLog
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -74,7 +74,7 @@ def test_the_page_shows_the_example_as_it_is(name):
 
 def entry(monkeypatch, *points):
     """Pretend that packages have these entry points."""
-    known = metadata.EntryPoints([metadata.EntryPoint(name, value, extensions.GROUP) for name, value in points])
+    known = metadata.EntryPoints([metadata.EntryPoint(name, value, entry_points.GROUP) for name, value in points])
     monkeypatch.setattr("importlib.metadata.entry_points", known.select)
 
 
@@ -82,7 +82,7 @@ def entry(monkeypatch, *points):
     ("value", "words"),
     [
         ("no_such_module:X", "can't be imported: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("json:loads", "is no subclass of scheduler.plugin.Plugin"),
+        ("json:loads", "is no subclass of scheduler.engine.plugin.Plugin"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_told_with_its_line(monkeypatch, value, words):
@@ -125,7 +125,7 @@ def answering(monkeypatch, **points):
         return ask
 
     plugin = type("Mine", (Plugin,), {"name": "mine", **{point: method(answer) for point, answer in points.items()}})
-    monkeypatch.setattr("scheduler.extensions.load", lambda name: plugin if name == "mine" else None)
+    monkeypatch.setattr("scheduler.configuration.entry_points.load", lambda name: plugin if name == "mine" else None)
 
 
 def policy(actions="enqueue, allocate, preempt, backfill"):
@@ -200,7 +200,7 @@ def test_one_that_cannot_be_made_says_no_to_everything(monkeypatch, small, messa
         raise WRONG
 
     answering(monkeypatch, valid=None)
-    extensions.load("mine").__init__ = broken
+    entry_points.load("mine").__init__ = broken
     plan = small.decide(policy())
     assert plan.binds == ()
     assert [fault.point for fault in plan.faults] == ["__init__"]
@@ -241,7 +241,7 @@ def test_a_fault_is_logged_when_it_begins_and_counted_each_time(monkeypatch, sma
 def test_keys_of_different_types_are_put_in_some_order(monkeypatch, build):
     keys = iter([1, "text", (2, "b"), 3.5] * 50)
     plugin = type("Mine", (Plugin,), {"name": "mine", "job_key": lambda *_: next(keys)})
-    monkeypatch.setattr("scheduler.extensions.load", lambda name: plugin if name == "mine" else None)
+    monkeypatch.setattr("scheduler.configuration.entry_points.load", lambda name: plugin if name == "mine" else None)
     build.node("a", "16")
     for number in range(4):
         build.gang(f"g{number}", 1, 1, phase="Pending")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from muster.model import kinds, names
-from scheduler.volumebinder import PATIENCE
+from scheduler.leader.volume_binder import PATIENCE
 
 MADE = "csi.example.com"
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.model import kinds
-from scheduler import config
+from scheduler.configuration import config
 from scheduler.simulator import state
-from scheduler.supply import reached, reaches
+from scheduler.topology.free_volumes import reached, reaches
 
 ZONE = "topology.kubernetes.io/zone"
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.model import kinds, names
-from scheduler import config, worker
+from scheduler.configuration import config
+from scheduler.leader import worker
+from scheduler.model.snapshot import GroupKey, Reservation
 from scheduler.simulator import state
-from scheduler.snapshot import GroupKey, Reservation
 
 SOON = 0.9
 """Seconds: less than between two cycles that only time calls for."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.plugins import proportion
-from scheduler.waterfill import Claim, fill
+from scheduler.plugins.waterfill import Claim, fill
 
 LOTS = 10**6
 

@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from muster.kube import errors
+from muster.kube.workqueue import Work
 from muster.sandbox import virtual_time
-from scheduler.work import Work
 
 
 @contextlib.asynccontextmanager

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.demo import Kubectl, Terminal
-from muster.cli.requests import Requests
-from muster.cli.story import STORY, Step, refused, running_pods, succeeds
-from muster.cli.story import Result as Answer
+from muster.cli.demo.command import Kubectl, Terminal
+from muster.cli.demo.requests import Requests
+from muster.cli.demo.story import STORY, Step, refused, running_pods, succeeds
+from muster.cli.demo.story import Result as Answer
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,9 +21,10 @@ import binaries
 import pytest
 import yaml
 
-from muster.cli import install, rights
+from muster.cli import rights
+from muster.cli.commands import install
 from muster.model import names
-from scheduler import config
+from scheduler.configuration import config
 from webhooks.registration import CONFIGURATION, ServiceRef, configurations
 
 ROOT = Path(__file__).parents[2]

@@ -17,9 +17,9 @@ from certs import authority
 from muster.cli import main
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
-from muster.sandbox.apiserver import HttpFront, HttpWebhookCaller, kubeconfig
-from muster.sandbox.sandbox import Sandbox
-from muster.sandbox.users import ADMIN
+from muster.sandbox.compose import Sandbox
+from muster.sandbox.core.users import ADMIN
+from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
 
 QUICK = (
     sys.executable,

@@ -17,14 +17,14 @@ from auditlog import PREFIX
 from controlplane import ControlPlane, free_ports
 
 from certs import authority
-from muster.cli.install import SYSTEM_NAMESPACE
+from muster.cli.commands.install import SYSTEM_NAMESPACE
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
 from muster.model import kinds
-from scheduler import config
+from scheduler.configuration import config
 
 READY_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1

@@ -19,10 +19,10 @@ from deployed import Deployed
 
 from certs import stored
 from certs.holders import of_configuration
-from muster.cli import install
-from muster.cli.demo import Kubectl
-from muster.cli.requests import Requests
-from muster.cli.story import STORY
+from muster.cli.commands import install
+from muster.cli.demo.command import Kubectl
+from muster.cli.demo.requests import Requests
+from muster.cli.demo.story import STORY
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.kube.transport import JSON_PATCH

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from muster.model.amounts import Resources
-from scheduler.plan import Plan
-from scheduler.policy import Policy
-from scheduler.snapshot import READY, Job, Snapshot, Status
+from scheduler.engine.policy import Policy
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import READY, Job, Snapshot, Status
 
 
 def hold(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:

@@ -26,7 +26,7 @@ from deployed import _die_with_parent
 from plane import RealLoop
 from rotating import _Near
 
-from muster.cli import certs_files
+from muster.cli.certs import files
 from muster.kube import auth, errors
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
@@ -193,7 +193,7 @@ class Kubelet:
             folder = pod.folder / volume["name"]
             folder.mkdir(parents=True, exist_ok=True)
             if data := self._contents.get((kind, source)):
-                certs_files.write(folder, data)
+                files.write(folder, data)
 
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,7 +23,7 @@ import pytest
 from controlplane import ControlPlane
 
 from certs import authority
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import auth, errors, wait
 from muster.kube.cache import Cache
 from muster.kube.client import Client
@@ -33,7 +33,7 @@ from muster.kube.reflector import Reflector
 from muster.kube.transport import Request, Transport
 from muster.model import kinds, names, objects
 from muster.model.kinds import Kind
-from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.compose import Sandbox
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import WebhookServer

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from certs import authority
-from muster.cli import install
+from muster.cli.commands import install
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -25,11 +25,11 @@ from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names
 from muster.sandbox import virtual_time
+from muster.sandbox.compose import Sandbox
 from muster.sandbox.inprocess import InProcessTransport
-from muster.sandbox.sandbox import Sandbox
-from scheduler import config
+from scheduler.configuration import config
+from scheduler.leader.worker import Worker
 from scheduler.simulator.workloads import TraceJob
-from scheduler.worker import Worker
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import Metrics

@@ -16,7 +16,7 @@ from plane import Plane, running
 from certs.bundle import KeyPair
 from certs.publish import Target
 from certs.stored import TLS, read_served
-from muster.cli import certs_files
+from muster.cli.certs import files as certs_files
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.model import kinds, names

@@ -23,7 +23,7 @@ from muster.kube import wait
 from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError
 from muster.model import kinds
-from muster.sandbox.users import ADMIN
+from muster.sandbox.core.users import ADMIN
 
 SECRET = "hunter2-in-a-secret"
 SECONDS = 60.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, forbidden
-from muster.sandbox.users import ADMIN, User
+from muster.sandbox.core.registry import Resource
+from muster.sandbox.core.status import StatusError, forbidden
+from muster.sandbox.core.users import ADMIN, User
 
 
 class Attributes(msgspec.Struct, frozen=True):

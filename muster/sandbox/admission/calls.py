@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from muster.sandbox.admission.reviews import CallError
-from muster.sandbox.status import quote
+from muster.sandbox.core.status import quote
 
 _TRIES: Final = 11
 _MEANINGS: Final = {

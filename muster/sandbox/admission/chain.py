@@ -13,9 +13,9 @@ from muster.sandbox.admission.definitions import DEFINITIONS, check_definition
 from muster.sandbox.admission.policies import Policies
 from muster.sandbox.admission.registrations import check_registration
 from muster.sandbox.admission.webhooks import Webhooks
-from muster.sandbox.registry import Registry
-from muster.sandbox.status import invalid
-from muster.sandbox.store import Store
+from muster.sandbox.core.registry import Registry
+from muster.sandbox.core.status import invalid
+from muster.sandbox.core.store import Store
 
 
 class Server(Protocol):

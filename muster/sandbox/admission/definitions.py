@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from muster.sandbox.status import Cause, not_allowed, required, wrong
-from muster.sandbox.store import Key, Object
+from muster.sandbox.core.status import Cause, not_allowed, required, wrong
+from muster.sandbox.core.store import Key, Object
 from muster.sandbox.strategies import syntax
 
 Json = Mapping[str, Any]

@@ -9,8 +9,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.admission.matching import Conditions, Rule, Scope
-from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.store import Key, Object, Store, StoreEvent
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.store import Key, Object, Store, StoreEvent
 
 MUTATING: Final[Key] = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING: Final[Key] = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.selectors import Requirement, from_object, matches_labels
-from muster.sandbox.status import not_found
-from muster.sandbox.store import Store
+from muster.sandbox.codec.selectors import Requirement, from_object, matches_labels
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.status import not_found
+from muster.sandbox.core.store import Store
 
 Json = Mapping[str, Any]
 

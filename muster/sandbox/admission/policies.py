@@ -11,9 +11,9 @@ from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.admission.matching import EXEMPT, VARIABLES, ConditionError, Conditions, Rule, Scope
 from muster.sandbox.admission.webhooks import variables
-from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.status import StatusError, quote
-from muster.sandbox.store import Key, Object, Store, StoreEvent
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.status import StatusError, quote
+from muster.sandbox.core.store import Key, Object, Store, StoreEvent
 
 POLICIES: Final[Key] = ("admissionregistration.k8s.io", "validatingadmissionpolicies")
 BINDINGS: Final[Key] = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from muster.model.amounts import Quantity
 from muster.sandbox.admission import usage
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.store import Object, Store
+from muster.sandbox.core.store import Object, Store
 
 QUOTAS: Final = ("", "resourcequotas")
 Amounts = usage.Amounts

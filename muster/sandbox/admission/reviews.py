@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from muster.sandbox import syntaxerrors
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.forms import in_version
-from muster.sandbox.registry import Resource
-from muster.sandbox.status import StatusError, quote
+from muster.sandbox.codec import syntaxerrors
+from muster.sandbox.codec.responses import in_version
+from muster.sandbox.core.registry import Resource
+from muster.sandbox.core.status import StatusError, quote
 
 Json = dict[str, Any]
 

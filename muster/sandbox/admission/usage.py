@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from muster.model.amounts import NANO, Quantity
-from muster.sandbox.store import Key, Object
+from muster.sandbox.core.store import Key, Object
 
 Amounts = dict[str, Quantity]
 

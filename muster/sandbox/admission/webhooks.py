@@ -10,7 +10,6 @@ from uuid import UUID, uuid5
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.sandbox import shapes
 from muster.sandbox.admission import reviews
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.admission.calls import WebhookCaller, post, unreachable
@@ -18,9 +17,10 @@ from muster.sandbox.admission.hooks import MUTATING, VALIDATING, Candidate, Hook
 from muster.sandbox.admission.matching import EXEMPT, ConditionError
 from muster.sandbox.admission.patches import PatchError, apply_patch
 from muster.sandbox.admission.reviews import CallError
-from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.status import StatusError, bad_request, internal, quote
-from muster.sandbox.store import Store
+from muster.sandbox.codec import shapes
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.status import StatusError, bad_request, internal, quote
+from muster.sandbox.core.store import Store
 from muster.sandbox.strategies.table import strategy_of
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from muster.sandbox.cel.numbers import Row, double_text
 from muster.sandbox.cel.regular import PatternError, compile_pattern
 from muster.sandbox.cel.times import duration_text, timestamp_text
 from muster.sandbox.cel.values import CelError, kind_of
-from muster.sandbox.status import quote
+from muster.sandbox.core.status import quote
 
 _MOST: Final = 1 << 20
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.namespaces import NAMESPACES
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import service_account
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import service_account
+from muster.sandbox.server.requests import ApiServer
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 

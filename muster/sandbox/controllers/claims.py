@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from muster.sandbox import selectors
+from muster.sandbox.codec import selectors
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, Index, controller_of
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.store import Key, Object, Store, identity
+from muster.sandbox.core.store import Key, Object, Store, identity
 
 
 def selects(owner: Object, pod: Object) -> bool:

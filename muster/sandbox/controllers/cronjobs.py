@@ -9,10 +9,10 @@ from muster.sandbox.controllers import cronplan
 from muster.sandbox.controllers.index import Index, controller_of, controller_uid
 from muster.sandbox.controllers.jobs import JOBS
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import CRONJOB_CONTROLLER
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import CRONJOB_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 CRONJOBS: Final[Key] = ("batch", "cronjobs")
 

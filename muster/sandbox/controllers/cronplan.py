@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox import cron
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.notes import Note
 from muster.sandbox.controllers.times import read, stamp
-from muster.sandbox.store import Object, identity
+from muster.sandbox.core.store import Object, identity
+from muster.sandbox.strategies import cron
 
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 

@@ -17,7 +17,7 @@ from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.nodefit import NAME_FIELD, fits, named_node, tolerated
 from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.controllers.templates import HASH
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 from muster.sandbox.strategies.workloads import TEMPLATE_GENERATION
 
 GENERATION: Final = "pod-template-generation"

@@ -21,9 +21,9 @@ from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import Object, StoreEvent, identity
-from muster.sandbox.users import User
+from muster.sandbox.core.store import Object, StoreEvent, identity
+from muster.sandbox.core.users import User
+from muster.sandbox.server.requests import ApiServer
 
 NAME: Final = "default-scheduler"
 

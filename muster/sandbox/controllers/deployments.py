@@ -12,10 +12,10 @@ from muster.sandbox.controllers.replicasets import REPLICASETS
 from muster.sandbox.controllers.rollout import MAX_REPLICAS, Resize
 from muster.sandbox.controllers.templates import template_hash
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import DEPLOYMENT_CONTROLLER
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import DEPLOYMENT_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 DEPLOYMENTS: Final[Key] = ("apps", "deployments")
 REVISION: Final = "deployment.kubernetes.io/revision"

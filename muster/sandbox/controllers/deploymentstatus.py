@@ -9,7 +9,7 @@ from typing import Any, Final
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.rollout import count, limits, total
 from muster.sandbox.controllers.times import read, stamp
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 Json = dict[str, Any]
 

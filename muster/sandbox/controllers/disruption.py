@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox import selectors
+from muster.sandbox.codec import selectors
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, controller_of
 from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.controllers.times import seconds_since, stamp
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import service_account
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import service_account
+from muster.sandbox.server.requests import ApiServer
 
 BUDGETS: Final[Key] = ("policy", "poddisruptionbudgets")
 

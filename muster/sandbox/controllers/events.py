@@ -10,8 +10,8 @@ from typing import Final
 from muster.sandbox.controllers.notes import Note, Recent, Thinning
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, identity
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, identity
 
 EVENTS: Final[Key] = ("", "events")
 

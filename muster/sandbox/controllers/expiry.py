@@ -6,9 +6,9 @@ from typing import Final
 
 from muster.sandbox.controllers.events import EVENTS
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import StoreEvent, identity
-from muster.sandbox.users import User
+from muster.sandbox.core.store import StoreEvent, identity
+from muster.sandbox.core.users import User
+from muster.sandbox.server.requests import ApiServer
 
 _HOUR: Final = 3600.0
 _USER: Final = User("system:apiserver", groups=("system:masters",))

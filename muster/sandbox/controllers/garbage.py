@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import GARBAGE_COLLECTOR
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import GARBAGE_COLLECTOR
+from muster.sandbox.server.requests import ApiServer
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"

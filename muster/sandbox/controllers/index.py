@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from muster.sandbox.store import Key, Object, Store, StoreEvent, identity
+from muster.sandbox.core.store import Key, Object, Store, StoreEvent, identity
 
 PODS: Final[Key] = ("", "pods")
 

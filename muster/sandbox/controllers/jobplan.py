@@ -29,7 +29,7 @@ from muster.sandbox.controllers.jobtally import (
 )
 from muster.sandbox.controllers.notes import Note
 from muster.sandbox.controllers.times import read, seconds_since, stamp
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 CONTROLLER: Final = "kubernetes.io/job-controller"
 

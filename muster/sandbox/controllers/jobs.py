@@ -11,10 +11,10 @@ from muster.sandbox.controllers.jobplan import Plan
 from muster.sandbox.controllers.jobtally import TRACKING, Backoff, tracked
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import JOB_CONTROLLER
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import JOB_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 JOBS: Final[Key] = ("batch", "jobs")
 

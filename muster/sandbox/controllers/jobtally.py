@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import count
 
 from muster.model.amounts import Resources
-from muster.sandbox import users
 from muster.sandbox.controllers import podlife
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS, Index, node_name
@@ -13,9 +12,10 @@ from muster.sandbox.controllers.nodes import NODES, address
 from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Object, StoreEvent, identity
+from muster.sandbox.core import users
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Object, StoreEvent, identity
+from muster.sandbox.server.requests import ApiServer
 
 
 class Kubelet(Controller[tuple[str, str]]):

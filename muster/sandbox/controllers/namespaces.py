@@ -12,11 +12,11 @@ from muster.kube.transport import Request
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.registry import Resource
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import NAMESPACE_CONTROLLER
+from muster.sandbox.core.registry import Resource
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import NAMESPACE_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 NAMESPACES: Final[Key] = ("", "namespaces")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from muster.sandbox.selectors import Requirement
-from muster.sandbox.store import Object
+from muster.sandbox.codec.selectors import Requirement
+from muster.sandbox.core.store import Object
 
 NAME_FIELD: Final = "metadata.name"
 

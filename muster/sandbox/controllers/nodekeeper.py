@@ -15,9 +15,9 @@ from muster.sandbox.controllers.index import PODS, Index, node_name
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import service_account
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import service_account
+from muster.sandbox.server.requests import ApiServer
 
 DEFAULT_CAPACITY: Final = {"cpu": "4", "ephemeral-storage": "100Gi", "memory": "16Gi", "pods": "110"}
 

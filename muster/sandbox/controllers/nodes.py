@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from muster.sandbox.controllers.pods import holds
 from muster.sandbox.controllers.times import stamp
-from muster.sandbox.store import Key, Object
+from muster.sandbox.core.store import Key, Object
 
 NODES: Final[Key] = ("", "nodes")
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"

@@ -21,7 +21,7 @@ from muster.model import names
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import controller_of
 from muster.sandbox.controllers.times import read, stamp
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 START_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 1.0

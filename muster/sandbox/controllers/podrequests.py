@@ -9,7 +9,7 @@ import msgspec
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import PodSpec
 from muster.model.requests import pod_request
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 _ONE_POD: Final = Resources({"pods": NANO})
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from muster.sandbox.controllers.times import read
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"

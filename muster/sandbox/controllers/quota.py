@@ -13,9 +13,9 @@ from muster.sandbox.admission.quota import QUOTAS
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import PODS
 from muster.sandbox.controllers.work import Controller
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.store import StoreEvent, identity
-from muster.sandbox.users import service_account
+from muster.sandbox.core.store import StoreEvent, identity
+from muster.sandbox.core.users import service_account
+from muster.sandbox.server.requests import ApiServer
 
 _BATCH_SECONDS: Final = 0.2
 """How long changes are collected: a recount looks at every object of the namespace."""

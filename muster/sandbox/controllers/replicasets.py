@@ -15,10 +15,10 @@ from muster.sandbox.controllers.index import PODS, Index, controller_uid
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import REPLICASET_CONTROLLER
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import REPLICASET_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 REPLICASETS: Final[Key] = ("apps", "replicasets")
 

@@ -11,8 +11,8 @@ from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.index import Index, controller_uid
 from muster.sandbox.controllers.templates import template_hash
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, identity
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, identity
 
 REVISIONS: Final[Key] = ("apps", "controllerrevisions")
 

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from muster.sandbox.controllers.shares import pods_of
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
 """Annotation: how many pods the Deployment might have had when this ReplicaSet got its size."""

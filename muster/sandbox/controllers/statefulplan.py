@@ -17,7 +17,7 @@ from msgspec import Struct
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.shares import pods_of
 from muster.sandbox.controllers.templates import HASH, template_of
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"

@@ -13,10 +13,10 @@ from muster.sandbox.controllers.revisions import History, Revisions
 from muster.sandbox.controllers.statefulplan import Plan, View
 from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, StoreEvent, identity
-from muster.sandbox.users import STATEFULSET_CONTROLLER
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, StoreEvent, identity
+from muster.sandbox.core.users import STATEFULSET_CONTROLLER
+from muster.sandbox.server.requests import ApiServer
 
 STATEFULSETS: Final[Key] = ("apps", "statefulsets")
 CLAIMS: Final[Key] = ("", "persistentvolumeclaims")

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from muster.sandbox.store import Object
+from muster.sandbox.core.store import Object
 
 HASH: Final = "controller-revision-hash"
 """Label of a pod: which template it was made from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from muster.sandbox.identities import timestamp as stamp
+from muster.sandbox.core.identities import timestamp as stamp
 
 __all__ = ["read", "seconds_since", "stamp"]
 

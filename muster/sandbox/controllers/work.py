@@ -10,10 +10,10 @@ from typing import Final, Generic, TypeVar
 
 from muster.sandbox.controllers.events import Recorder
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import StoreEvent
-from muster.sandbox.users import User
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import StoreEvent
+from muster.sandbox.core.users import User
+from muster.sandbox.server.requests import ApiServer
 
 Name = TypeVar("Name", bound=Hashable)
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from muster.kube.transport import Request
-from muster.sandbox.registry import Resource
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.status import StatusError
-from muster.sandbox.store import Key, Object, identity
-from muster.sandbox.users import User
+from muster.sandbox.core.registry import Resource
+from muster.sandbox.core.status import StatusError
+from muster.sandbox.core.store import Key, Object, identity
+from muster.sandbox.core.users import User
+from muster.sandbox.server.requests import ApiServer
 
 _PATIENCE: Final = 10
 """How often a write is repeated because the server said when: what client-go does."""

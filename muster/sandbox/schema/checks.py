@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from muster.sandbox.cel.regular import compile_pattern
 from muster.sandbox.cel.values import equal
+from muster.sandbox.core.status import Cause, not_one_of, required, too_long, wrong, wrong_type
 from muster.sandbox.schema.formats import CHECKS, INTEGER_RANGES
 from muster.sandbox.schema.shape import child
-from muster.sandbox.status import Cause, not_one_of, required, too_long, wrong, wrong_type
 
 Schema = Mapping[str, Any]
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from muster.sandbox import cel
 from muster.sandbox.cel.regular import PatternError, compile_pattern
+from muster.sandbox.core.status import Cause, not_allowed, not_one_of, required, wrong
 from muster.sandbox.schema.checks import ABSENT, INT_OR_STRING, joined, violations
 from muster.sandbox.schema.formats import UNSUPPORTED
 from muster.sandbox.schema.rules import RULES, compile_rule, field_path
 from muster.sandbox.schema.shape import EMBEDDED, PRESERVE, default, unknown_fields
-from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wrong
 
 Schema = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.cel.values import equal
+from muster.sandbox.core.status import Cause, duplicate, not_allowed, required, wrong
 from muster.sandbox.schema.checks import ABSENT, counterparts, joined
 from muster.sandbox.schema.shape import EMBEDDED
-from muster.sandbox.status import Cause, duplicate, not_allowed, required, wrong
 
 Schema = Mapping[str, Any]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from muster.sandbox.core.status import Cause, duplicate, required, wrong
 from muster.sandbox.schema.checks import ABSENT, NO_FIELD, identity, joined, violations
 from muster.sandbox.schema.rules import RuleTree, compile_rules
 from muster.sandbox.schema.shape import EMBEDDED, child
-from muster.sandbox.status import Cause, duplicate, required, wrong
 
 Schema = Mapping[str, Any]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from muster.sandbox import cron, selectors
-from muster.sandbox.status import Cause, not_one_of, required, wrong
+from muster.sandbox.codec import selectors
+from muster.sandbox.core.status import Cause, not_one_of, required, wrong
+from muster.sandbox.strategies import cron
 from muster.sandbox.strategies.base import Json
 from muster.sandbox.strategies.pods import default_spec, validate_template
 from muster.sandbox.strategies.workloads import IMMUTABLE, Workload, match_causes, not_negative, template_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any, Final
 
-from muster.sandbox import selectors
-from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wrong
+from muster.sandbox.codec import selectors
+from muster.sandbox.core.status import Cause, not_allowed, not_one_of, required, wrong
 from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 

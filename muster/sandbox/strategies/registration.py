@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.sandbox.status import Cause, not_one_of, required, wrong
+from muster.sandbox.core.status import Cause, not_one_of, required, wrong
 from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy
 

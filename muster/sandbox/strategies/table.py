@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.sandbox.registry import Resource
+from muster.sandbox.core.registry import Resource
 from muster.sandbox.strategies import batch, core, registration, workloads
 from muster.sandbox.strategies.base import Strategy
 from muster.sandbox.strategies.definitions import CustomStrategy, DefinitionStrategy

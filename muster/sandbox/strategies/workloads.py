@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from muster.sandbox import selectors
-from muster.sandbox.status import Cause, not_allowed, not_one_of, required, wrong
+from muster.sandbox.codec import selectors
+from muster.sandbox.core.status import Cause, not_allowed, not_one_of, required, wrong
 from muster.sandbox.strategies.base import Json, Strategy
 from muster.sandbox.strategies.pods import default_spec, validate_template
 

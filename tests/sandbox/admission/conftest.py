@@ -14,7 +14,7 @@ import pytest
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, Request
 from muster.sandbox.admission import AdmissionChain, UnreachableWebhookError
-from muster.sandbox.requests import ApiServer
+from muster.sandbox.server.requests import ApiServer
 from muster.sandbox.virtual_time import VirtualTimeLoop
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox.patching import merge_patch
+from muster.sandbox.codec.patching import merge_patch
 from muster.sandbox.schema import check_schema, default, prune, unknown_fields, validate
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "schema.json").read_text())

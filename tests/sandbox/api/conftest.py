@@ -13,10 +13,10 @@ import pytest
 
 from muster.kube.clock import LoopClock
 from muster.kube.transport import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
-from muster.sandbox.requests import ApiServer
-from muster.sandbox.users import ADMIN
+from muster.sandbox.core.users import ADMIN
+from muster.sandbox.server.requests import ApiServer
+from muster.sandbox.server.watching import Watch
 from muster.sandbox.virtual_time import VirtualTimeLoop
-from muster.sandbox.watching import Watch
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox import fields, fieldsets, strategic
-from muster.sandbox.patching import merge_patch
+from muster.sandbox.codec import fields, strategic
+from muster.sandbox.codec.patching import merge_patch
+from muster.sandbox.fieldmanager import fieldsets
 
 PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox import selectors
-from muster.sandbox.builtins import BUILTIN
-from muster.sandbox.status import StatusError
+from muster.sandbox.codec import selectors
+from muster.sandbox.core.builtins import BUILTIN
+from muster.sandbox.core.status import StatusError
 
 PODS = next(each for each in BUILTIN if each.plural == "pods")
 CONFIGMAPS = next(each for each in BUILTIN if each.plural == "configmaps")

@@ -11,9 +11,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox.identities import Identities, timestamp
-from muster.sandbox.registry import Registry, Resource
-from muster.sandbox.syntaxerrors import duplicates
+from muster.sandbox.codec.syntaxerrors import duplicates
+from muster.sandbox.core.identities import Identities, timestamp
+from muster.sandbox.core.registry import Registry, Resource
 
 # ── fields that stand twice ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.sandbox.store import ExpiredError, Store, identity
+from muster.sandbox.core.store import ExpiredError, Store, identity
 
 PODS = ("", "pods")
 

@@ -5,8 +5,8 @@ import pytest
 
 from muster.kube import errors
 from muster.kube.transport import Request
+from muster.sandbox.core.status import StatusError
 from muster.sandbox.inprocess import InProcessTransport
-from muster.sandbox.status import StatusError
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -128,7 +128,7 @@ async def test_a_watch_of_tables_has_the_columns_in_its_first_event_only(api, ev
 
 
 async def test_a_reader_that_lags_too_far_behind_is_cut_off(api, events, monkeypatch):
-    monkeypatch.setattr("muster.sandbox.watching.BACKLOG", 3)
+    monkeypatch.setattr("muster.sandbox.server.watching.BACKLOG", 3)
     watch = events(api.watch(MAPS))
     for number in range(5):
         await api.post(MAPS, config(f"c{number}"))

@@ -14,7 +14,7 @@ from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, Request
-from muster.sandbox.sandbox import Sandbox
+from muster.sandbox.compose import Sandbox
 from muster.sandbox.virtual_time import VirtualTimeLoop
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -30,10 +30,10 @@ import yaml
 
 from certs import authority
 from muster.kube.clock import SystemClock
-from muster.sandbox import apiserver
+from muster.sandbox import http
+from muster.sandbox.compose import Sandbox
 from muster.sandbox.controllers import podlife
-from muster.sandbox.sandbox import Sandbox
-from muster.sandbox.users import ADMIN
+from muster.sandbox.core.users import ADMIN
 
 SECONDS = 120
 NODE = "kubectl-node"
@@ -224,10 +224,10 @@ def _sandbox(folder: Path) -> Iterator[Path]:
         tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
         sandbox = Sandbox(SystemClock(), root_ca=ca.certificate.decode())
         await sandbox.start()
-        front = apiserver.HttpFront(sandbox.server, users={TOKEN: ADMIN}, tls=tls)
+        front = http.HttpFront(sandbox.server, users={TOKEN: ADMIN}, tls=tls)
         url = await front.start()
         await sandbox.add_node(NODE, "8", "16Gi")
-        ready.set_result(apiserver.kubeconfig(url, TOKEN, ca.certificate))
+        ready.set_result(http.kubeconfig(url, TOKEN, ca.certificate))
         await asyncio.to_thread(ending.wait)
         await front.stop()
         await sandbox.stop()

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from playing import START, Life, play
 
-from muster.cli.gatehouse import Gatehouse
 from muster.model.amounts import Resources
-from scheduler import config
+from muster.whatif.simulated_admission import Gatehouse
+from scheduler.configuration import config
 from scheduler.simulator import scenario
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.workloads import TraceJob

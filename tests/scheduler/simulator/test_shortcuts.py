@@ -9,10 +9,11 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from muster.cli.gatehouse import Gatehouse
 from muster.model.amounts import Resources
-from scheduler import bystanders, config
-from scheduler.cycle import decide
+from muster.whatif.simulated_admission import Gatehouse
+from scheduler.configuration import config
+from scheduler.engine import satisfied
+from scheduler.engine.cycle import decide
 from scheduler.simulator import engine, report, scenario
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.workloads import TraceJob, Workloads
@@ -92,7 +93,7 @@ def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatc
         return report.of(one, end)
 
     together = run()
-    monkeypatch.setattr(bystanders, "are_left_alone", lambda _: False)
+    monkeypatch.setattr(satisfied, "are_left_alone", lambda _: False)
     apart = run()
     assert together.bars == apart.bars
     assert together.json()["report"] == apart.json()["report"]

@@ -1,0 +1,396 @@
+"""``muster certs``: make, look at, rotate and repair the certificates of the webhook servers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from certs import diagnosis, stored
+from certs import sight as sights
+from certs.bundle import CertificateError, certificates
+from certs.controller import Changes, Driver
+from certs.publish import Rotator, Target, Turn, Wanted
+from certs.rotation import Action, Wish
+from certs.sight import RefusedError, Sight
+from certs.state import Phase, State, Waits
+from certs.stored import StateError
+from muster.cli.certs import files as certs_files
+from muster.cli.certs import output as certs_output
+from muster.cli.commands import install
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples
+from muster.cli.output import DOCUMENTS, document, output_option
+from muster.kube.client import Client
+from muster.kube.clock import SystemClock
+from muster.kube.errors import ConflictError, NotFoundError
+
+FORWARD = ("publish", "spread", "switch", "soak", "retire")
+
+
+def _span(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
+    span = certs_output.duration(text) if text is not None else None
+    if text is not None and span is None:
+        raise click.BadParameter(f"{text!r} is not a span of time like 10s, 2m or 1h30m")
+    return span
+
+
+@click.group()
+def certs() -> None:
+    """Make, look at, rotate and repair the certificates of the webhook servers.
+
+    Every command may be killed and run again, and may run beside others and the leader.
+    """
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what all commands take, and turn what a person can act on into one line."""
+
+    @functools.wraps(command)
+    async def told(**options: Any) -> None:
+        try:
+            await command(**options)
+        except (RefusedError, StateError, CertificateError) as error:
+            raise click.ClickException(str(error)) from error
+        except NotFoundError as error:
+            if error.details.get("kind") != "namespaces":
+                raise
+            text = f"namespace {options['namespace']} doesn't exist: run `muster install`, which makes it"
+            raise click.ClickException(text) from error
+        except ConflictError as error:
+            raise click.ClickException(f"another changed it at the same time; run it again ({error})") from error
+
+    space = click.option(
+        "-n", "--namespace", default=install.SYSTEM_NAMESPACE, show_default=True, help="Where the Secrets are."
+    )
+    name = click.option(
+        "--configuration", default=install.WEBHOOKS_NAME, show_default=True, help="Name of the webhook configurations."
+    )
+    return space(name(cluster_options(runs(told))))
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+_probe = click.option(
+    "--probe",
+    "probes",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="A replica, where webhooks are called by URL; repeatable, remembered.",
+)
+_publish_wait = click.option(
+    "--publish-wait", callback=_span, metavar="TIME", help="For API servers to notice a new bundle. Default: 2m."
+)
+_soak = click.option("--soak", callback=_span, metavar="TIME", help="Before the old CA is distrusted. Default: 10m.")
+
+
+class _At(Struct, frozen=True):
+    """A cluster, and the certificates in it that a command is about."""
+
+    client: Client
+    rotator: Rotator
+    target: Target
+
+    async def drive(self, holds: Callable[[Turn], bool], wish: Wish | None = None) -> Turn:
+        """Take steps, telling of them, until something holds.
+
+        Raises:
+            RefusedError: it can't go on before somebody mends something.
+        """
+        clock, changes = SystemClock(), Changes(self.client, self.target)
+        async with changes.watched():
+            driver = Driver(self.rotator, changes, clock)
+            turn = await driver.until(lambda turn: turn.step.blocked or holds(turn), certs_output.Progress(clock), wish)
+        if turn.step.blocked:
+            raise RefusedError(turn.step.why)
+        return turn
+
+    async def look(self, *, probing: bool = True) -> Sight:
+        """See everything."""
+        return await self.rotator.look(probing=probing)
+
+
+@asynccontextmanager
+async def _at(options: dict[str, Any]) -> AsyncIterator[_At]:
+    converting = [each for each in install.definitions(legacy_apis=True) if _converts(each)]
+    names = tuple(each["metadata"]["name"] for each in converting)
+    target = Target(options["namespace"], options["configuration"], names)
+    async with connected(options["kubeconfig"], options["context"]) as client:
+        yield _At(client, Rotator(client, SystemClock(), target), target)
+
+
+def _converts(definition: dict[str, Any]) -> bool:
+    return (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook"
+
+
+def _waits(publish: timedelta | None, soak: timedelta | None, before: Waits | None) -> Waits | None:
+    if publish is None and soak is None:
+        return None
+    usual = before or Waits()
+    return Waits(publish if publish is not None else usual.spread, soak if soak is not None else usual.soak)
+
+
+def _settled(turn: Turn) -> bool:
+    return turn.state.phase is Phase.STEADY and turn.step.action is Action.WAIT
+
+
+@certs.command(epilog=examples("muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443"))
+@click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name or address that servers are called by; repeatable. Default: as the webhook configurations say.",
+)
+@_probe
+@_publish_wait
+@_soak
+@click.option(
+    "--cert-manager", metavar="NAMESPACE/CERTIFICATE", help="Leave it to cert-manager: Muster writes nothing any more."
+)
+@_dry_run
+@_common
+async def init(
+    *,
+    hosts: tuple[str, ...],
+    probes: tuple[str, ...],
+    publish_wait: timedelta | None,
+    soak: timedelta | None,
+    cert_manager: str | None,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Make the CA and the first certificate, and have the webhooks trust it.
+
+    Where they trust another CA already, that is rotated to ours without a gap. Run again, it changes what was said.
+    """
+    async with _at(options) as at:
+        if cert_manager is not None:
+            await _give_to_cert_manager(at, cert_manager, dry_run=dry_run)
+            return
+        sight = await at.look(probing=False)
+        waits = _waits(publish_wait, soak, sight.keys.waits if sight.keys is not None else None)
+        if dry_run:
+            certs_output.would_init(sight, sights.hosts(sight, at.target.namespace), hosts)
+            return
+        if did := await at.rotator.begin(Wanted(hosts or None, probes or None, waits)):
+            click.echo(did)
+        turn = await at.drive(_settled)
+        certs_output.standing(turn.state)
+
+
+async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> None:
+    sight = await at.look(probing=False)
+    if sight.keys is not None and sight.keys.phase is not Phase.STEADY:
+        phase = sight.keys.phase.value
+        raise RefusedError(
+            f"a rotation is in phase {phase}: finish it (`muster certs rotate-ca`) or roll it back first"
+        )
+    if not sight.holders:
+        raise RefusedError(f"there are no webhook configurations named {at.target.configuration}: run `muster install`")
+    if certificate.count("/") != 1:
+        raise RefusedError(f"{certificate!r} is not NAMESPACE/CERTIFICATE")
+    for holder in sight.holders:
+        key = "cert-manager.io/inject-ca-from"
+        if not dry_run:
+            change = {"metadata": {"resourceVersion": holder.version, "annotations": {key: certificate}}}
+            await at.client.patch(holder.kind, holder.name, change)
+        click.echo(f"{'would annotate' if dry_run else 'annotated'} {holder}: {key}={certificate}")
+
+
+@certs.command(epilog=examples("muster certs status", "muster certs status -o json"))
+@output_option
+@_common
+async def status(output: str, **options: Any) -> None:
+    """Show CA and certificate, the phase, which webhook trusts what, and which replica serves what."""
+    async with _at(options) as at:
+        sight = await at.look()
+    if output in DOCUMENTS:
+        document(certs_output.as_json(sight), output)
+    else:
+        certs_output.status(sight)
+
+
+@certs.command(epilog=examples("muster certs renew --now"))
+@click.option("--now", is_flag=True, help="Also where nothing is due.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Until every replica serves it.")
+@_dry_run
+@_common
+async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None:
+    """Issue the servers' certificate again, under the same CA, where it is due."""
+    async with _at(options) as at:
+        state = (await at.look(probing=False)).state()
+        wish = Wish.RENEW if now else None
+        if dry_run:
+            certs_output.would(at.rotator.plan(state, wish))
+            return
+        before = state.leaf
+        turn = await at.drive(lambda turn: turn.step.action is Action.WAIT or _renewed(turn, before, state), wish)
+        if turn.state.leaf == before:
+            certs_output.standing(turn.state)
+        elif wait:
+            await certs_output.served(at.rotator)
+
+
+def _renewed(turn: Turn, before: Any, first: State) -> bool:
+    return turn.state.phase is not first.phase or (turn.state.leaf != before and turn.step.action is not Action.ISSUE)
+
+
+@certs.command("rotate-ca", epilog=examples("muster certs rotate-ca --publish-wait 2m --soak 10m"))
+@click.option("--phase", type=click.Choice(FORWARD), help="Stop in this phase; nobody goes on until told.")
+@_publish_wait
+@_soak
+@_probe
+@_dry_run
+@_common
+async def rotate_ca(
+    *,
+    phase: str | None,
+    publish_wait: timedelta | None,
+    soak: timedelta | None,
+    probes: tuple[str, ...],
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Replace the CA, through all phases, without one review failing; ends when the old CA is gone.
+
+    A rotation that is under way is gone on with.
+    """
+    async with _at(options) as at:
+        sight = await at.look()
+        state = sight.state()
+        if not sight.holders:
+            name = at.target.configuration
+            raise RefusedError(f"no webhook configuration is named {name}: say its name with --configuration")
+        if sight.shown is None and not probes:
+            raise RefusedError(
+                "webhooks are called by URL, so nobody knows the replicas: name each with --probe HOST:PORT"
+            )
+        wish = Wish.ROTATE if state.phase is Phase.STEADY else None
+        waits = _waits(publish_wait, soak, state.waits)
+        if dry_run:
+            certs_output.would_rotate(at.rotator.plan(state, wish), state, waits or state.waits)
+            return
+        await at.rotator.begin(Wanted(None, probes or None, waits))
+        stop = Phase(phase) if phase is not None else None
+        await at.rotator.hold(stop)
+        turn = await at.drive(lambda turn: _rotated(turn, stop), wish)
+        if stop is None:
+            certs_output.standing(turn.state)
+
+
+def _rotated(turn: Turn, stop: Phase | None) -> bool:
+    if turn.step.action is not Action.WAIT:
+        return False
+    return turn.state.phase is (stop or Phase.STEADY)
+
+
+@certs.command(epilog=examples("muster certs rollback"))
+@_dry_run
+@_common
+async def rollback(*, dry_run: bool, **options: Any) -> None:
+    """Go back to the old CA, from any phase before it is retired."""
+    async with _at(options) as at:
+        state = (await at.look()).state()
+        if state.phase is Phase.STEADY:
+            click.echo("there is nothing to roll back: no rotation is under way")
+            return
+        if state.phase is Phase.RETIRE:
+            raise RefusedError(
+                "the old CA is being retired, which can't be rolled back; `muster certs rotate-ca` finishes"
+            )
+        under_way = state.phase in {Phase.ROLLBACK, Phase.WITHDRAW}
+        step = at.rotator.plan(state, None if under_way else Wish.ROLL_BACK)
+        if not under_way and step.action is Action.WAIT:
+            raise RefusedError(step.why)
+        if dry_run:
+            certs_output.would(step)
+            return
+        await at.rotator.hold(None)
+        turn = await at.drive(_settled, None if under_way else Wish.ROLL_BACK)
+        certs_output.standing(turn.state)
+
+
+@certs.command(epilog=examples("muster certs inject --ca-file company-ca.crt --probe 10.0.0.5:9443"))
+@click.option(
+    "--ca-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Certificates of your own: have the webhooks trust this bundle.",
+)
+@_probe
+@_dry_run
+@_common
+async def inject(*, ca_file: Path | None, probes: tuple[str, ...], dry_run: bool, **options: Any) -> None:
+    """Write the bundle into the webhook configurations, where it is another. The leader does so by itself."""
+    async with _at(options) as at:
+        sight = await at.look(probing=False)
+        if reason := sights.foreign(sight.holders):
+            raise RefusedError(reason)
+        if ca_file is None:
+            if sight.keys is None:
+                raise RefusedError(f"there is no Secret {stored.CA}: run `muster certs init`, or give --ca-file")
+            trusted = sights.trusted(sight.state(), sight.keys)
+        elif sight.keys is not None:
+            text = f"Muster's own CA is in charge; delete Secret {stored.CA} to use certificates of your own"
+            raise RefusedError(text)
+        else:
+            trusted = certs_files.read(ca_file)
+            await _acceptable(at, trusted, probes)
+        wanted = sights.fingerprints(trusted)
+        astray = [str(each) for each in sight.holders if any(entry.fingerprints != wanted for entry in each.entries)]
+        if not dry_run:
+            astray = await at.rotator.inject(trusted)
+        for name in astray:
+            click.echo(f"{'would write' if dry_run else 'wrote'} the bundle to {name}")
+        if not astray:
+            click.echo("every webhook has the bundle")
+
+
+async def _acceptable(at: _At, trusted: bytes, probes: tuple[str, ...]) -> None:
+    """Refuse a bundle that some replica's certificate isn't accepted by."""
+    if not certificates(trusted):
+        raise RefusedError("the file holds no certificate")
+    sight = await at.rotator.look(probing=True, named=probes)
+    if not sight.shown:
+        raise RefusedError("no replica was found to try the bundle on: name each with --probe HOST:PORT")
+    if wrong := diagnosis.refusals(sight, trusted, sight.now):
+        raise RefusedError(f"not written, since reviews would fail: {wrong[0]}")
+
+
+@certs.command(epilog=examples("muster certs verify || kubectl get events"))
+@_probe
+@output_option
+@_common
+async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
+    """Find what is wrong with the certificates, and say what helps; status 1 when anything is."""
+    async with _at(options) as at:
+        sight = await at.rotator.look(probing=True, named=probes)
+    found = diagnosis.findings(sight, sight.now, sights.hosts(sight, at.target.namespace))
+    if output in DOCUMENTS:
+        document([{"about": each.about, "problem": each.text} for each in found], output)
+    elif found:
+        click.echo("\n".join(map(str, found)))
+    else:
+        click.echo(certs_output.fine(sight))
+    if found:
+        raise SystemExit(1)
+
+
+@certs.command(epilog=examples("muster certs export --folder /etc/muster/certificates"))
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR")
+@click.option("--authority", is_flag=True, help="Also the CA and its key, as cert-manager's CA issuer takes them.")
+@_dry_run
+@_common
+async def export(*, folder: Path, authority: bool, dry_run: bool, **options: Any) -> None:
+    """Write certificate, key and bundle into a folder, for a webhook server outside the cluster; all of it at once."""
+    async with _at(options) as at:
+        sight = await at.look(probing=False)
+    files = certs_files.content(sight, authority=authority)
+    for name in certs_files.write(folder, files, dry_run=dry_run):
+        click.echo(f"{'would write' if dry_run else 'wrote'} {folder / name}")

@@ -1,0 +1,22 @@
+"""``muster dump``: what Muster sees of a cluster, as a file to ask questions of."""
+
+from __future__ import annotations
+
+import click
+
+from muster.cli.connect import runs
+from muster.cli.options import cluster_options, examples, state_of
+from muster.whatif.dump import lines
+
+
+@click.command(epilog=examples("muster dump > state.yaml", "muster admit -f train.yaml --state state.yaml"))
+@cluster_options
+@runs
+async def dump(kubeconfig: str | None, context: str | None) -> None:
+    """Write the state of the cluster as YAML, for `admit`, `podgroup why` and `simulate` to ask questions of.
+
+    It holds nodes, pods, PodGroups, queues, quotas and what else they look at, with the fields that they read: no
+    Secrets, no environment or commands of containers.
+    """
+    for line in lines(await state_of(None, kubeconfig, context)):
+        click.echo(line)

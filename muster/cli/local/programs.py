@@ -1,0 +1,230 @@
+"""Muster in one process: the admission server and the worker, beside a cluster or with an embedded one.
+
+Each context manager here is entered when all of it serves, gives an awaitable that ends only with the error of a part
+that failed, and leaves nothing running and nothing listening.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from certs import authority
+from certs.bundle import KeyPair
+from muster.cli import preflight, rights
+from muster.cli.commands import install
+from muster.kube import auth, wait
+from muster.kube.client import Client
+from muster.kube.clock import Clock, SystemClock
+from muster.kube.fence import Fence
+from muster.kube.http import HttpTransport
+from muster.kube.lease import Elector
+from muster.kube.transport import Request, Transport
+from muster.model import kinds, names
+from muster.sandbox.compose import Sandbox
+from muster.sandbox.core.users import ADMIN
+from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
+from scheduler.configuration.reload import LivePolicy
+from scheduler.engine.policy import Policy
+from scheduler.leader.worker import Worker
+from webhooks.compose import Options, serving
+from webhooks.registration import UrlBase, configurations
+from webhooks.server import Listen, WebhookServer
+from webhooks.settings import Settings
+from webhooks.tls import Files
+
+LOOPBACK: Final = "127.0.0.1"
+_LEADING_SECONDS: Final = 30.0
+_HOSTS: Final = (LOOPBACK, "localhost")
+
+
+class Nodes(Struct, frozen=True):
+    """How many simulated nodes, and what each has; amounts as Kubernetes writes them."""
+
+    count: int
+    cpu: str
+    memory: str
+    pods: int
+
+
+class Wishes(Struct, frozen=True):
+    """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed."""
+
+    schedulers: tuple[str, ...]
+    legacy_apis: bool
+    adopt_crds: bool
+    policy: Policy
+    config: Path | None = None
+
+
+def default_kubeconfig() -> Path:
+    """Give where the embedded cluster's kubeconfig goes unless told: one for each process, since several may run."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "muster" / f"kubeconfig-{os.getpid()}"
+
+
+@contextlib.asynccontextmanager
+async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> AsyncIterator[Awaitable[None]]:
+    """Run an API server in memory with simulated nodes, and Muster on it; write the kubeconfig to ``file``.
+
+    Raises:
+        OSError: the port is taken, or the file can't be written.
+    """
+    clock = SystemClock()
+    ca = authority.new_ca(clock.now())
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
+        pair = authority.issue(ca, (*_HOSTS, "kubernetes.default.svc"), clock.now())
+        caller = HttpWebhookCaller()
+        stack.push_async_callback(caller.close)
+        sandbox = Sandbox(clock, caller=caller, root_ca=ca.certificate.decode())
+        await sandbox.start()
+        stack.push_async_callback(sandbox.stop)
+        token = secrets.token_urlsafe(32)
+        front = HttpFront(sandbox.server, users={token: ADMIN}, tls=_context(pair, folder), host=LOOPBACK, port=port)
+        url = await front.start()
+        stack.push_async_callback(front.stop)
+        for number in range(1, nodes.count + 1):
+            await sandbox.add_node(f"node-{number}", nodes.cpu, nodes.memory, nodes.pods)
+        inside = sandbox.transport()
+        trouble = await stack.enter_async_context(_muster(inside, inside, ca, folder / "webhook", clock, wishes))
+        _write_private(file, kubeconfig(url, token, ca.certificate))
+        stack.callback(file.unlink, missing_ok=True)
+        yield trouble
+
+
+@contextlib.asynccontextmanager
+async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterator[Awaitable[None]]:
+    """Run Muster beside an existing cluster, from outside; its webhook configurations and policy go when it ends.
+
+    Raises:
+        KubeError: the cluster can't be reached, or doesn't let us.
+        ClickException: another product's kinds stand in the way, or Muster runs in it.
+    """
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as stack:
+        endpoint = await auth.load(str(file), context)
+        transport = await stack.enter_async_context(HttpTransport(endpoint))
+        # The webhooks have connections of their own: were all of them taken by writes of ours that wait for a review,
+        # the review would wait for them.
+        reviewing = await stack.enter_async_context(HttpTransport(endpoint))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
+        ca = authority.new_ca(clock.now())
+        await preflight.others(Client(transport), install.WEBHOOKS_NAME)
+        yield await stack.enter_async_context(_muster(transport, reviewing, ca, folder, clock, wishes))
+
+
+@contextlib.asynccontextmanager
+async def _muster(
+    transport: Transport, reviewing: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: Wishes
+) -> AsyncIterator[Awaitable[None]]:
+    """Install the kinds, keep the ledgers to ourselves, serve and register the webhooks, lead."""
+    client = Client(transport)
+    await install.apply_kinds(client, legacy_apis=wishes.legacy_apis, adopt=wishes.adopt_crds)
+    await install.ensure_namespace(client, install.SYSTEM_NAMESPACE)
+    user = await _whoami(client)
+    async with contextlib.AsyncExitStack() as stack:
+        _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
+        stack.push_async_callback(rights.remove, client, rights.policies())
+        await rights.apply(client, rights.policies(user))
+        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues)
+        options = Options(
+            Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
+        )
+        server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
+        stack.push_async_callback(install.remove_webhooks, client)
+        await install.apply_webhooks(
+            client,
+            *configurations(
+                UrlBase(f"https://{LOOPBACK}:{server.port}"),
+                ca.certificate,
+                scheduler_names=wishes.schedulers,
+                legacy_apis=wishes.legacy_apis,
+                own_namespace=install.SYSTEM_NAMESPACE,
+            ),
+        )
+        leading = asyncio.create_task(_lead(client, clock, wishes, server), name="worker")
+        stack.push_async_callback(_cancelled, leading)
+        await _led(client, leading)
+        yield leading
+
+
+async def _lead(client: Client, clock: Clock, wishes: Wishes, server: WebhookServer) -> None:
+    worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
+
+    def adopt(policy: Policy) -> None:
+        # First admission: a Job that it suspends is resumed, one that it doesn't is never held back.
+        server.delay(policy.enqueues)
+        worker.adopt(policy)
+
+    async def lead(fence: Fence) -> None:
+        await worker.run(fence)
+
+    live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
+    following = asyncio.create_task(live.run(adopt), name="configuration") if live is not None else None
+    try:
+        await Elector(client, install.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
+    finally:
+        if following is not None:
+            following.cancel()
+
+
+async def _led(client: Client, leading: asyncio.Task[None]) -> None:
+    """Wait until the worker has made the default queue: the first thing that a leader does."""
+    made = asyncio.create_task(
+        wait.until(
+            client,
+            kinds.QUEUES,
+            names.DEFAULT_QUEUE,
+            holds=lambda queue: queue is not None and bool(queue.status.state),
+            within=_LEADING_SECONDS,
+        )
+    )
+    await asyncio.wait([made, leading], return_when=asyncio.FIRST_COMPLETED)
+    if leading.done():
+        await _cancelled(made)
+        leading.result()
+    await made
+
+
+async def _cancelled(task: asyncio.Task[object]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _whoami(client: Client) -> str:
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    answer = await client.send(Request("POST", path, {}, json.dumps(review).encode()))
+    return str(json.loads(answer.body)["status"]["userInfo"]["username"])
+
+
+def _write_pair(pair: KeyPair, folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    _write_private(folder / "tls.key", pair.key.decode())
+    return folder
+
+
+def _write_private(file: Path, text: str) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:  # noqa: PTH123 - a mode from the first moment on
+        opened.write(text)
+
+
+def _context(pair: KeyPair, folder: Path) -> ssl.SSLContext:
+    _write_pair(pair, folder / "apiserver")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "apiserver" / "tls.crt", folder / "apiserver" / "tls.key")
+    return context

@@ -1,0 +1,197 @@
+"""``muster simulate``: what the scheduler would decide on the objects of some files, once or over time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from msgspec import Struct
+
+from muster.cli import manifests
+from muster.cli.options import config_option, policy_of, schedulers_option
+from muster.cli.output import document, table
+from muster.kube.clock import SystemClock
+
+if TYPE_CHECKING:
+    from scheduler.engine.policy import Policy
+
+_FORMATS: Final = ("table", "json", "yaml")
+_FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+_EPILOG: Final = """\b
+Examples:
+  muster simulate -f cluster.yaml -f gang.yaml --config scheduler.yaml -o json
+  muster simulate -f cluster.yaml --trace jobs.csv --for 7d --plot week.png
+  muster simulate -f state.yaml --trace jobs.csv --compare other.yaml
+"""
+
+
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Read seconds, or a duration such as ``12h`` or ``7d``."""
+    if value is None:
+        return None
+    from scheduler.simulator import trace
+
+    try:
+        found = trace.seconds(value)
+    except ValueError:
+        found = 0.0
+    if found <= 0:
+        raise click.BadParameter(f"{value!r} is no time; write it like 90s, 12h or 7d", ctx, param)
+    return found
+
+
+@click.command(epilog=_EPILOG)
+@click.option(
+    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="Objects; repeatable, - is stdin."
+)
+@click.option("--trace", type=_FILE, metavar="FILE", help="Jobs that arrive over time, as CSV.")
+@config_option("Actions and plugins (YAML). Default: that of muster scheduler.")
+@click.option("--compare", type=_FILE, metavar="FILE", help="Another configuration, to be put beside the first.")
+@click.option("--cycles", type=click.IntRange(1, 10_000), help="Decide so many times on the objects, without a clock.")
+@click.option("--until-idle", is_flag=True, help="Let time pass until nothing can happen any more.")
+@click.option("--for", "time", callback=_time, metavar="TIME", help="Let so much time pass: 90s, 12h, 7d.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws the order of equals.")
+@schedulers_option()
+@click.option(
+    "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
+)
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it: .png, .svg, .pdf."
+)
+def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, **options: Any) -> None:
+    """Play a cluster: one decision on the objects of files, or all that happens in a week.
+
+    Nodes, queues, quotas, PodGroups, Jobs, Pods and what else scheduling looks at are the cluster as it is, or as `muster
+    dump` wrote it. By itself, or with --cycles, the command decides on it: who is bound where, who is evicted, and why
+    the others wait; what one cycle binds runs in the next.
+
+    With --trace, --until-idle or --for time passes: objects are admitted by the webhooks' rules, pods run for their
+    time and end. Printed are waiting times, what was in use, the queues' shares, evictions and refusals.
+    """
+    wishes = _Wishes(**options)
+    wishes.check()
+    policy = policy_of(wishes.configuration)
+    if wishes.passes:
+        _over_time(files, schedulers, wishes, policy, output)
+    else:
+        _at_once(files, schedulers, wishes.cycles or 1, policy, output)
+
+
+class _Wishes(Struct, frozen=True):
+    """The options that say what to do."""
+
+    trace: Path | None
+    configuration: Path | None
+    compare: Path | None
+    cycles: int | None
+    until_idle: bool
+    time: float | None
+    seed: int
+    plot: Path | None
+
+    @property
+    def passes(self) -> bool:
+        """Whether time passes."""
+        return self.trace is not None or self.until_idle or self.time is not None
+
+    def check(self) -> None:
+        """Refuse what doesn't go together.
+
+        Raises:
+            UsageError: naming both.
+        """
+        if self.until_idle and self.time is not None:
+            raise click.UsageError("--until-idle and --for don't go together: say which end you mean")
+        if self.cycles is not None and self.passes:
+            raise click.UsageError("--cycles decides without a clock: leave out --trace, --until-idle and --for")
+        for name, value in (("--compare", self.compare), ("--plot", self.plot)):
+            if value is not None and not self.passes:
+                raise click.UsageError(f"{name} needs time to pass: add --until-idle, --for or --trace")
+        if self.plot is not None:
+            from muster.cli.simulate import plots
+
+            plots.check(self.plot)
+
+
+def _at_once(files: tuple[str, ...], schedulers: tuple[str, ...], cycles: int, policy: Policy, output: str) -> None:
+    # numpy and the plugins take half a second to import, which --help doesn't spend.
+    from scheduler.simulator import state
+
+    try:
+        cluster = state.load(manifests.read(files), schedulers)
+    except state.StateError as error:
+        raise click.ClickException(str(error)) from error
+    began = time.perf_counter()
+    report = state.run(cluster, policy, SystemClock().now(), cycles)
+    result = report.json() | {"seconds": round(time.perf_counter() - began, 6)}
+    if output == "table":
+        _show(result)
+    else:
+        document(result, output)
+
+
+def _over_time(
+    files: tuple[str, ...], schedulers: tuple[str, ...], wishes: _Wishes, policy: Policy, output: str
+) -> None:
+    from muster.cli.simulate import run, text
+
+    until = wishes.time if wishes.time is not None else run.NEVER
+    found = run.prepare(files, schedulers, run.Wishes(wishes.trace, until, wishes.seed))
+    configurations = [(_name(wishes.configuration), policy)]
+    if wishes.compare is not None:
+        configurations.append((_name(wishes.compare), policy_of(wishes.compare)))
+    reports = [(name, run.run(found, each, name)) for name, each in configurations]
+    if wishes.plot is not None:
+        from muster.cli.simulate import plots
+
+        plots.draw(reports, wishes.plot)
+    if output != "table":
+        runs = [{"configuration": name, **report.json()} for name, report in reports]
+        document(runs[0] if len(runs) == 1 else {"runs": runs}, output)
+    elif len(reports) == 1:
+        text.show(reports[0][1])
+    else:
+        (first, one), (second, other) = reports
+        text.compare((first, second), (one, other))
+
+
+def _name(configuration: Path | None) -> str:
+    return configuration.name if configuration is not None else "default"
+
+
+def _show(result: dict[str, Any]) -> None:
+    groups = [
+        (name, each["phase"], _bound(result, name), each["reason"] or "-") for name, each in result["podgroups"].items()
+    ]
+    if groups:
+        table(("podgroup", "phase", "tasks", "reason"), groups)
+    waiting = {name: _why(each) for name, each in result["podgroups"].items() if _why(each)}
+    for name, message in waiting.items():
+        click.echo(f"\n{name}: {message}")
+    if result["binds"]:
+        click.echo()
+        table(("pod", "node"), sorted(result["binds"].items()))
+    if result["evicted"]:
+        click.echo()
+        table(("evicted",), [(pod,) for pod in result["evicted"]])
+    if not groups and not result["binds"]:
+        click.echo("nothing to schedule: the files have no PodGroup and no pod of these scheduler names")
+        click.echo("(a Job makes its group and its pods as time passes: see --until-idle)")
+
+
+def _bound(result: dict[str, Any], group: str) -> str:
+    counts = result["tasks"].get(group, {})
+    return ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) or "none"
+
+
+def _why(group: dict[str, Any]) -> str:
+    return next(
+        (
+            str(each["message"])
+            for each in group["conditions"]
+            if each["status"] == "True" and each.get("reason") == group["reason"] and group["reason"]
+        ),
+        "",
+    )

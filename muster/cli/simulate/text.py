@@ -1,0 +1,143 @@
+"""What people read of a simulation: tables of 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from muster.cli.output import table
+from muster.model import names
+from muster.sandbox.printers.workloads import span
+from scheduler.engine.messages import counted
+from scheduler.simulator.report import QueueReport, Report, Waiting
+
+_SHOWN: Final = 10
+_NOTHING: Final = "-"
+
+
+def show(report: Report) -> None:
+    """Print one report."""
+    click.echo(_headline(report))
+    click.echo()
+    queues = {name: report.queues[name] for name in _shown(report)}
+    rows = [(name, *_waits(queue.arrived, queue.waiting, queue.waits)) for name, queue in queues.items()]
+    if len(rows) > 1:
+        waiting = sum(queue.waiting for queue in report.queues.values())
+        rows.append(("(all)", *_waits(report.arrived, waiting, report.waits)))
+    table(("queue", "groups", "wait p50", "p95", "max", "not started"), rows)
+    click.echo()
+    table(
+        ("queue", "share", "while groups wait", "deserved", "preempted", "reclaimed", "refused"),
+        [(name, *_shares(queue, contended=report.contended > 0)) for name, queue in queues.items()],
+    )
+    click.echo()
+    table(("resource", "in use"), [(name, _percent(part)) for name, part in report.utilisation.items()])
+    for line in (*_undone(report), *_refusals(report), *_late(report)):
+        click.echo(line)
+
+
+def compare(labels: tuple[str, str], reports: tuple[Report, Report]) -> None:
+    """Print two reports side by side."""
+    for name, report in zip(labels, reports, strict=True):
+        click.echo(f"{name}: {_headline(report)}")
+    click.echo()
+    table(("", *labels), list(_side_by_side(*reports)))
+    for name, report in zip(labels, reports, strict=True):
+        for line in _late(report):
+            click.echo(f"{name}: {line}" if line else "")
+
+
+def _shown(*reports: Report) -> list[str]:
+    """Name the queues to tell of; the one that every cluster has, only where something happened in it."""
+    idle = all(
+        not (one.arrived or one.refused or one.used) for one in (each.queues[names.DEFAULT_QUEUE] for each in reports)
+    )
+    return sorted(name for name in reports[0].queues if not (idle and name == names.DEFAULT_QUEUE))
+
+
+def _headline(report: Report) -> str:
+    started = report.waits.started
+    groups = f"{counted(report.arrived, 'group')} came, {started} started, {report.ended} ended"
+    refused = f", {counted(len(report.refusals), 'creation')} refused" if report.refusals else ""
+    return f"{span(report.seconds)} of cluster time in {counted(report.cycles, 'cycle')}: {groups}{refused}"
+
+
+def _waits(arrived: int, waiting: int, waits: Waiting) -> Sequence[object]:
+    times = [span(each) for each in (waits.p50, waits.p95, waits.most)] if waits.started else [_NOTHING] * 3
+    return (arrived, *times, waiting or _NOTHING)
+
+
+def _shares(queue: QueueReport, *, contended: bool) -> Sequence[object]:
+    return (
+        _percent(queue.used),
+        _percent(queue.held if contended else None),
+        _percent(queue.deserved),
+        queue.preempted or _NOTHING,
+        queue.reclaimed or _NOTHING,
+        queue.refused or _NOTHING,
+    )
+
+
+def _undone(report: Report) -> Iterator[str]:
+    undone = sum(queue.undone for queue in report.queues.values())
+    if undone:
+        yield ""
+        yield f"{counted(undone, 'pod')} had to go because the rest of their group found no place in 30 s"
+
+
+def _refusals(report: Report) -> Iterator[str]:
+    if not report.refusals:
+        return
+    yield ""
+    yield f"Refused: {counted(len(report.refusals), 'creation')}"
+    for refusal in report.refusals[:_SHOWN]:
+        yield f"  at {span(refusal.at)}, {refusal.subject}: {refusal.text}"
+    yield from _more(len(report.refusals))
+
+
+def _late(report: Report) -> Iterator[str]:
+    if not report.late:
+        return
+    yield ""
+    yield f"Never started: {counted(len(report.late), 'group')}"
+    for late in report.late[:_SHOWN]:
+        yield f"  {late.name}, after {span(late.waited)}: {late.why}"
+    yield from _more(len(report.late))
+
+
+def _more(count: int) -> Iterator[str]:
+    if count > _SHOWN:
+        yield f"  and {count - _SHOWN} more; -o json has all"
+
+
+def _side_by_side(first: Report, second: Report) -> Iterator[tuple[str, str, str]]:
+    both = (first, second)
+
+    def row(what: str, *cells: str) -> tuple[str, str, str]:
+        return what, cells[0], cells[1]
+
+    yield row("groups started", *(str(each.waits.started) for each in both))
+    yield row("groups ended", *(str(each.ended) for each in both))
+    for words, pick in (("p50", "p50"), ("p95", "p95"), ("max", "most")):
+        yield row(f"wait {words}", *(span(getattr(each.waits, pick)) for each in both))
+    for name in _shown(*both):
+        yield row(f"wait p95, {name}", *(span(each.queues[name].waits.p95) for each in both))
+    for name in sorted(first.utilisation.keys() | second.utilisation.keys()):
+        yield row(f"{name} in use", *(_percent(each.utilisation.get(name, 0.0)) for each in both))
+    for name in _shown(*both):
+        yield row(f"share, {name}", *(_percent(each.queues[name].used) for each in both))
+    for words in ("preempted", "reclaimed", "undone"):
+        counts = [
+            Counter({name: getattr(queue, words) for name, queue in each.queues.items()}).total() for each in both
+        ]
+        if any(counts):
+            yield row(f"pods {words}", *map(str, counts))
+    if any(each.refusals for each in both):
+        yield row("creations refused", *(str(len(each.refusals)) for each in both))
+
+
+def _percent(part: float | None) -> str:
+    return f"{part * 100:.1f}%" if part is not None else _NOTHING

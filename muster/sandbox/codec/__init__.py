@@ -1,0 +1,4 @@
+"""Bytes to objects and back: formats, fields, patches, selectors and responses.
+
+What reads or writes a form lives here, as pure functions. Rules about kinds and the store do not.
+"""

@@ -1,0 +1,269 @@
+"""Server-side apply: a manager says what it wants of an object; what it wanted before and no more, goes.
+
+Source: ``sigs.k8s.io/structured-merge-diff`` (merge.Updater) and ``k8s.io/apimachinery/pkg/util/managedfields``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.sandbox.codec import shapes
+from muster.sandbox.codec.fields import ATOMIC, Shape
+from muster.sandbox.core.identities import timestamp
+from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.status import StatusError, bad_request, conflict, not_found, quote, required
+from muster.sandbox.core.store import Object
+from muster.sandbox.fieldmanager import typedpatch
+from muster.sandbox.fieldmanager.fieldsets import Fields, common, difference, entries_of, minus, of_value, paths, union
+from muster.sandbox.fieldmanager.ownership import BEFORE_FIRST_APPLY, Manager, Owned, Owners, ownable, read, written
+from muster.sandbox.server.lists import bad_options
+from muster.sandbox.server.writes import Writes, check_name
+from muster.sandbox.strategies.table import strategy_of
+
+Json = dict[str, Any]
+
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_NO_OWNER: Final[Owners] = {}
+
+
+async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
+    """Apply a configuration; give the object as stored, and whether it is new.
+
+    Raises:
+        StatusError: 409 with each field that another manager owns, unless ``force``.
+    """
+    wanted = _configuration(call, body)
+    fields = _fields_of(call, body)
+    call = replace(call, applies=True)
+    if writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
+        if call.target.subresource:
+            raise not_found(call.resource, call.target.name)
+        if uid := wanted["metadata"].get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(call.resource, call.target.name, why)
+        wanted["metadata"].pop("resourceVersion", None)
+        return await writes.create(call, _new(writes, call, wanted, fields)), True
+    return await writes.update(call, lambda old: _changed(writes, call, wanted, fields, old, force=force)), False
+
+
+def _configuration(call: Call, body: Any) -> Json:
+    """Give the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
+    if not call.options.get("fieldManager"):
+        raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
+    if not isinstance(body, dict):
+        raise bad_request("error decoding YAML: the configuration has to be an object")
+    api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
+    if (api_version, kind) != (call.resource.api_version, call.resource.kind):
+        group, _, version = str(api_version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+    given = body.get("metadata")
+    if misfits := typedpatch.misfits(body, shapes.shape_of(call.resource)):
+        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{call.target.name}"
+        text = misfits[0] if len(misfits) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in misfits)
+        what = f"{place}; {call.resource.group}/{call.resource.version}, Kind={call.resource.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}): {text}")
+    wanted = shapes.without_defaults(call.resource, body, [])
+    metadata = wanted.setdefault("metadata", {})
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    metadata.setdefault("name", call.target.name)
+    check_name(metadata, call.target.name)
+    if call.resource.namespaced and metadata.get("namespace", call.target.namespace) != call.target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    return wanted
+
+
+def _new(writes: Writes, call: Call, wanted: Json, fields: Fields | None) -> Json:
+    obj = _with_defaults(call, wanted)
+    _own(writes, call, obj, _NO_OWNER, fields, acts=True)
+    return obj
+
+
+def _changed(writes: Writes, call: Call, wanted: Json, fields: Fields | None, old: Object, *, force: bool) -> Json:
+    subresource = call.target.subresource
+    given = wanted["metadata"].get("resourceVersion")
+    if given and given != old["metadata"]["resourceVersion"]:
+        raise conflict(call.resource, call.target.name)
+    shape = shapes.shape_of(call.resource)
+    manager = _applier(call)
+    owners = _known_owners(old, call)
+    mine = owners.get(manager)
+    live = ownable(call.resource, old, subresource)
+    merged = _merged(shape, live, ownable(call.resource, wanted, subresource))
+    changes, _ = difference(live, merged, shape)
+    others = {each: owned for each, owned in owners.items() if each != manager}
+    conflicts = {
+        each: overlap for each, owned in others.items() if (overlap := common(owned.fields, changes)) is not None
+    }
+    if conflicts and not force:
+        raise _conflict(conflicts)
+    others = {
+        each: Owned(left, owned.time)
+        for each, owned in others.items()
+        if (left := minus(owned.fields, conflicts.get(each)))
+    }
+    if mine is not None:
+        kept = fields
+        for owned in others.values():
+            kept = union(kept, owned.fields)
+        merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
+    obj = _remembered(call, wanted, _with_defaults(call, _reassembled(call, old, merged, wanted)))
+    remaining = others if mine is None else {**others, manager: mine}
+    # A status counts, though this request can't change it: it is put back only later.
+    foreign = not subresource and "status" in wanted and wanted["status"] != old.get("status")
+    acts = foreign or ownable(call.resource, obj, subresource) != live
+    _own(writes, call, obj, remaining, fields, acts=acts)
+    return obj
+
+
+def _applier(call: Call) -> Manager:
+    return Manager(call.manager, "Apply", call.resource.api_version, call.target.subresource)
+
+
+def _known_owners(old: Object, call: Call) -> Owners:
+    owners = read(old["metadata"].get("managedFields"))
+    if owners:
+        return owners
+    fields = of_value(ownable(call.resource, old, ""), shapes.shape_of(call.resource), inner=True)
+    if not fields:
+        return {}
+    manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
+    return {manager: Owned(fields, old["metadata"].get("creationTimestamp", ""))}
+
+
+def _fields_of(call: Call, body: Json) -> Fields | None:
+    """Give the fields that a configuration names: those too that it leaves empty, which are then in no object."""
+    part = ownable(call.resource, {**body, "metadata": body.get("metadata") or {}}, call.target.subresource)
+    return of_value(part, shapes.shape_of(call.resource), inner=False) or None
+
+
+def _own(writes: Writes, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:
+    """Write down who owns what. Who changes nothing (``acts``) doesn't act: its time stays what it was, or none."""
+    manager = _applier(call)
+    result = {each: owned for each, owned in owners.items() if each != manager}
+    if fields:
+        before = owners[manager].time if manager in owners else ""
+        result[manager] = Owned(fields, timestamp(writes.clock.now()) if acts else before)
+    entries = written(result)
+    obj["metadata"].pop("managedFields", None)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+
+
+def _with_defaults(call: Call, obj: Json) -> Json:
+    return shapes.take_in(call.resource, obj, strategy_of(call.resource), [])
+
+
+def _remembered(call: Call, wanted: Json, obj: Json) -> Json:
+    """Keep kubectl's own note of what it applied last up to date, so that it may apply from its side again."""
+    annotations = obj["metadata"].get("annotations") or {}
+    if call.manager != "kubectl" or _LAST_APPLIED not in annotations:
+        return obj
+    others = {key: value for key, value in wanted["metadata"].items() if key != "annotations"}
+    own = {key: value for key, value in (wanted["metadata"].get("annotations") or {}).items() if key != _LAST_APPLIED}
+    note = {**wanted, "metadata": {**others, "annotations": own} if own else others}
+    text = msgspec.json.encode(note, order="sorted").decode() + "\n"
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
+
+
+def _reassembled(call: Call, old: Object, merged: Json, wanted: Json) -> Json:
+    """Put the part that an apply may own back among the rest."""
+    owned = ownable(call.resource, old, call.target.subresource)
+    kept = {key: value for key, value in old["metadata"].items() if key not in owned.get("metadata", {})}
+    rest = {key: value for key, value in old.items() if key not in owned}
+    metadata = {**kept, **merged.get("metadata", {})}
+    if "uid" in wanted["metadata"]:
+        metadata["uid"] = wanted["metadata"]["uid"]  # and validation says that it is another's
+    return {**rest, **merged, "apiVersion": wanted["apiVersion"], "kind": old["kind"], "metadata": metadata}
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _merged(shape: Shape, live: Any, wanted: Any) -> Any:
+    if shape.merges == ATOMIC or type(live) is not type(wanted):
+        return wanted
+    if type(wanted) is dict and shape.type in {"object", "dict"}:
+        result = dict(live)
+        for key, value in wanted.items():
+            result[key] = _merged(shape.child(key), live[key], value) if key in live else value
+        return result
+    if type(wanted) is list and shape.element is not None:
+        return _merged_list(shape, live, wanted)
+    return wanted
+
+
+def _merged_list(shape: Shape, live: list[Any], wanted: list[Any]) -> list[Any]:
+    before, after = entries_of(live, shape), entries_of(wanted, shape)
+    if before is None or after is None:
+        return wanted
+    element = shape.element or shape
+    merged = dict(before)
+    for key, value in after.items():
+        merged[key] = _merged(element, before[key], value) if key in before else value
+    order: dict[str, Any] = {}
+    coming = iter(after)
+    for key in before:
+        if key not in after:
+            order[key] = merged[key]
+        while key in after and key not in order:
+            # What is applied keeps its order; what isn't stays behind what it stood behind.
+            following = next(coming)
+            order[following] = merged[following]
+    return list((order | {key: merged[key] for key in coming}).values())
+
+
+def _pruned(shape: Shape, value: Any, doomed: Fields | None, kept: Fields | None) -> Any:
+    """Give a value without what is doomed, entries whole unless somebody wants something of them."""
+    if doomed is None:
+        return value
+    if type(value) is dict:
+        result = dict(value)
+        for name in value:
+            key = f"f:{name}"
+            if key in doomed:
+                if kept is None or key not in kept:
+                    del result[name]
+                else:
+                    result[name] = _pruned(shape.child(name), value[name], doomed[key], kept[key])
+        return result
+    entries = entries_of(value, shape) if type(value) is list else None
+    if entries is None:
+        return value
+    element = shape.element or shape
+    left = []
+    for key, entry in entries.items():
+        if key not in doomed:
+            left.append(entry)
+        elif kept is not None and key in kept:
+            left.append(_pruned(element, entry, doomed[key], kept[key]))
+    return left
+
+
+# ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _conflict(conflicts: dict[Manager, Fields]) -> StatusError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_shown(manager)}", "field": path}
+        for manager, fields in conflicts.items()
+        for path in paths(fields)
+    ]
+    if len(causes) == 1:
+        message = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = []
+        for manager, fields in sorted(conflicts.items(), key=lambda item: _shown(item[0])):
+            lines += [f"conflicts with {_shown(manager)}:", *(f"- {path}" for path in paths(fields))]
+        message = f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)
+    return StatusError(409, "Conflict", message, {"causes": causes})
+
+
+def _shown(manager: Manager) -> str:
+    text = quote(manager.name)
+    if manager.subresource:
+        text += f" with subresource {quote(manager.subresource)}"
+    return f"{text} using {manager.api_version}" if manager.operation == "Update" else text

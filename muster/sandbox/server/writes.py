@@ -1,0 +1,249 @@
+"""Creating, changing and deleting, as transactions on the store with admission in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from muster.kube.clock import Clock
+from muster.sandbox.admission import Attributes
+from muster.sandbox.core.registry import Registry
+from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.status import (
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    unsupported,
+    wrong,
+)
+from muster.sandbox.core.store import Object, Store, identity
+from muster.sandbox.fieldmanager.ownership import Ownership
+from muster.sandbox.server import builtin_admission, deletion
+from muster.sandbox.strategies.table import strategy_of
+
+Json = dict[str, Any]
+Change = Callable[[Object], Json]
+"""Makes the new object, private to the caller, of the stored one."""
+
+_TRIES: Final = 6
+_DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
+
+
+class Admission(Protocol):
+    """What stands between a write and the store."""
+
+    async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
+        """Give the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
+
+        In the real server's order: mutating steps, then `ApiServer.complete` on the result (it names the object,
+        resets what a client may not set, applies defaults and validates), then validating steps on what it gave.
+
+        Raises:
+            StatusError: the write is refused.
+        """
+        ...
+
+
+class Writes:
+    """The writes to one store.
+
+    Attributes:
+        store: what is written to.
+        clock: what time it is.
+        admission: whom a write has to pass.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, registry: Registry, ownership: Ownership, admission: Admission
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.admission = admission
+        self._registry = registry
+        self._ownership = ownership
+
+    async def create(self, call: Call, obj: Json) -> Object:
+        """Create an object, private to this call; give it as stored.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        target, resource = call.target, call.resource
+        strategy = strategy_of(resource)
+        if strategy.refused:
+            raise unsupported(strategy.refused)
+        metadata = obj["metadata"]
+        if resource.namespaced:
+            _fit_namespace(metadata, target.namespace)
+        if metadata.get("resourceVersion"):
+            raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+        self._check_place(call, metadata.get("name", ""))
+        self._ownership.created(call, obj)
+        builtin_admission.on_create(self.store, resource, obj)
+        admitted = await self._admit(call, "CREATE", obj, None)
+        assert admitted is not None, "admission gives the object of a CREATE"
+        # Admission may have waited for a webhook: what was true before it has to be true still.
+        self._check_place(call, metadata.get("name", ""))
+        namespace, name = identity(admitted)
+        if self.store.get(resource.key, namespace, name) is not None:
+            raise already_exists(resource, name)
+        if strategy.uncontrolled:
+            call.warnings.append(strategy.uncontrolled)
+        return admitted if call.dry_run else self.store.put(resource.key, admitted)
+
+    async def update(self, call: Call, change: Change, *, subresource: str | None = None) -> Object:
+        """Change an object; ``change`` may be asked again when somebody else was faster.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        subresource = call.target.subresource if subresource is None else subresource
+        for _ in range(_TRIES):
+            old = self._existing(call)
+            obj = change(old)
+            if call.resource.namespaced:
+                _fit_namespace(obj["metadata"], call.target.namespace)
+            pinned = self._check_versions(call, obj, old)
+            self._ownership.updated(call, obj, old)
+            admitted = await self._admit(call, "UPDATE", obj, old, subresource)
+            assert admitted is not None, "admission gives the object of an UPDATE"
+            if self._existing(call) is old:
+                return self._keep(call, admitted, old)
+            if pinned:
+                break
+        raise conflict(call.resource, call.target.name)
+
+    async def delete(self, call: Call, options: Json) -> tuple[Object, bool]:
+        """Delete an object, or begin to; give its last state, and whether it is gone.
+
+        Raises:
+            StatusError: whatever speaks against it.
+        """
+        builtin_admission.check_deletion(call.target)
+        for _ in range(_TRIES):
+            old = self._existing(call)
+            deletion.check_preconditions(call.resource, old, options)
+            await self._admit(call, "DELETE", None, old)
+            if self._existing(call) is old:
+                return self._delete_now(call, old, options)
+        raise conflict(call.resource, call.target.name)
+
+    def _delete_now(self, call: Call, old: Object, options: Json) -> tuple[Object, bool]:
+        now = self.clock.now()
+        outcome = deletion.decide(call.resource, old, options, now)
+        if outcome.gone:
+            if call.dry_run:
+                return outcome.object, True
+            if outcome.object is not old:
+                self.store.put(call.resource.key, outcome.object)
+            removed = self.store.remove(call.resource.key, *identity(old))
+            return removed, True
+        if call.dry_run or outcome.object == old:
+            return outcome.object, False
+        return self.store.put(call.resource.key, outcome.object), False
+
+    def _keep(self, call: Call, admitted: Json, old: Object) -> Object:
+        admitted["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        if deletion.finished(call.resource, admitted):
+            if not call.dry_run:
+                self.store.remove(call.resource.key, *identity(old))
+            return admitted
+        if admitted == old:
+            return old
+        return admitted if call.dry_run else self.store.put(call.resource.key, admitted)
+
+    def _existing(self, call: Call) -> Object:
+        target = call.target
+        found = self.store.get(call.resource.key, target.namespace, target.name)
+        if found is None:
+            raise not_found(call.resource, target.name)
+        return found
+
+    def _check_versions(self, call: Call, obj: Json, old: Object) -> bool:
+        metadata, resource = obj["metadata"], call.resource
+        given = metadata.get("resourceVersion") or ""
+        if given in {"", "0"}:
+            if not strategy_of(resource).unconditional:
+                cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
+                raise invalid(replace(resource, kind=resource.plural), call.target.name, [cause])
+            return False
+        if given != old["metadata"]["resourceVersion"]:
+            raise conflict(resource, call.target.name)
+        return True
+
+    def _check_place(self, call: Call, name: str) -> None:
+        namespaces = self._registry.find("", "v1", "namespaces")
+        assert namespaces is not None, "namespaces are built in"
+        builtin_admission.check_namespace(self.store, namespaces, call.target, name)
+        if call.resource.custom:
+            definition = self.store.get(_DEFINITIONS, "", call.resource.crd)
+            if definition is not None and definition["metadata"].get("deletionTimestamp"):
+                why = "create not allowed while custom resource definition is terminating"
+                raise forbidden(call.resource, name, why)
+
+    async def _admit(
+        self, call: Call, operation: str, obj: Json | None, old: Object | None, subresource: str | None = None
+    ) -> Json | None:
+        target = call.target
+        name = target.name or (obj or {}).get("metadata", {}).get("name", "")
+        attributes = Attributes(
+            operation=operation,
+            resource=target.resource,
+            subresource=target.subresource if subresource is None else subresource,
+            namespace=target.namespace,
+            name=name,
+            object=obj,
+            old_object=old,
+            user=call.user,
+            dry_run=call.dry_run,
+            options=_told(call.options, operation),
+        )
+        return await self.admission.admit(attributes, call.warnings)
+
+    async def admit_subresource(self, call: Call, operation: str, obj: Json, old: Object | None = None) -> Json:
+        """Admit what isn't the object itself: a Scale, a Binding, an Eviction."""
+        admitted = await self._admit(call, operation, obj, old)
+        assert admitted is not None, "admission gives the object of a write"
+        return admitted
+
+
+def _told(options: Json, operation: str) -> Json:
+    """Give the options as admission is told: a patch is to it the update, or the creation, that it comes to."""
+    if options.get("kind") != "PatchOptions":
+        return options
+    kept = {key: value for key, value in options.items() if key != "force"}
+    return {**kept, "kind": "CreateOptions" if operation == "CREATE" else "UpdateOptions"}
+
+
+def _fit_namespace(metadata: Json, namespace: str) -> None:
+    given = metadata.setdefault("namespace", namespace)
+    if given != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def check_name(metadata: Json, name: str) -> None:
+    """Refuse an object that isn't called what its path says (400)."""
+    given = metadata.get("name", "")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def check_uid(call: Call, obj: Json, old: Object) -> None:
+    """Refuse a replacement that is meant for another object of the same name (409)."""
+    given, actual = obj["metadata"].get("uid", ""), old["metadata"]["uid"]
+    if given and given != actual:
+        resource, target = call.resource, call.target
+        place = "/".join(part for part in (resource.group * resource.custom, resource.plural, target.namespace) if part)
+        why = (
+            f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{target.name}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
+        )
+        raise conflict(call.resource, call.target.name, why)

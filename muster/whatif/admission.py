@@ -1,0 +1,339 @@
+"""What `muster admit` finds out: whether each object of some files would be admitted, and when what starts would start."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.cli.manifests import Manifest
+from muster.model import grouping, kinds, names
+from muster.model.amounts import QuantityError, Resources
+from muster.model.kinds import Kind
+from muster.model.objects import (
+    Container,
+    Job,
+    Meta,
+    OwnerReference,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
+from muster.whatif import remedies
+from muster.whatif.cluster import Scene
+from muster.whatif.cluster_view import KINDS, PODGROUPS, State
+from muster.whatif.dry_run import BUSY, Answer, Rehearsal
+from muster.whatif.remedies import Change, Lack
+from scheduler.controllers import manifests as generated
+from scheduler.engine.policy import Policy
+from scheduler.model.records import Record
+from scheduler.model.snapshot import GroupKey
+from scheduler.state import conversion
+
+Json = dict[str, Any]
+Rehearse = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Json]]]]
+"""Tries objects, and gives the answers and what the ledgers hold then."""
+
+# What a file may bring along for what it wants to run.
+_FURNITURE: Final = frozenset(
+    {"Namespace", "Queue", "ResourceQuota", "PriorityClass", "ServiceAccount", "ConfigMap", "Secret"}
+)
+_APART: Final = timedelta(milliseconds=1)
+"""Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
+
+_STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
+
+
+class Verdict(Struct, frozen=True):
+    """What became of one object.
+
+    Attributes:
+        alone: it was refused, and would be admitted without the other objects of the files that ask for something.
+    """
+
+    answer: Answer
+    alone: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """One word for programs."""
+        if not self.answer.asked:
+            return "unknown"
+        if self.answer.admitted:
+            return "admitted"
+        if self.answer.note:
+            return "undecided"
+        return "undecided" if self.answer.code == BUSY or self.answer.code >= 500 else "refused"
+
+
+class Start(Struct, frozen=True):
+    """When a group of the files would start.
+
+    ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is) or ``unknown``; ``pods``: how many of
+    its pods are known; ``supposed``: these are made up of its minResources.
+    """
+
+    key: GroupKey
+    label: str
+    kind: str
+    pods: int = 0
+    supposed: bool = False
+    after: tuple[GroupKey, ...] = ()
+    text: str = ""
+    record: Record | None = None
+    changes: tuple[Change, ...] = ()
+
+
+class Finding(Struct, frozen=True):
+    """All of it."""
+
+    verdicts: tuple[Verdict, ...]
+    starts: tuple[Start, ...]
+
+    # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
+    def __repr__(self) -> str:
+        return f"Finding({len(self.verdicts)} verdicts)"
+
+    @property
+    def status(self) -> int:
+        """The exit status: 0 admitted, 1 refused, 2 can't tell."""
+        outcomes = {each.outcome for each in self.verdicts}
+        return 1 if "refused" in outcomes else 2 if "undecided" in outcomes else 0
+
+
+async def find_out(
+    state: State, manifests: Sequence[Manifest], whole: Iterable[Json], policy: Policy, schedulers: Sequence[str]
+) -> Finding:
+    """Rehearse all objects together, then ask the scheduler; ``whole`` are those of them that exist already."""
+    whole, legacy = list(whole), state.legacy(each.api_version for each in manifests)
+
+    async def rehearse(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
+        places = {each.namespace for each in some}
+        stage = Rehearsal(state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places, legacy_apis=legacy)
+        return await stage.apply(some), stage.ledgers()
+
+    answers, ledgers = await rehearse(manifests)
+    verdicts = tuple([await _judged(each, manifests, rehearse) for each in answers])
+    after = _with(state, [*(each.stored for each in answers if each.stored is not None), *ledgers], schedulers)
+    return Finding(verdicts, tuple(_starts(after, answers, policy, schedulers)))
+
+
+async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehearse) -> Verdict:
+    """Tell, of what was refused, whether it is the others' company that is too much."""
+    verdict = Verdict(answer)
+    if verdict.outcome != "refused" or answer.code != 403:
+        return verdict
+    own = answer.manifest
+    some = [each for each in manifests if each is own or each.kind in _FURNITURE]
+    if len(some) == len(manifests):
+        return verdict
+    again, _ = await rehearse(some)
+    return replace(verdict, alone=next(each.admitted for each in again if each.manifest is own))
+
+
+# ── the state with the files' objects in it ──────────────────────────────────────────────────────────────────────
+
+
+def _with(state: State, stored: Iterable[Json], schedulers: Sequence[str]) -> State:
+    """Add what was stored, and what Muster's controllers would make of it: the groups of Jobs and pods that name none."""
+    added: dict[Kind[Any], list[Any]] = defaultdict(list)
+    made: tuple[Kind[Any], ...] = (*PODGROUPS, kinds.JOBS, kinds.PODS)
+    for number, each in enumerate(stored):
+        kind = _STATES.get((each["apiVersion"], each["kind"]))
+        if kind is not None:
+            one = msgspec.convert(each, kind.struct)
+            if kind in made and state.find(kind, one.name, one.namespace) is None:
+                one = _created(one, state.taken + number * _APART)
+            added[kind].append(one)
+    known = _merged(state, added)
+    more: dict[Kind[Any], list[Any]] = defaultdict(list)
+    for job in added[kinds.JOBS]:
+        if job.spec.template.spec.scheduler_name in schedulers:
+            more[kinds.PODGROUPS] += _group_of_job(known, job)
+    for pod in added[kinds.PODS]:
+        if pod.spec.scheduler_name in schedulers:
+            housed, group = _housed(known, pod)
+            more[kinds.PODS].append(housed)
+            more[kinds.PODGROUPS] += group
+    return _merged(known, more)
+
+
+def _created(one: Any, moment: datetime) -> Any:
+    return replace(one, metadata=replace(one.metadata, creation_timestamp=moment))
+
+
+def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
+    objects = dict(state.objects)
+    for kind, items in added.items():
+        names_ = {(each.namespace, each.name) for each in items}
+        if names_:
+            objects[kind] = (*(each for each in state.of(kind) if (each.namespace, each.name) not in names_), *items)
+    return replace(state, objects=objects)
+
+
+def _group_of_job(state: State, job: Job) -> list[PodGroup]:
+    name = conversion.group_of_job(job)
+    if grouping.group_of(job.spec.template.metadata) or any(
+        state.find(kind, name, job.namespace) for kind in PODGROUPS
+    ):
+        return []
+    metas = [job.spec.template.metadata, job.metadata, *_namespace(state, job.namespace)]
+    return _generated(job.metadata, grouping.job_reference(job.metadata), metas, job.spec.template.spec)
+
+
+def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
+    if grouping.group_of(pod.metadata):
+        return pod, []
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
+    named = {**(pod.metadata.annotations or {}), names.GROUP_NAME: grouping.generated_name(owner.uid)}
+    housed = replace(pod, metadata=replace(pod.metadata, annotations=named))
+    metas = [pod.metadata, *_namespace(state, pod.namespace)]
+    return housed, _generated(pod.metadata, owner, metas, pod.spec)
+
+
+def _namespace(state: State, name: str) -> list[Meta]:
+    found = state.find(kinds.NAMESPACES, name)
+    return [found.metadata] if found is not None else []
+
+
+def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spec: PodSpec) -> list[PodGroup]:
+    try:
+        body = generated.podgroup(owner, metas, spec)
+    except QuantityError:
+        return []  # refused as it is
+    group = msgspec.convert(body, PodGroup)
+    meta = replace(
+        group.metadata,
+        namespace=made_for.namespace,
+        uid=group.name,
+        creation_timestamp=made_for.creation_timestamp,
+    )
+    return [replace(group, metadata=meta)]
+
+
+# ── when it would start ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers: Sequence[str]) -> Iterator[Start]:
+    wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
+    for key, label in wanted:
+        if not key.group:
+            text = f"PodGroup \"{key.name}\", which it names, isn't there and isn't in the files"
+            yield Start(key, label, "unknown", text=text)
+    wanted = [each for each in wanted if each[0].group]
+    if not wanted:
+        return
+    state, supposed = _peopled(state, [key for key, _ in wanted])
+    scene = Scene(state, policy, schedulers)
+    with scene.supposing():
+        now = scene.starts(key for key, _ in wanted).started
+    for key, label in wanted:
+        pods = len(scene.members(key)) + sum(
+            conversion.pods_wanted(job)
+            for job in state.of(kinds.JOBS, key.namespace)
+            if conversion.group_of_job(job) == key.name
+        )
+        start = Start(key, label, "now", pods, supposed=key in supposed)
+        if pods == 0:
+            yield replace(start, kind="unknown", text="its pods aren't in the files, and it states no minResources")
+        elif now.get(key):
+            yield replace(
+                start, kind="soon", after=tuple(sorted(now[key])), text=remedies.giving_way(map(scene.called, now[key]))
+            )
+        elif key in now:
+            yield start
+        else:
+            yield _later(scene, start)
+
+
+def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) -> Iterator[tuple[GroupKey, str]]:
+    """Give the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
+    for each in answers:
+        stored = each.stored
+        kind = _STATES.get((stored["apiVersion"], stored["kind"])) if stored is not None else None
+        if stored is None or kind is None:
+            continue
+        item = msgspec.convert(stored, kind.struct)
+        # A name that the server makes up is another one when the file is applied.
+        called = each.manifest.name or each.manifest.body["metadata"]["generateName"]
+        label, name, group = f"{kind.name} {item.namespace}/{called}", "", kind.group
+        if kind in PODGROUPS:
+            name = item.name
+        elif kind is kinds.JOBS and item.spec.template.spec.scheduler_name in schedulers:
+            name = conversion.group_of_job(item)
+        elif kind is kinds.PODS and item.spec.scheduler_name in schedulers:
+            name = grouping.group_of(item.metadata) or grouping.generated_name(item.metadata.uid)
+        found = next((one for one in PODGROUPS if name and state.find(one, name, item.namespace)), None)
+        if found is not None:
+            own = grouping.is_generated(name) and kind not in PODGROUPS
+            key = GroupKey(found.group if kind not in PODGROUPS else group, item.namespace, name)
+            yield key, label if own or kind in PODGROUPS else f"PodGroup {item.namespace}/{name}"
+        elif name:
+            yield GroupKey("", item.namespace, name), label
+
+
+def _peopled(state: State, keys: Sequence[GroupKey]) -> tuple[State, frozenset[GroupKey]]:
+    """Suppose pods for groups that nothing is known of but their minimum: its minResources, shared alike."""
+    homes: set[tuple[str, str]] = set()
+    for namespace in {key.namespace for key in keys}:
+        homes |= {(namespace, grouping.group_of(pod.metadata)) for pod in state.of(kinds.PODS, namespace)}
+        homes |= {(namespace, conversion.group_of_job(job)) for job in state.of(kinds.JOBS, namespace)}
+    supposed, pods = set(), []
+    for key in keys:
+        if (key.namespace, key.name) in homes:
+            continue
+        kind = next(each for each in PODGROUPS if each.group == key.group)
+        group = state.find(kind, key.name, key.namespace)
+        assert group is not None, f"{key} is in the state"
+        made = _supposed_pods(group)
+        if made:
+            supposed.add(key)
+            pods += made
+    return _merged(state, {kinds.PODS: pods}), frozenset(supposed)
+
+
+def _supposed_pods(group: PodGroup) -> list[Pod]:
+    try:
+        stated = conversion.min_resources(group)
+    except QuantityError:
+        return []
+    count = max(group.spec.min_member, 1)
+    if not stated:
+        return []
+    share = Resources({name: -(-amount // count) for name, amount in stated.nano.items() if name != "pods"})
+    main = Container(name="main", resources=ResourceRequirements(requests=dict(share.quantities())))
+    return [
+        Pod(
+            metadata=Meta(
+                name=f"{group.name}-{number}",
+                namespace=group.namespace,
+                uid=f"{group.metadata.uid}-{number}",
+                annotations={names.GROUP_NAME: group.name},
+                creation_timestamp=group.metadata.creation_timestamp,
+            ),
+            spec=PodSpec(scheduler_name=names.SCHEDULER_NAME, containers=(main,)),
+            status=PodStatus(phase="Pending"),
+        )
+        for number in range(count)
+    ]
+
+
+def _later(scene: Scene, start: Start) -> Start:
+    key = start.key
+    before = scene.decide().records.get(key)
+    if before is None:
+        return replace(start, kind="unknown", text="the scheduler says nothing of it")
+    with scene.supposing():
+        scene.starts([key])
+        ends = remedies.after(scene, key)
+        if ends.groups:
+            return replace(start, kind="after", after=ends.groups, text=remedies.ending(scene, ends))
+        record = remedies.at_rest(scene, before)
+        return replace(start, kind="never", record=record, changes=tuple(remedies.changes(scene, key, record, Lack())))

@@ -1,0 +1,401 @@
+"""A cluster in which one may suppose things, look what the scheduler would decide, and go back. Pure.
+
+Deciding is the scheduler's own; between two decisions happens what would: pods are bound, those of Jobs that were let
+in are created, those that were evicted are gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from muster.ledger import wording
+from muster.ledger.observer import listed
+from muster.ledger.promises import COMPLETED, reserves_late
+from muster.ledger.view import View
+from muster.model import grouping, kinds, names
+from muster.model.amounts import Resources
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
+from muster.whatif.cluster_view import PODGROUPS, State
+from scheduler.engine import satisfied
+from scheduler.engine.cycle import decide
+from scheduler.engine.plugin import Stage
+from scheduler.engine.policy import Policy
+from scheduler.engine.reservations import ReservationArguments
+from scheduler.leader.backoff import Patience
+from scheduler.model.plan import Bind, Plan
+from scheduler.model.snapshot import Bystanders, GroupKey, Job, Phase, Snapshot, Wait
+from scheduler.state import conversion
+from scheduler.state.aggregated_pods import Home
+from scheduler.state.cluster import Cluster
+from scheduler.state.handlers import learners
+
+T = TypeVar("T", bound=Object)
+
+CYCLES: Final = 12
+"""Decisions in a row after which a group that hasn't started is taken not to; each lets in or binds something."""
+
+_LATER: Final = timedelta(seconds=10)
+"""A group whose pods nobody knows of yet is left alone for its first seconds; here nothing more will come."""
+
+_TOO_LONG: Final = timedelta(days=1)
+"""More than a group without nodes may keep others waiting, and more than it then has to wait for its next turn."""
+
+_TO_COME: Final = str(2**62)
+"""The version of what doesn't exist yet."""
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+class Course(NamedTuple):
+    """What came of some decisions in a row.
+
+    Attributes:
+        started: the groups that got nodes for their minimum, each with those that had to give way first.
+        gave_way: the groups that were let in, without nodes for too long, and taken back.
+    """
+
+    started: Mapping[GroupKey, frozenset[GroupKey]]
+    gave_way: frozenset[GroupKey]
+
+
+class Scene:
+    """A cluster made of a state. ``now`` is the state's."""
+
+    def __init__(self, state: State, policy: Policy, schedulers: Sequence[str]) -> None:
+        self.state = state
+        self.policy = _without_reservations(policy)
+        self.now: datetime = state.taken + _LATER
+        self.cluster = Cluster(frozenset(schedulers))
+        self._pods: dict[str, Pod] = {}
+        self._members: Mapping[Home | None, Sequence[Pod]] = {}
+        self._groups: dict[GroupKey, PodGroup] = {}
+        self._jobs: dict[str, BatchJob] = {}
+        self._jobs_of: defaultdict[Home, list[BatchJob]] = defaultdict(list)
+        self._since: dict[GroupKey, datetime | None] = {}
+        # What came of deciding: pods that Jobs have made, where pods were placed, since when groups have places.
+        self._made: defaultdict[Home, list[Pod]] = defaultdict(list)
+        self._placed: dict[str, Bind] = {}
+        self._started: dict[GroupKey, datetime] = {}
+        self._undo: list[Callable[[], None]] | None = None
+        self._standing: Mapping[GroupKey, Job] = {}
+        self._beside: Mapping[str, Bystanders] = {}
+        alone = satisfied.are_left_alone(policy)
+        self._feed(alone=alone)
+        first = self.snapshot()
+        # To be found again once supposed nodes are gone.
+        self._table = first.table
+        if alone:
+            self._standing = {job.key: job for job in satisfied.found(first)}
+            self._beside = satisfied.together(self._standing.values(), first.axes)
+            for key in self._groups.keys() - self._standing.keys():
+                self.cluster.single_out(key)
+
+    def _feed(self, *, alone: bool) -> None:
+        cluster, pods = self.cluster, self.state.of(kinds.PODS)
+        cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
+        for kind, learn in (*learners(cluster).items(), (kinds.QUEUES, cluster.queue)):
+            for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
+                learn(each)
+        self._members = cluster.homes(pods)
+        if alone:
+            cluster.crowd(self._members)
+        else:
+            self._pods = {pod.metadata.uid: pod for pod in pods}
+        for kind in PODGROUPS:
+            for group in self.state.of(kind):
+                self._groups[GroupKey(kind.group, group.namespace, group.name)] = group
+                cluster.group(kind.group, group)
+        for job in self.state.of(kinds.JOBS):
+            self._jobs[job.metadata.uid] = job
+            self._jobs_of[job.namespace, conversion.group_of_job(job)].append(job)
+        for ledger in self.state.of(kinds.QUOTALEDGERS):
+            self._promised(ledger.namespace)
+
+    def _promised(self, namespace: str) -> None:
+        """Learn who holds nothing of a namespace's quota, and what is left for those who reserve late."""
+        table = self.state.ledger(namespace)
+        if table is None:
+            return
+        metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
+        if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
+            outside = table.outside(view_of(self.state, namespace))
+            # Of those without a shortage nobody took note yet: they hold their minimum in a moment.
+            reasons = {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
+            self.cluster.unreserved(namespace, reasons)
+            self.cluster.ledger(namespace, table)
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> Snapshot:
+        """Give what the scheduler sees."""
+        return self.cluster.snapshot()
+
+    def decide(self, waits: Mapping[str, Wait] | None = None) -> Plan:
+        """Decide once; ``waits`` as `Snapshot` has them."""
+        snapshot = self.snapshot()
+        jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
+        return decide(replace(snapshot, jobs=jobs, beside=self._beside, waits=waits or {}), self.policy, self.now)
+
+    def group(self, key: GroupKey) -> PodGroup | None:
+        """Give a group as the state has it."""
+        return self._groups.get(key)
+
+    def called(self, key: GroupKey) -> str:
+        """Give a group's name; of one that Muster made, whom it is made for, too: nobody chose that name."""
+        group = self.group(key)
+        if group is None or not grouping.is_generated(key.name):
+            return str(key)
+        owner = next(iter(group.metadata.owner_references or ()), None)
+        # What doesn't exist yet is given another uid when it does.
+        name = key.name if group.metadata.resource_version else "podgroup-…"
+        return f"{key.namespace}/{name} ({owner.kind} {owner.name})" if owner is not None else str(key)
+
+    def members(self, key: GroupKey) -> Sequence[Pod]:
+        """Give the pods that name a group."""
+        return self._members.get((key.namespace, key.name), ())
+
+    def running(self) -> list[GroupKey]:
+        """Give the groups that have pods on nodes, those that have had them for the longest first."""
+        found = {key: began for key in self._groups if (began := self._since_when(key)) is not None}
+        return sorted(found, key=lambda key: (found[key], key))
+
+    def waiting(self) -> list[GroupKey]:
+        """Give the groups that have no pods on nodes and aren't over, the oldest first."""
+        found = [
+            (group.metadata.creation_timestamp or self.now, key)
+            for key, group in self._groups.items()
+            if group.status.phase != COMPLETED and self._since_when(key) is None
+        ]
+        return [key for _, key in sorted(found)]
+
+    def _since_when(self, key: GroupKey) -> datetime | None:
+        return self.began(key) or self._started.get(key)
+
+    def began(self, key: GroupKey) -> datetime | None:
+        """Tell since when a group has pods on nodes in the state; None for one that has none."""
+        if key in self._since:
+            return self._since[key]
+        times = [
+            pod.status.start_time or pod.metadata.creation_timestamp or self.state.taken
+            for pod in self.members(key)
+            if pod.spec.node_name and pod.status.phase not in _ENDED
+        ]
+        self._since[key] = min(times, default=None)
+        return self._since[key]
+
+    def job(self, key: GroupKey) -> Job:
+        """Give a group as the scheduler sees it."""
+        return self._standing.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
+
+    def holds(self, key: GroupKey) -> Resources:
+        """Give what a group's pods have on nodes."""
+        job = self.job(key)
+        if not job.tasks:
+            return Resources.total(kind.request * count for kind, count in job.tally.occupying.items())
+        return Resources.total(
+            each.kind.request for each in job.tasks if each.node and each.status not in conversion.ENDED
+        )
+
+    # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def supposing(self) -> Iterator[None]:
+        """Take back at the end of the block whatever was supposed in it."""
+        before, self._undo = self._undo, []
+        try:
+            yield
+        finally:
+            mine, self._undo = self._undo, before
+            for undo in reversed(mine):
+                undo()
+
+    def _can(self, undo: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        if self._undo is not None:
+            self._undo.append(partial(undo, *args, **kwargs))
+
+    def end(self, ended: Iterable[GroupKey]) -> None:
+        """Suppose that groups are over, in a while, and their pods gone."""
+        self._pass()
+        keys = frozenset(ended)
+        for each in ("_standing", "_beside"):
+            self._can(setattr, self, each, getattr(self, each))
+        stood = [self._standing[key] for key in keys if key in self._standing]
+        self._beside = satisfied.without(self._beside, stood)
+        self._standing = {key: job for key, job in self._standing.items() if key not in keys}
+        for key in keys:
+            for pod in (*self.members(key), *self._made.get((key.namespace, key.name), ())):
+                self._drop(pod)
+            for job in self._jobs_of.get((key.namespace, key.name), ()):
+                known = self._jobs[job.metadata.uid]
+                self.cluster.batch_job(known, gone=True)
+                self._can(self.cluster.batch_job, known)
+            group = self._groups[key]
+            self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
+
+    def _pass(self) -> None:
+        """Suppose that a long time goes by."""
+        self._can(setattr, self, "now", self.now)
+        self.now += _TOO_LONG
+
+    def nodes(self, nodes: Iterable[Node]) -> None:
+        """Suppose more nodes, or other versions of nodes, in a while."""
+        self._pass()
+        for node in nodes:
+            known = self.state.find(kinds.NODES, node.name)
+            self.cluster.node(node)
+            self._can(self.cluster.node, known or node, gone=known is None)
+
+    def queue(self, queue: Queue) -> None:
+        """Suppose another version of a queue, in a while."""
+        self._pass()
+        old = self.state.find(kinds.QUEUES, queue.name)
+        self.cluster.queue(queue)
+        before = old or Queue(metadata=Meta(name=queue.name))
+        self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
+
+    def starts(self, wanted: Iterable[GroupKey]) -> Course:
+        """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
+
+        One that is asked about alone, and has neither pods nor a Job yet, starts when it is let in: more can't be seen.
+        """
+        wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
+        patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
+        for _ in range(CYCLES):
+            plan = self.decide(patience.waits)
+            patience.learn(plan, self.now.timestamp())
+            gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
+            for key in {bind.group for bind in plan.binds} & wanted - started.keys():
+                started[key] = gave_way - {key}
+            if len(wanted) == 1 and not started:
+                started |= {key: gave_way - {key} for key in wanted if self._is_let_in(key, plan)}
+            if len(started) == len(wanted):
+                break
+            if not self._perform(plan):
+                if waited or not _stuck(plan, wanted):
+                    break
+                self._pass()
+                waited = True
+        return Course(started, gave_way)
+
+    def _is_let_in(self, key: GroupKey, plan: Plan) -> bool:
+        known = self.members(key) or self._jobs_of.get((key.namespace, key.name))
+        return not known and key in plan.groups and plan.groups[key].phase is Phase.INQUEUE
+
+    def _perform(self, plan: Plan) -> bool:
+        """Take a plan as carried out, and what follows from it as done; tell whether anything did."""
+        for bind in plan.binds:
+            self._place(bind)
+            if bind.group not in self._started:
+                self._started[bind.group] = self.now
+                self._can(self._started.__delitem__, bind.group)
+        for eviction in plan.evictions:
+            self._drop(self._pods[eviction.task.uid])
+        for status in plan.statuses:
+            group = self.cluster.find_group(status.key)
+            if group is not None:
+                self._show(status.key, replace(group, status=status.struct()))
+        made = sum(self._make_pods(uid) for uid in plan.released)
+        self.cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
+        self._can(self.cluster.promise, {})
+        moved = any(status.phase is not status.before for status in plan.statuses)
+        return bool(plan.binds or plan.evictions or made or moved)
+
+    def _show(self, key: GroupKey, group: PodGroup) -> None:
+        old = self.cluster.find_group(key)
+        assert old is not None, f"{key} is known"
+        self.cluster.group(key.group, group)
+        self._can(self.cluster.group, key.group, old)
+
+    def _place(self, bind: Bind) -> None:
+        self.cluster.assume(bind.task.uid, bind.node, bind.volumes)
+        self._placed[bind.task.uid] = bind
+        self._can(self._displace, bind.task.uid)
+
+    def _displace(self, uid: str) -> None:
+        del self._placed[uid]
+        self.cluster.forget(uid)
+
+    def _drop(self, pod: Pod) -> None:
+        self.cluster.pod(pod, gone=True)
+        self._can(self._take_back, pod, self._placed.get(pod.metadata.uid))
+
+    def _take_back(self, pod: Pod, bind: Bind | None) -> None:
+        self.cluster.pod(pod)
+        if bind is not None:
+            self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
+
+    def _make_pods(self, uid: str) -> int:
+        """Make the pods of a Job that was let in; tell how many."""
+        job = self._jobs[uid]
+        home = (job.namespace, conversion.group_of_job(job))
+        there = sum(
+            (controller := pod.metadata.controller()) is not None and controller.uid == uid
+            for pod in (*self._members.get(home, ()), *self._made.get(home, ()))
+        )
+        released = self._jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
+        self.cluster.batch_job(released)
+        self._can(self._jobs.__setitem__, uid, job)
+        self._can(self.cluster.batch_job, job)
+        pods = [pod_of(released, number) for number in range(there, conversion.pods_wanted(released))]
+        for pod in pods:
+            self._pods[pod.metadata.uid] = pod
+            self.cluster.pod(pod)
+            self._can(self.cluster.pod, pod, gone=True)
+            self._made[home].append(pod)
+            self._can(self._made[home].remove, pod)
+        return len(pods)
+
+
+def _stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:
+    """Whether groups other than some were let in and find no nodes: they keep others waiting, for a while."""
+    return any(
+        plan.groups[key].phase is Phase.INQUEUE and record.stage is not Stage.BIND
+        for key, record in plan.records.items()
+        if key not in wanted
+    )
+
+
+def pod_of(job: BatchJob, number: int) -> Pod:
+    """Write a pod as the Job controller would make it."""
+    template, uid = job.spec.template, f"{job.metadata.uid}-{number}"
+    annotations = {**(template.metadata.annotations or {}), names.GROUP_NAME: conversion.group_of_job(job)}
+    meta = Meta(
+        name=f"{job.name}-{number}",
+        namespace=job.namespace,
+        uid=uid,
+        labels=template.metadata.labels,
+        annotations=annotations,
+        owner_references=(grouping.job_reference(job.metadata),),
+        creation_timestamp=job.metadata.creation_timestamp,
+    )
+    return Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending"))
+
+
+def _without_reservations(policy: Policy) -> Policy:
+    """Leave out what a cycle keeps for the next ones: it takes time, and nobody here remembers it."""
+    known = policy.arguments.get("allocate")
+    if not isinstance(known, ReservationArguments):
+        return policy
+    arguments = {**policy.arguments, "allocate": replace(known, after=None)}
+    return replace(policy, arguments=arguments)
+
+
+def view_of(state: State, namespace: str) -> View:
+    """Give what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
+    groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
+    quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
+    return listed(groups, map(_versioned, quotas), map(_versioned, pods))
+
+
+def _versioned(item: T) -> T:
+    if item.metadata.resource_version.isdecimal():
+        return item
+    return replace(item, metadata=replace(item.metadata, resource_version=_TO_COME))

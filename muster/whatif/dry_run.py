@@ -1,0 +1,292 @@
+"""What an API server with Muster's webhooks would answer to a file: both are run in memory, on a cluster's state.
+
+Nothing is sent to the cluster. Validation, defaults and selection of webhooks are the sandbox's, deciding and reserving
+are the very code that `muster webhook` serves, with a ledger that the state brings along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from muster.cli.commands import install
+from muster.cli.manifests import Manifest
+from muster.kube import versions
+from muster.kube.client import Client
+from muster.kube.clock import LoopClock
+from muster.kube.transport import MERGE_PATCH, STRATEGIC_PATCH, Request
+from muster.model import kinds, names
+from muster.model.grouping import Rule
+from muster.model.kinds import Kind
+from muster.model.rules import RuleBook, RulesError
+from muster.sandbox.admission import AdmissionChain
+from muster.sandbox.core.builtins import BUILTIN
+from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.store import Key, Store, StoreEvent, identity
+from muster.sandbox.inprocess import InProcessTransport
+from muster.sandbox.server.requests import ApiServer
+from muster.whatif.cluster_view import KINDS, State
+from webhooks.admission import Admission
+from webhooks.caches import CachedView, committer
+from webhooks.metrics import Metrics
+from webhooks.registration import UrlBase, configurations
+from webhooks.settings import Settings
+
+Json = dict[str, Any]
+
+BUSY: Final = 429
+_ACCOUNTS: Final = ("", "serviceaccounts")
+_THIN: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, kinds.CLAIMS)
+"""Kinds of which a state has too little for the server to judge a change."""
+_MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})
+_EXISTS: Final = (
+    "this {} exists, and what was read of it is too little to judge a change: ask where it can be read whole"
+)
+_WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
+_QUERY: Final = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
+
+
+class Answer(Struct, frozen=True):
+    """What applying an object came to.
+
+    Attributes:
+        code: HTTP status; 0 where the kind is none that is looked at, so that nobody was asked.
+        status: why not, as the Status of the answer; None where it was stored.
+        stored: the object as it would be stored; None where it wasn't.
+        created: whether it is new.
+        note: why it can't be told; empty where it can.
+    """
+
+    manifest: Manifest
+    code: int
+    status: Json | None = None
+    stored: Json | None = None
+    created: bool = True
+    warnings: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether its kind is looked at."""
+        return bool(self.code or self.note)
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it would be stored."""
+        return 200 <= self.code < 300
+
+
+class Rehearsal:
+    """An API server in memory with the state of a cluster and Muster's webhooks. For one file.
+
+    Args:
+        state: of the cluster.
+        schedulers: whose pods are ours.
+        delay: whether groups wait in Pending, as the scheduler's configuration says.
+        whole: objects of the file that exist, with all their fields: the state has only those that Muster reads.
+        namespaces: those that the file writes to: only there are pods looked at.
+        legacy_apis: whether kube-batch's API groups are served.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        schedulers: Sequence[str],
+        *,
+        delay: bool,
+        whole: Iterable[Json],
+        namespaces: Iterable[str],
+        legacy_apis: bool,
+    ) -> None:
+        self.server = ApiServer(LoopClock(state.taken), seed=0)
+        self._state = state
+        self._namespaces = frozenset(namespaces)
+        self._settings = Settings(tuple(schedulers), delay=delay, rules=_rules(state))
+        self._legacy = legacy_apis
+        self._view = CachedView(legacy_apis=legacy_apis)
+        self._furnish(schedulers, whole)
+        self.server.store.subscribe(self._follow)
+        client = Client(InProcessTransport(self.server))
+        metrics = Metrics()
+        ledger = committer(client, self.server.clock, self._view, metrics.registry)
+        admission = Admission(self._view, ledger, client, self._settings, metrics)
+        self.server.writes.admission = AdmissionChain(self.server, _InProcess(admission))
+        self._ledger = ledger
+
+    async def apply(self, manifests: Iterable[Manifest]) -> list[Answer]:
+        """Apply objects in order, as `kubectl apply` would; what is refused doesn't keep the others from being tried."""
+        answers = [await self._apply(each) for each in manifests]
+        await self._ledger.close()
+        return answers
+
+    def ledgers(self) -> list[Json]:
+        """Give the quota ledgers as they are now."""
+        kind = kinds.QUOTALEDGERS
+        return list(self.server.store.list((kind.group, kind.plural)))
+
+    async def _apply(self, manifest: Manifest) -> Answer:
+        resource = self._resource(manifest)
+        if resource is None:
+            return Answer(manifest, 0)
+        self._acquaint(manifest, resource)
+        namespace = manifest.namespace if resource.namespaced else ""
+        old = self.server.store.get(resource.key, namespace, manifest.name) if manifest.name else None
+        if old is not None and self._is_thin(resource.key, namespace, manifest.name):
+            return Answer(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
+        path = _path(resource, namespace)
+        body = msgspec.json.encode(manifest.body)
+        if old is None:
+            request = Request("POST", path, _QUERY, body)
+        else:
+            form = MERGE_PATCH if resource.custom else STRATEGIC_PATCH
+            request = Request("PATCH", f"{path}/{manifest.name}", _QUERY, body, form)
+        response = await self.server.handle(request)
+        told = msgspec.json.decode(response.body)
+        fine = 200 <= response.status < 300
+        return Answer(
+            manifest,
+            response.status,
+            None if fine else told,
+            told if fine else None,
+            old is None,
+            _warnings(response.headers),
+        )
+
+    def _resource(self, manifest: Manifest) -> Resource | None:
+        group, _, version = manifest.api_version.rpartition("/")
+        return self.server.registry.by_kind(group, manifest.kind, version)
+
+    def _is_thin(self, key: Key, namespace: str, name: str) -> bool:
+        """Whether too little is known of an object that was there before."""
+        kind = next((each for each in _THIN if (each.group, each.plural) == key), None)
+        known = kind is not None and self._state.find(kind, name, namespace) is not None
+        return known and (key, namespace, name) not in self._whole
+
+    def _acquaint(self, manifest: Manifest, resource: Resource) -> None:
+        """Take the service account of a pod to exist: a state has none."""
+        spec = manifest.body.get("spec")
+        name = spec.get("serviceAccountName") if isinstance(spec, dict) else None
+        if resource.key == ("", "pods") and isinstance(name, str) and name:
+            account = {"metadata": {"name": name, "namespace": manifest.namespace}}
+            self.server.store.put(_ACCOUNTS, account)
+
+    # ── the stage ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _furnish(self, schedulers: Sequence[str], whole: Iterable[Json]) -> None:
+        store = self.server.store
+        for definition in install.definitions(legacy_apis=self._legacy):
+            store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
+        for kind, items in self._kept():
+            for item in items:
+                # By way of JSON: its arrays are lists, as in whatever comes over the wire.
+                _put(store, kind, msgspec.json.decode(msgspec.json.encode(item)))
+        self._whole = set[tuple[Key, str, str]]()
+        for each in whole:
+            group, _, version = str(each.get("apiVersion")).rpartition("/")
+            resource = self.server.registry.by_kind(group, str(each.get("kind")), version)
+            if resource is not None:
+                _put(store, resource, each)
+                self._whole.add((resource.key, *identity(each)))
+        hooks = configurations(
+            UrlBase("https://muster"),
+            b"",
+            scheduler_names=schedulers,
+            legacy_apis=self._legacy,
+            own_namespace=names.SYSTEM_NAMESPACE,
+        )
+        store.revision = max(store.revision, _newest(self._state))
+        for kind, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
+            store.put((kind.group, kind.plural), hook)
+        for kind in self._view.kinds:
+            items = self._near(kind) if kind is kinds.PODS else self._state.of(kind)
+            self._view.cache(kind).replace(items, str(store.revision))
+
+    def _kept(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
+        """Give what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
+        for kind, items in self._state.objects.items():
+            if kind is not kinds.NODES:
+                yield kind, self._near(kind) if kind in _MANY else items
+
+    def _near(self, kind: Kind[Any]) -> list[Any]:
+        return [each for namespace in sorted(self._namespaces - {""}) for each in self._state.of(kind, namespace)]
+
+    def _follow(self, event: StoreEvent) -> None:
+        """Show the webhooks what is stored, at once."""
+        kind = next((each for each in self._view.kinds if (each.group, each.plural) == event.key), None)
+        if kind is None:
+            return
+        item = msgspec.convert(event.object, kind.struct)
+        cache = self._view.cache(kind)
+        cache.drop(item) if event.type == "DELETED" else cache.put(item)
+
+
+class _InProcess:
+    """Hands what is for the webhooks to their code."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def call(
+        self, url: str, ca_bundle: bytes, body: bytes, *, within: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Answer a review."""
+        del ca_bundle
+        target = urlsplit(url)
+        async with asyncio.timeout(within):
+            status, headers, answer = await self._admission.handle(target.path, dict(parse_qsl(target.query)), body)
+        return status, {name.lower(): value for name, value in headers.items()}, answer
+
+
+def _put(store: Store, place: Kind[Any] | Resource, obj: Json) -> None:
+    """Store an object at the version that it has: the ledger knows objects by theirs."""
+    before = store.revision
+    version = obj["metadata"].get("resourceVersion")
+    store.revision = versions.number(version) - 1 if version else before
+    store.put((place.group, place.plural), {**obj, "apiVersion": place.api_version, "kind": _kind(place)})
+    store.revision = max(before, store.revision)
+
+
+def _kind(place: Kind[Any] | Resource) -> str:
+    return place.name if isinstance(place, Kind) else place.kind
+
+
+def _newest(state: State) -> int:
+    """Give a version that is newer than all that the state speaks of."""
+    seen = (each for ledger in state.of(kinds.QUOTALEDGERS) for each in ledger.data.observed.values())
+    return max((versions.number(each) for each in seen), default=0) + 1
+
+
+def _rules(state: State) -> tuple[Rule, ...]:
+    book = RuleBook()
+    # With a mistake in them, the rules of a webhook server stay as they were; at its start, the default ones hold.
+    with contextlib.suppress(RulesError):
+        book.learn(state.of(kinds.CONFIGMAPS))
+    return book.rules
+
+
+def _warnings(headers: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(headers.get("warning", "")))
+
+
+def path_of(manifest: Manifest) -> str:
+    """Give the URL path of an object; empty for a kind that an API server without any CustomResourceDefinition hasn't."""
+    group, _, version = manifest.api_version.rpartition("/")
+    ours = next(
+        (each for each in KINDS if (each.api_version, each.name) == (manifest.api_version, manifest.kind)), None
+    )
+    if ours is not None:
+        return ours.path(manifest.namespace if ours.namespaced else "", manifest.name)
+    resource = Registry(BUILTIN).by_kind(group, manifest.kind, version)
+    return f"{_path(resource, manifest.namespace)}/{manifest.name}" if resource is not None else ""
+
+
+def _path(resource: Resource, namespace: str) -> str:
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    return f"{root}/namespaces/{namespace}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"

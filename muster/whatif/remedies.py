@@ -1,0 +1,383 @@
+"""What would let a group start, and when it would: found by supposing it and asking the scheduler. Pure.
+
+Nothing here is guessed: each answer was tried in a `Scene`, where the group then started, or follows from the ledger's
+own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from math import ceil
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.ledger.promises import Shortage, limited
+from muster.model import kinds
+from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
+from muster.model.objects import Meta, Node, NodeStatus, Queue
+from muster.whatif import adjustments
+from muster.whatif.cluster import Scene
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Stage
+from scheduler.model.records import Record
+from scheduler.model.snapshot import READY, GroupKey, Job
+from scheduler.state import conversion
+
+_PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
+_SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
+_WEIGHTS: Final = 65535
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class Change(Struct, frozen=True):
+    """Something that would let a group start: a sentence, and the same for programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
+class After(Struct, frozen=True):
+    """Groups that have to end before another can start.
+
+    Attributes:
+        groups: which; empty when none has to.
+        more: whether even the end of all is not enough.
+        needed: whether each of them matters; else they are the ones that run for the longest, down to the last.
+    """
+
+    groups: tuple[GroupKey, ...] = ()
+    more: bool = False
+    needed: bool = True
+
+
+def after(scene: Scene, wanted: GroupKey) -> After:
+    """Tell which groups have to end, if running ones end in the order in which they began.
+
+    Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
+    """
+    line = [key for key in scene.running() if key != wanted]
+    found = _prefix(scene, wanted, line)
+    if not found.more:
+        return found
+    with scene.supposing():
+        scene.end(line)
+        first = scene.starts(key for key in scene.waiting() if key != wanted).started
+    between = [key for key in scene.waiting() if key in first]
+    return _prefix(scene, wanted, [*line, *between]) if between else found
+
+
+def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
+    def enough(ends: Sequence[GroupKey]) -> bool:
+        with scene.supposing():
+            scene.end(ends)
+            return bool(scene.starts([wanted]).started)
+
+    # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
+    few, count = 0, min(1, len(line))
+    while count and not enough(line[:count]):
+        if count == len(line):
+            return After(more=True)
+        few, count = count, min(count * 2, len(line))
+    if not count:
+        return After(more=True)
+    while count - few > 1:
+        middle = (few + count) // 2
+        few, count = (few, middle) if enough(line[:middle]) else (middle, count)
+    ends = list(line[:count])
+    if count > _PRUNED:
+        return After(tuple(ends), needed=False)
+    for key in ends[:-1]:
+        others = [each for each in ends if each != key]
+        if enough(others):
+            ends = others
+    return After(tuple(ends))
+
+
+class Lack(Struct, frozen=True):
+    """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
+
+    short: tuple[Shortage, ...] = ()
+    holders: tuple[tuple[str, Resources], ...] = ()
+
+
+def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator[Change]:
+    """Give what would let a waiting group start, each by itself."""
+    if record.stage is Stage.QUOTA:
+        yield from _more_quota(lack)
+        return
+    with scene.supposing():
+        started, gave_way = scene.starts([key])
+        gave_way -= {key}
+        data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
+        if started:
+            if gave_way:
+                yield Change(f"time: {giving_way(map(scene.called, gave_way))}", {"kind": "time", **data})
+            return
+        # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
+        settled = at_rest(scene, record)
+        # Of those that went back meanwhile, most never were in its way.
+        until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
+        for each in _at_rest(scene, scene.job(key), settled):
+            text = f"{each.text}, {gone_back(map(scene.called, gave_way))}" if until else each.text
+            yield Change(text, {**each.data, "after": data} if until else each.data)
+
+
+def at_rest(scene: Scene, before: Record) -> Record:
+    """Give what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
+    record = scene.decide().records.get(before.key)
+    return record if record is not None and (record.limit is not None or record.nodes is not None) else before
+
+
+def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+    if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
+        return
+    if record.limit is not None and record.limit.kind == "queue":
+        yield from _wider_queue(scene, job.key, record.limit.name, record.limit.short)
+    elif record.limit is not None or record.nodes is not None:
+        yield from _more_nodes(scene, job, record)
+    elif record.stage is Stage.QUEUE:
+        found = adjustments.queue(scene, record.queue, partial(_tried, scene, job.key, record))
+        yield from (Change(text, data) for text, data in found)
+    else:
+        return
+    ends = after(scene, job.key)
+    if ends.groups:
+        yield _ends(scene, ends)
+
+
+def _more_quota(lack: Lack) -> Iterator[Change]:
+    for short in lack.short:
+        resource = short.resource
+        more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
+        yield Change(
+            f"{more} {resource} more in ResourceQuota {short.quota}: {most} in all",
+            {"kind": "quota", "name": short.quota, "resource": resource, "more": more},
+        )
+    for name, holds in lack.holders:
+        if lack.short and all(holds[limited(each.resource)] >= each.short for each in lack.short):
+            text = f"the end of PodGroup {name}, which has {shown(holds)} of the quota"
+            yield Change(text, {"kind": "end", "podGroups": [name], "all": True})
+
+
+# ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ends(scene: Scene, ends: After) -> Change:
+    data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
+    return Change(ending(scene, ends), data)
+
+
+def ending(scene: Scene, ends: After) -> str:
+    """Write which groups have to end."""
+    if ends.needed and len(ends.groups) == 1:
+        (key,) = ends.groups
+        return f"the end of PodGroup {scene.called(key)}, which has {holding(scene, key)}"
+    if ends.needed:
+        return f"the end of PodGroups {listed([scene.called(key) for key in ends.groups])}"
+    last = scene.called(ends.groups[-1])
+    return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {last}"
+
+
+def giving_way(groups: Iterable[str]) -> str:
+    """Write which groups, by what they are called, have to be taken back first."""
+    called = sorted(groups)
+    was, has, goes = ("was", "hasn't", "goes") if len(called) == 1 else ("were", "haven't", "go")
+    noun = "PodGroup" if len(called) == 1 else "PodGroups"
+    return (
+        f"{noun} {listed(called)} {was} let in before it and {has} started, so {'it' if len(called) == 1 else 'they'}"
+        f" {goes} back to Pending in a while"
+    )
+
+
+def gone_back(groups: Iterable[str]) -> str:
+    """Write that groups, by what they are called, have to be taken back first, as the end of a sentence."""
+    called = sorted(groups)
+    noun, are = ("PodGroup", "is") if len(called) == 1 else ("PodGroups", "are")
+    return f"once {noun} {listed(called)}, let in before it and not started, {are} back in Pending"
+
+
+def listed(names_: Sequence[str]) -> str:
+    """Write names for people."""
+    *first, last = names_
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def holding(scene: Scene, key: GroupKey) -> str:
+    """Write what a group has on nodes."""
+    return shown(scene.holds(key)) or "its pods on nodes"
+
+
+def shown(amounts: Resources) -> str:
+    """Write amounts in units that people use."""
+    parts = ((name, amount_text(name, nano)) for name, nano in amounts.nano.items() if nano)
+    return ", ".join(f"{text} {name}" for name, text in parts)
+
+
+# ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _wider_queue(scene: Scene, wanted: GroupKey, name: str, short: Resources) -> Iterator[Change]:
+    queue = scene.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
+    yield from _more_capability(scene, wanted, queue, short)
+    yield from _more_weight(scene, wanted, queue)
+
+
+def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Change]:
+    try:
+        has = Resources.parse(queue.spec.capability)
+    except QuantityError:
+        return
+    needed = (has + short).only([each for each in has if short[each]])
+    if not needed:
+        return
+    larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
+    with scene.supposing():
+        scene.queue(larger)
+        enough = bool(scene.starts([wanted]).started)
+        then = None if enough else scene.decide().records.get(wanted)
+    if not enough and (then is None or then.reason is None or then.stage is Stage.QUEUE):
+        return
+    text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
+    if then is not None:
+        text += f"; after that it waits for something else: {then.message}"
+    data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
+    yield Change(text, data | {"enough": enough})
+
+
+def _more_weight(scene: Scene, wanted: GroupKey, queue: Queue) -> Iterator[Change]:
+    """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
+    weight = queue.spec.weight
+    while weight < _WEIGHTS:
+        weight = min(weight * 4, _WEIGHTS)
+        larger = _with(queue, weight=weight)
+        if _helps(scene, wanted, partial(scene.queue, larger)):
+            text = f"a weight of {weight} for queue {queue.name}, instead of {queue.spec.weight}"
+            yield Change(text, {"kind": "weight", "queue": queue.name, "weight": weight})
+            return
+
+
+def _with(queue: Queue, **spec: Any) -> Queue:
+    return replace(queue, spec=replace(queue.spec, **spec))
+
+
+def _tried(scene: Scene, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
+    """Tell what comes of supposing something about a queue, as `adjusting.Tried`."""
+    with scene.supposing():
+        suppose()
+        if scene.starts([wanted]).started:
+            return ""
+        then = scene.decide().records.get(wanted)
+    if then is None or (then.stage is Stage.QUEUE and then.message == before.message) or then.reason is None:
+        return None
+    return f"; after that it waits for something else: {then.message}"
+
+
+def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
+    with scene.supposing():
+        suppose()
+        return bool(scene.starts([wanted]).started)
+
+
+# ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+    requests, shapes = missing(job), _shapes(scene) or adjustments.cordoned(scene)[:1]
+    classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
+    shapes_do = False
+    for count in dict.fromkeys((_guess(requests, record), len(requests))):
+        free = _together(requests[:count])
+        like = next((each for each in shapes if _more_help(scene, job.key, [_with_free(each, free)])), None)
+        if like is not None:
+            text = f"1 more node with {_roomy(requests[:count])}"
+            text += "" if like is shapes[0] else f", with the labels and taints of {like.name}"
+            yield Change(text, {"kind": "node", "free": free.quantities(), "like": like.name})
+            shapes_do = True
+            break
+    for like in shapes:
+        number = _enough(scene, job.key, like, requests)
+        if number:
+            has = Resources.parse(like.status.allocatable).only(["cpu", "memory", *_together(requests)])
+            text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
+            yield Change(text, {"kind": "nodes", "count": number, "like": like.name})
+            shapes_do = True
+            break
+    whole = adjustments.Free(_together(requests), _roomy(requests))
+    constraints = [each.constraints for each in classes]
+    # Where nodes as they are would do, no others are needed.
+    found = adjustments.nodes(scene, () if shapes_do else shapes, constraints, whole, partial(_helps, scene, job.key))
+    yield from (Change(text, data) for text, data in found)
+
+
+def _roomy(requests: Sequence[Resources]) -> str:
+    free = _together(requests)
+    return f"{shown(free.only(set(free) - {'pods'})) or 'room'} free for {counted(len(requests), 'pod')}"
+
+
+def missing(job: Job) -> list[Resources]:
+    """Give the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
+    there = sum(job.counts.get(status, 0) for status in READY)
+    requests = [task.kind.request for task in job.pending]
+    requests += [each.kind.request for each in job.coming for _ in range(each.count)]
+    return requests[: max(job.min_member - there, 1)] or ([job.stated] if job.stated else [])
+
+
+def _together(requests: Sequence[Resources]) -> Resources:
+    """Add up what pods take of a node."""
+    return Resources.total(requests).maximum(Resources({"pods": len(requests) * NANO}))
+
+
+def _guess(requests: Sequence[Resources], record: Record) -> int:
+    """Tell how many of the pods find no place now."""
+    if record.nodes is not None:
+        return min(max(record.nodes.needed - record.nodes.room, 1), len(requests))
+    short, count = record.limit.short if record.limit is not None else NOTHING, 0
+    while count < len(requests) and (short - _together(requests[:count])).positive():
+        count += 1
+    return count
+
+
+def _with_free(like: Node, free: Resources) -> Node:
+    return replace(like, status=NodeStatus(allocatable=free.quantities()))
+
+
+def _more_help(scene: Scene, wanted: GroupKey, likes: Sequence[Node]) -> bool:
+    """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
+    return all(_helps(scene, wanted, partial(scene.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES)
+
+
+def _shapes(scene: Scene) -> list[Node]:
+    """Give a node of each of the most frequent kinds that take pods."""
+    found: dict[bytes, list[Node]] = {}
+    for node in scene.state.of(kinds.NODES):
+        if not node.spec.unschedulable and conversion.ready(node):
+            labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != adjustments.HOSTNAME}
+            found.setdefault(_encode((labels, node.spec.taints, node.status.allocatable)), []).append(node)
+    frequent = [nodes[0] for nodes in sorted(found.values(), key=len, reverse=True)]
+    return list(islice((node for node in frequent if conversion.allocatable(node) is not None), _SHAPES))
+
+
+def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
+    """Give how many nodes more of a kind it takes; zero where they don't help."""
+    has, asked = Resources.parse(like.status.allocatable), _together(requests)
+    if any(not has[name] for name in asked):
+        return 0
+
+    def helps(count: int) -> bool:
+        return _more_help(scene, wanted, [like] * count)
+
+    # No pod needs more than a node of its own.
+    few, count = 0, min(max(ceil(asked[name] / has[name]) for name in asked), len(requests))
+    while not helps(count):
+        if count == len(requests):
+            return 0
+        few, count = count, min(count * 2, len(requests))
+    while count - few > 1:
+        middle = (few + count) // 2
+        few, count = (few, middle) if helps(middle) else (middle, count)
+    return count

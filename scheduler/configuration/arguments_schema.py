@@ -1,0 +1,69 @@
+"""Checks what a configuration gives to a plugin or an action, with pydantic: all mistakes at once, each with its field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, TypeAlias, get_args
+
+import msgspec
+from msgspec import NODEFAULT, Meta
+from msgspec.structs import FieldInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+
+from scheduler.engine.arguments import Given
+
+_BOUNDS = ("gt", "ge", "lt", "le")
+
+
+class Arguments(BaseModel):
+    """The base of the arguments of users' plugins: each a field, unknown ones refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+ArgumentsType: TypeAlias = type[Given] | type[Arguments]
+
+
+def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> Given | Arguments:
+    """Check arguments and give them.
+
+    Raises:
+        pydantic.ValidationError: with every mistake.
+    """
+    if not issubclass(type_, Given):
+        return type_.model_validate(given)
+    model = _model(type_).model_validate(type_.gathered(dict(given)))
+    return type_(**{name: getattr(model, name) for name in type_.__struct_fields__})
+
+
+def names(type_: ArgumentsType) -> list[str]:
+    """Give the names of arguments, as configurations have them."""
+    if issubclass(type_, Given):
+        return list(type_.__struct_encode_fields__)
+    return [field.alias or name for name, field in type_.model_fields.items()]
+
+
+@cache
+def _model(type_: type[Given]) -> type[BaseModel]:
+    fields: dict[str, Any] = {each.name: _field(each) for each in msgspec.structs.fields(type_)}
+    return create_model(type_.__name__, __base__=Arguments, **fields)
+
+
+def _field(info: FieldInfo) -> tuple[Any, Any]:
+    """Give what pydantic is told of a field."""
+    kind, *notes = get_args(info.type) if hasattr(info.type, "__metadata__") else (info.type,)
+    bounds: dict[str, Any] = {}
+    for meta in notes:
+        assert isinstance(meta, Meta), f"{info.name} is bounded by Meta"
+        bounds |= {bound: limit for bound in _BOUNDS if (limit := getattr(meta, bound)) is not None}
+        extra = meta.extra or {}
+        if "read" in extra:
+            kind = Annotated[kind, BeforeValidator(extra["read"])]
+        if "check" in extra:
+            kind = Annotated[kind, AfterValidator(extra["check"])]
+    if info.default is not NODEFAULT:
+        bounds["default"] = info.default
+    else:
+        bounds["default_factory"] = info.default_factory
+    return kind, Field(alias=info.encode_name, **bounds)

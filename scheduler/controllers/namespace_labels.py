@@ -1,0 +1,81 @@
+"""Labels namespaces for webhooks, which choose them by labels only.
+
+Where PodGroups reserve of a quota, admission asks the ledger for pods, too; where an annotation says that groups reserve
+late, they are marked so.
+"""
+
+from __future__ import annotations
+
+from muster.kube import errors
+from muster.kube.cache import Change
+from muster.kube.client import Client
+from muster.kube.workqueue import Work
+from muster.model import kinds, names
+from muster.model.objects import Meta, Namespace, PodGroup, ResourceQuota
+from scheduler.state.informers import Views
+
+_POLICIES = (names.POLICY_QUEUE, names.POLICY_REJECT)
+
+
+class FenceController:
+    """Labels a namespace that has a ResourceQuota and a PodGroup with minResources with ``mode``; with none, leaves it.
+
+    Whatever its label says already stays: ``guaranteed``, ``off``, or what we don't know. The annotation of the quota
+    policy is made a label of the same name.
+    """
+
+    def __init__(self, client: Client, views: Views, mode: str) -> None:
+        self._client = client
+        self._mode = mode
+        self._views = views
+        self._work: Work[str] = Work("fence of namespace", self._reconcile)
+        views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
+        for cache in views.groups.values():
+            cache.subscribe(self._on_change)
+        views.cache(kinds.NAMESPACES).subscribe(self._on_namespace)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for namespace in self._views.cache(kinds.NAMESPACES).items():
+            self._work.add(namespace.name)
+        await self._work.run()
+
+    def _on_change(self, change: Change[PodGroup] | Change[ResourceQuota]) -> None:
+        if change.new is not None:
+            self._work.add(change.new.namespace)
+
+    def _on_namespace(self, change: Change[Namespace]) -> None:
+        if change.new is not None and _policy_differs(change.new.metadata):
+            self._work.add(change.new.name)
+
+    async def _reconcile(self, name: str) -> None:
+        namespace = self._views.cache(kinds.NAMESPACES).get(name)
+        if namespace is None or namespace.metadata.deletion_timestamp is not None:
+            return
+        labels: dict[str, str] = {}
+        if self._mode and not namespace.metadata.label(names.QUOTA_MODE) and self._reserves(name):
+            labels[names.QUOTA_MODE] = self._mode
+        if _policy_differs(namespace.metadata):
+            labels[names.QUOTA_POLICY] = namespace.metadata.annotation(names.QUOTA_POLICY)
+        if not labels:
+            return
+        # With the version: its owner may be saying "off" at this moment.
+        meta = {"resourceVersion": namespace.metadata.resource_version, "labels": labels}
+        try:
+            await self._client.patch(kinds.NAMESPACES, name, {"metadata": meta})
+        except errors.NotFoundError:
+            return
+
+    def _reserves(self, namespace: str) -> bool:
+        quotas = self._views.cache(kinds.RESOURCEQUOTAS).by_namespace(namespace)
+        if not any(quota.spec.hard for quota in quotas):
+            return False
+        return any(
+            group.spec.min_resources for cache in self._views.groups.values() for group in cache.by_namespace(namespace)
+        )
+
+
+def _policy_differs(meta: Meta) -> bool:
+    """Whether the annotation says a policy that the label doesn't; other texts mean nothing."""
+    said = meta.annotation(names.QUOTA_POLICY)
+    return said in _POLICIES and said != meta.label(names.QUOTA_POLICY)

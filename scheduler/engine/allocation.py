@@ -1,0 +1,185 @@
+"""One job's turn at the nodes: its minimum all or nothing, then one task at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from muster.model.amounts import NOTHING
+from scheduler.engine.plugin import Limit, Obstacle, Reason, Stage
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.statement import Statement
+from scheduler.model.snapshot import Phase, Task, TaskClass
+
+Allowed = Callable[[QueueState, Task, int], Obstacle | None]
+"""What speaks against a queue's taking so many more tasks like one."""
+
+
+def may_run(session: Session, job: JobState) -> bool:
+    """Whether a job has tasks to place and nothing forbids it to try; what does is noted on it."""
+    queue = session.queue_of(job)
+    if not job.waiting or job.phase is Phase.COMPLETED or queue is None:
+        return False
+    if session.policy.enqueues and (job.phase is Phase.PENDING or job.job.about_to_reserve):
+        return False
+    job.obstacle = unreserved(job) or closed(queue) or session.valid(job)
+    return job.obstacle is None
+
+
+def closed(queue: QueueState) -> Obstacle | None:
+    """Object where a queue is Closed: whatever got into it all the same."""
+    if queue.info.state != "Closed":
+        return None
+    words = f"queue {queue.name} is Closed; open it, or delete the group"
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+
+
+def unreserved(job: JobState) -> Obstacle | None:
+    """Object where a job would run on what the quota of its namespace may have promised to others."""
+    if not job.job.unreserved:
+        return None
+    limit = Limit("namespace", job.job.key.namespace, NOTHING)
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.job.unreserved, Stage.QUOTA, limit)
+
+
+def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
+    """Give a job its turn; tell whether it could use another."""
+    taken: list[Task] = []
+    with session.lifted(job), session.statement() as statement:
+        passed = _place(session, statement, queue, job, taken, allowed)
+        if statement and (session.ready(job) or session.pipelined(job)):
+            statement.commit()
+            job.passed += passed
+            return bool(job.waiting) and session.ready(job)
+    job.waiting.extendleft(reversed(taken))
+    return False
+
+
+def keep_promises(session: Session) -> None:
+    """Give those their turn first who were promised a place in a former cycle."""
+    promised = session.snapshot.promised
+    for job in session.jobs if promised else ():
+        count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
+        if not count or queue is None or not may_run(session, job):
+            continue
+        for _ in range(count):
+            if not turn(session, queue, job, session.allocatable):
+                break
+
+
+def _promised(session: Session, task: Task) -> int | None:
+    """Give the row of the node that a task was promised a place on, None where there is none."""
+    name = session.snapshot.promised.get(task.uid)
+    return session.snapshot.table.row.get(name) if name is not None else None
+
+
+def _place(
+    session: Session, statement: Statement, queue: QueueState, job: JobState, taken: list[Task], allowed: Allowed
+) -> list[Task]:
+    """Take tasks off the line and place them until the job is ready; give those that found no place.
+
+    A task like one that found no place isn't tried. Nor is the rest, once too few are left for the minimum.
+    """
+    failed: set[TaskClass] = set()
+    passed: list[Task] = []
+    while job.waiting:
+        alike = _next(session, job)
+        kind = alike[0].kind
+        if kind in failed:
+            passed += alike
+            taken += alike
+            continue
+        count, against = _allowance(queue, alike, allowed)
+        placed = _place_alike(session, statement, job, alike[:count], failed)
+        if placed:
+            job.obstacle = None
+        else:
+            job.obstacle = against
+            placed = 1
+            passed.append(alike[0])
+            failed.add(kind)
+        taken += alike[:placed]
+        job.waiting.extendleft(reversed(alike[placed:]))
+        if session.ready(job) or (failed and _hopeless(session, job, failed)):
+            break
+    return passed
+
+
+def _next(session: Session, job: JobState) -> list[Task]:
+    """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
+    first = job.waiting.popleft()
+    alike, promised = [first], session.snapshot.promised
+    most = session.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
+    while job.waiting and len(alike) < most:
+        other = job.waiting[0]
+        if other.kind is not first.kind or other.uid in promised:
+            break
+        alike.append(job.waiting.popleft())
+    return alike
+
+
+def _allowance(queue: QueueState, alike: list[Task], allowed: Allowed) -> tuple[int, Obstacle | None]:
+    """Give how many of these tasks the queue may take, and what speaks against one more."""
+    fine, against = 0, allowed(queue, alike[0], len(alike))
+    if against is None:
+        return len(alike), None
+    beyond = len(alike)
+    while beyond - fine > 1:
+        middle = (fine + beyond) // 2
+        objection = allowed(queue, alike[0], middle)
+        if objection is None:
+            fine = middle
+        else:
+            beyond, against = middle, objection
+    return fine, against
+
+
+def _hopeless(session: Session, job: JobState, failed: set[TaskClass], placed: int = 0) -> bool:
+    """Whether too few tasks are left for the minimum, even if all of them find a place and ``placed`` more did."""
+    needed = session.missing(job) - job.pipelined - placed
+    if needed > len(job.waiting):
+        return True
+    return needed > 0 and sum(other.kind not in failed for other in job.waiting) < needed
+
+
+def _place_alike(
+    session: Session, statement: Statement, job: JobState, alike: list[Task], failed: set[TaskClass]
+) -> int:
+    """Place tasks of one class; tell how many of them, from the first on, have a place now."""
+    if not alike:
+        return 0
+    if len(alike) == 1:
+        return int(_place_one(session, statement, job, alike[0]))
+    kind = alike[0].kind
+    rows = session.picker.pick(kind, len(alike))
+    if len(rows) < len(alike) and not session.releasing and _hopeless(session, job, failed | {kind}, len(rows)):
+        # It would all be undone.
+        rows = []
+    if rows:
+        statement.allocate(job, alike[: len(rows)], rows)
+        return len(rows)
+    return int(_place_later(session, statement, job, alike[0]))
+
+
+def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
+    picker, promised = session.picker, _promised(session, task)
+    row = (
+        promised if promised is not None and picker.fits(task.kind, promised, session.idle) else picker.best(task.kind)
+    )
+    if row is None:
+        return _place_later(session, statement, job, task)
+    statement.allocate(job, (task,), [row])
+    return True
+
+
+def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
+    """Promise a task a place that others are leaving."""
+    picker, row = session.picker, _promised(session, task)
+    if (row is None or not picker.fits(task.kind, row, session.future)) and session.releasing:
+        row = picker.best_later(task.kind)
+    elif row is not None and not picker.fits(task.kind, row, session.future):
+        row = None
+    if row is None:
+        job.stuck = task.kind
+        return False
+    statement.pipeline(job, task, row)
+    return True

@@ -1,0 +1,30 @@
+"""What the plugins and actions of Muster are given. Checking what a configuration says is up to `scheduler.configuration.arguments_schema`.
+
+Values apart from their checks, since the default configuration needs none: whoever follows that waits for no pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Meta, Struct
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """The base of arguments: each a field, whose name in configurations is that of `msgspec.field`, and whose bounds are its `Meta`."""
+
+    @classmethod
+    def gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Give what a configuration says by field, where several entries make up one."""
+        return given
+
+
+def read_by(read: Callable[[Any], Any]) -> Meta:
+    """Say how to read what is written for a field; a ``ValueError`` says in its words what is wrong with it."""
+    return Meta(extra={"read": read})
+
+
+def checked_by(check: Callable[[Any], Any]) -> Meta:
+    """Say what checks a field's value once it is read; the same."""
+    return Meta(extra={"check": check})

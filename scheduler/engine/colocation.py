@@ -1,0 +1,97 @@
+"""Where pods that want to be together have room for all of them, so that the first isn't put where the others can't follow.
+
+A scheduler that places pod by pod finds that out too late: a gang whose first pod goes to a domain too small for the
+rest is undone, and tried the same way in the next cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from scheduler.engine.session import JobState, Session
+from scheduler.model import vectors
+from scheduler.model.affinity import Peers
+from scheduler.model.snapshot import TaskClass
+from scheduler.model.vectors import Floats, Mask, Matrix
+from scheduler.topology.domains import Domains, domains
+
+Open = Callable[[TaskClass], Mask]
+"""Which nodes a class may run on as far as the nodes themselves say."""
+
+
+class Gathering:
+    """The parties of one session: who wants to be together with whom, job by job."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._members: dict[Peers, list[tuple[JobState, list[TaskClass]]]] | None = None
+
+    def roomy(self, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
+        """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
+
+        Where no domain has, those with room for the minimum will do; where none has that either, all.
+        """
+        table = self._session.snapshot.table
+        everywhere = np.ones(len(table.nodes), dtype=np.bool_)
+        for party in self._parties(kind):
+            mask = everywhere.copy()
+            for term in kind.constraints.company.near:
+                mask &= _with_room(self._session, party, domains(table, term.key), free, open_to)
+            if mask.any():
+                return mask
+        return everywhere
+
+    def _parties(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
+        """Give whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
+        together = kind.constraints.company.together
+        jobs = self._known().get(together, []) if together is not None else []
+        mine = [(job, members) for job, members in jobs if kind in members]
+        if mine:
+            job, members = max(mine, key=lambda each: len(each[1]))
+            yield Counter(members)
+            yield Counter(members[: max(self._session.missing(job), 1)])
+
+    def _known(self) -> dict[Peers, list[tuple[JobState, list[TaskClass]]]]:
+        if self._members is None:
+            self._members = {}
+            for job in self._session.jobs:
+                mine: dict[Peers, list[TaskClass]] = {}
+                for task in job.job.pending:
+                    together = task.kind.constraints.company.together
+                    if together is not None:
+                        mine.setdefault(together, []).append(task.kind)
+                for together, kinds in mine.items():
+                    self._members.setdefault(together, []).append((job, kinds))
+        return self._members
+
+
+def _with_room(session: Session, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+    open_to_some = np.zeros(len(by.codes), dtype=np.bool_)
+    enough = np.ones(by.size + 1, dtype=np.bool_)
+    total = session.axes.zero
+    for kind, count in party.items():
+        wanted, mask = kind.vector(session.axes), open_to(kind)
+        enough &= _sums(by, _fitting(wanted, free) * mask) >= count
+        total = vectors.add(total, vectors.scale(wanted, count))
+        open_to_some |= mask
+    for place, amount in enumerate(total):
+        if amount:
+            enough &= _sums(by, (free[:, place].clip(min=0) * open_to_some).astype(np.float64)) >= amount
+    has: Mask = enough[by.codes] & (by.codes >= 0)
+    return has
+
+
+def _fitting(wanted: vectors.Vector, free: Matrix) -> Floats:
+    """How many tasks fit on each node."""
+    columns = [place for place, amount in enumerate(wanted) if amount > 0]
+    row = vectors.wanted_row(wanted)[columns]
+    fitting: Floats = (free[:, columns].clip(min=0) // row).min(axis=1).astype(np.float64)
+    return fitting
+
+
+def _sums(by: Domains, amounts: Floats) -> Floats:
+    places = np.where(by.codes >= 0, by.codes, by.size)
+    return np.bincount(places, weights=amounts, minlength=by.size + 1).astype(np.float64)

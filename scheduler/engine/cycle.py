@@ -1,0 +1,57 @@
+"""One scheduling cycle: a snapshot in, a plan out. Nothing else is looked at, nothing is changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from scheduler.engine import allocation, partial_gangs, reservations
+from scheduler.engine.outcome import Outcome, differs
+from scheduler.engine.policy import Policy
+from scheduler.engine.session import Session
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import Phase, Snapshot
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool = True) -> Plan:
+    """Decide who gets which node, and where each group stands. The same input gives the same plan.
+
+    ``records``: whether somebody is going to read them.
+    """
+    # 1. Open a session: plugins see the snapshot and divide the cluster.
+    session = Session(snapshot, policy, now)
+
+    # 2. What was promised is kept first. Then each action in turn marks what it decides; what is all or nothing was
+    #    committed or undone there.
+    allocation.keep_promises(session)
+    reservations.honour(session)
+    for action in policy.actions:
+        action(session, policy.arguments[action.name])
+
+    # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was promised is remembered.
+    outcome = Outcome(session)
+    binds, pipelined, evictions = outcome.binds(), outcome.pipelined(), outcome.evictions()
+
+    # 4. Each group moves through the table of its life, and is told why it stands where it stands.
+    statuses = outcome.statuses()
+
+    # 5. All of it as values; of statuses, only those that change are to be written.
+    plan = Plan(
+        binds=binds,
+        evictions=evictions,
+        pipelined=pipelined,
+        reserved=outcome.reserved(),
+        torn=partial_gangs.since(session),
+        statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
+        queues=outcome.shares(),
+        groups={each.key: each for each in statuses},
+        records=outcome.records(statuses) if records else {},
+        tasks=outcome.tasks(binds, pipelined, evictions),
+        released=outcome.released(),
+        waiting=any(job.waiting or job.passed for job in session.jobs)
+        or any(each.phase in {Phase.PENDING, Phase.INQUEUE} for each in statuses),
+        rolled_back=outcome.rolled_back(),
+        unplaced=outcome.unplaced(),
+        faults=tuple(session.faults.values()),
+    )
+    session.close()
+    return plan

@@ -1,0 +1,214 @@
+"""One job's claim on what others use: evictions that let it start, or none at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta, Struct, field
+
+from scheduler.engine import allocation
+from scheduler.engine.policy import ActionArguments
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.statement import Statement
+from scheduler.model import vectors
+from scheduler.model.constraints import ports_clash
+from scheduler.model.snapshot import OCCUPYING, Task
+from scheduler.model.vectors import Matrix, Vector
+from scheduler.topology.node_filters import eligible
+
+Helps = Callable[[Session, Task, Task, Vector], bool]
+"""Whether a task gains by a victim's going, on a node that is short of some amounts."""
+
+_MOST_CROWDED = 100
+"""Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
+
+
+class EvictionArguments(ActionArguments, frozen=True, kw_only=True):
+    """Arguments of the actions that evict."""
+
+    whole: bool = field(default=False, name="evictWholeJobs")
+    topology: bool = field(default=False, name="enableTopologyAwarePreemption")
+    workers: Annotated[int, Meta(ge=1)] = field(default=16, name="topologyAwarePreemptWorkerNum")
+    least_part: Annotated[int, Meta(ge=0, le=100)] = field(default=10, name="minCandidateNodesPercentage")
+    least: Annotated[int, Meta(ge=0)] = field(default=1, name="minCandidateNodesAbsolute")
+    most: Annotated[int, Meta(ge=1)] = field(default=100, name="maxCandidateNodesAbsolute")
+    """From `topology` on they are accepted for the format's sake: all nodes are judged, with all predicates."""
+
+
+class Rules(Struct, frozen=True):
+    """What tells one eviction action from another.
+
+    Attributes:
+        sources: the queues to take from.
+        choose: which of the candidates, the one to go first first, may go for a task.
+        entitled: whether a task may make claims at all.
+        whole: whether a job may be evicted as a whole, where its surplus isn't enough.
+    """
+
+    sources: Callable[[QueueState], Iterable[QueueState]]
+    choose: Callable[[Task, Sequence[Task]], list[Task]]
+    entitled: Callable[[QueueState, Task], bool]
+    whole: bool
+
+
+def hungry(session: Session) -> list[JobState]:
+    """Give the jobs for which others may be evicted."""
+    found = []
+    for job in session.jobs:
+        session.reconsider(job)
+        before = job.obstacle
+        if session.starving(job) and allocation.may_run(session, job):
+            found.append(job)
+        job.obstacle = job.obstacle or before
+    return found
+
+
+class Claims:
+    """The claims of one run of an action."""
+
+    def __init__(self, session: Session, rules: Rules) -> None:
+        self._session = session
+        self._rules = rules
+        self._hopeless: set[object] = set()
+
+    def make(self, queue: QueueState, job: JobState) -> bool:
+        """Evict what lets a job start, and promise it the places; leave everything as it was where that fails."""
+        session = self._session
+        taken: list[Task] = []
+        passed: list[Task] = []
+        with session.lifted(job), session.statement() as statement:
+            while job.waiting and session.starving(job):
+                task = job.waiting.popleft()
+                taken.append(task)
+                if not self._place(statement, queue, job, task):
+                    passed.append(task)
+            # One that needs no evictions is left to the action allocate.
+            if statement.evicts and session.pipelined(job):
+                statement.commit()
+                job.passed += passed
+                return True
+        job.waiting.extendleft(reversed(taken))
+        return False
+
+    def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
+        """Promise a task a place: one that is or gets free anyway, else one that others are evicted from."""
+        session = self._session
+        if session.allocatable(queue, task) is None:
+            row = session.picker.best_later(task.kind)
+            if row is not None:
+                statement.pipeline(job, task, row)
+                return True
+        # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
+        alike = (queue.name, task.kind, task.priority, job.job.priority_class)
+        if task.patient or alike in self._hopeless or not self._rules.entitled(queue, task):
+            return False
+        room = self._room(queue)
+        rows = session.picker.ranked(task.kind, room)
+        if any(self._clear(statement, queue, job, task, row, _helps) for row in rows):
+            return True
+        others = self._crowded(task, room, rows) if task.kind.constraints.particular else ()
+        if any(self._clear(statement, queue, job, task, row, _gives_way) for row in others):
+            return True
+        if not statement:
+            self._hopeless.add(alike)
+        return False
+
+    def _room(self, queue: QueueState) -> Matrix:
+        """What each node would have if all that may be evicted were, [nodes, resources]."""
+        room = self._session.future.copy()
+        for source in self._rules.sources(queue):
+            room += self._session.tenants.amounts(source.name)
+        return room
+
+    def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
+        """Give nodes on which others may be in its way by more than what they use: at most so many."""
+        table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.kind)
+        mask = eligible(table, task.kind.constraints) & (room >= wanted).all(axis=1)
+        mask[list(known)] = False
+        return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
+
+    def _clear(
+        self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps
+    ) -> bool:
+        """Evict from a node until a task fits, and promise it the place; nothing where that can't be."""
+        start, gone = len(statement), list[Task]()
+
+        def fits_without(going: list[Task]) -> bool:
+            statement.back_to(start)
+            for victim in going:
+                self._evict(statement, job, task, victim)
+            return self._fits(queue, task, row)
+
+        for victim in self._victims(queue, job, task, row, helps):
+            gone.append(victim)
+            if fits_without(gone):
+                break
+        else:
+            statement.back_to(start)
+            return False
+        # The last one was needed; of those before it some may not be, now that it goes.
+        for victim in gone[-2::-1]:
+            others = [each for each in gone if each is not victim]
+            gone = others if fits_without(others) else gone
+        fits_without(gone)
+        statement.pipeline(job, task, row)
+        return True
+
+    def _fits(self, queue: QueueState, task: Task, row: int) -> bool:
+        session = self._session
+        return session.picker.fits(task.kind, row, session.future) and session.allocatable(queue, task) is None
+
+    def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
+        """Give the tasks on a node that may go and whose going helps, the least important first."""
+        session = self._session
+        short = vectors.short(task.kind.vector(session.axes), tuple(session.future[row].tolist()))
+        candidates = [
+            each
+            for source in self._rules.sources(queue)
+            for each in session.tenants.there(source.name, row)
+            if session.tenants.owner(each) is not job and helps(session, task, each, short)
+        ]
+        candidates.sort(key=self._importance, reverse=True)
+        return self._rules.choose(task, candidates) if candidates else []
+
+    def _importance(self, task: Task) -> tuple[Any, ...]:
+        session = self._session
+        job = session.tenants.owner(task)
+        return (session.queue_key(session.queues[job.job.queue]), session.job_key(job), session.task_key(task))
+
+    def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task) -> None:
+        """Evict a task; and with it all of its job, where it would be left below its minimum and that is allowed."""
+        session = self._session
+        owner = session.tenants.owner(victim)
+        if victim.uid in session.leaving:
+            return
+        rows = session.snapshot.table.row
+        going = [victim]
+        if self._rules.whole and not owner.spares(Counter([victim.role])):
+            going = [each for each in owner.job.tasks if each.status in OCCUPYING and each.uid not in session.leaving]
+            chosen = self._rules.choose(task, going)
+            if any(each not in chosen or not each.preemptable or each.node not in rows for each in going):
+                return
+        for each in going:
+            statement.evict(owner, each, rows[each.node], job)
+
+
+def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
+    """Whether a node that is ``short`` gains by something's going; one that isn't is left for its queue's sake."""
+    del task
+    amounts = victim.kind.vector(session.axes)
+    return not any(short) or any(has > 0 and lacks > 0 for has, lacks in zip(amounts, short, strict=True))
+
+
+def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> bool:
+    """Whether a pod makes way for what isn't to be had beside it: not one that says itself that it is as important."""
+    queues = [session.tenants.owner(each).job.queue for each in (task, victim)]
+    if queues[0] == queues[1] and victim.priority and victim.priority >= task.priority:
+        return False
+    mine, its = task.kind.constraints, victim.kind.constraints
+    # Who is unwanted near is told by trying.
+    frees = mine.sociable or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
+    return frees or (any(short) and _helps(session, task, victim, short))

@@ -1,0 +1,46 @@
+"""Whose turn it is: queue by queue in their order, one job of the queue at a time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from scheduler.engine.plugin import Key
+from scheduler.engine.session import JobState, QueueState, Session
+
+
+class Turns:
+    """An iterator over (queue, job) in which a job's `again` puts it back in line.
+
+    Keys are taken when something is put in line: by the rule of `scheduler.engine.plugin.Key` they change only by their own
+    turns, so the line is never out of order.
+    """
+
+    def __init__(self, session: Session, jobs: Iterable[JobState]) -> None:
+        self._session = session
+        self._lines: dict[str, list[tuple[Key, JobState]]] = {}
+        for job in jobs:
+            self._lines.setdefault(job.job.queue, []).append((session.job_key(job), job))
+        for line in self._lines.values():
+            heapq.heapify(line)
+        queues = [session.queues[name] for name in self._lines]
+        self._queues = [(session.queue_key(queue), queue.name) for queue in queues]
+        heapq.heapify(self._queues)
+
+    def again(self, job: JobState) -> None:
+        """Let a job have another turn."""
+        heapq.heappush(self._lines[job.job.queue], (self._session.job_key(job), job))
+
+    def leave(self, queue: QueueState) -> None:
+        """Let no more jobs of a queue have a turn."""
+        self._lines[queue.name].clear()
+
+    def __iter__(self) -> Iterator[tuple[QueueState, JobState]]:
+        while self._queues:
+            _, name = heapq.heappop(self._queues)
+            queue, line = self._session.queues[name], self._lines[name]
+            if not line:
+                continue
+            _, job = heapq.heappop(line)
+            yield queue, job
+            heapq.heappush(self._queues, (self._session.queue_key(queue), name))

@@ -1,0 +1,174 @@
+"""The life of a PodGroup: one table of phases, and the conditions that tell why it stands where it does.
+
+docs/podgroup-lifecycle.md holds the diagram that `diagram` draws of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from muster.model.objects import Condition
+from scheduler.engine import requeue
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Obstacle, Reason
+from scheduler.model.snapshot import Phase, Wait
+
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULED: Final = "Scheduled"
+
+
+class Facts(Struct, frozen=True):
+    """What the table asks of a group.
+
+    Attributes:
+        let_in: the enqueue action let it in, now or before.
+        placed: pods that have a node (in this cycle's plan, too) or succeeded.
+        waiting: pods that found no node.
+        leaving: pods that are being deleted and will be made again by whatever controls them.
+        pods: pods that exist.
+        over: nothing of it runs or will run again: its Jobs ended, or all its pods did and nobody replaces them.
+        ready: as many pods have a node as have to start together.
+        obstacle: what keeps it from the next step.
+        postponed: until when, if it was taken back just now.
+    """
+
+    minimum: int
+    let_in: bool = False
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    placed: int = 0
+    waiting: int = 0
+    leaving: int = 0
+    pods: int = 0
+    over: bool = False
+    ready: bool = False
+    obstacle: Obstacle | None = None
+    postponed: Wait | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether the minimum runs, or did."""
+        return self.running + self.succeeded >= max(self.minimum, 1)
+
+    @property
+    def broken(self) -> bool:
+        """Whether pods of the minimum are gone and this cycle found no place for others.
+
+        Those that make room for their own successors aren't gone: a rolling update breaks no gang.
+        """
+        return self.placed + self.leaving < max(self.minimum, 1)
+
+
+class Transition(Struct, frozen=True):
+    """One row of the table."""
+
+    source: Phase
+    target: Phase
+    when: str
+    holds: Callable[[Facts], bool]
+
+
+TABLE: Final = (
+    Transition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
+    Transition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
+    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue lets it in", lambda facts: facts.let_in),
+    Transition(
+        Phase.INQUEUE,
+        Phase.PENDING,
+        "nothing came of it in time, or what it needs is gone",
+        lambda facts: not facts.let_in,
+    ),
+    Transition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
+    Transition(Phase.INQUEUE, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
+    Transition(Phase.RUNNING, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
+    Transition(
+        Phase.RUNNING, Phase.UNKNOWN, "pods of the minimum are gone and not placed again", lambda facts: facts.broken
+    ),
+    Transition(Phase.UNKNOWN, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
+    Transition(Phase.UNKNOWN, Phase.RUNNING, "minMember pods run again", lambda facts: facts.runs),
+    Transition(Phase.UNKNOWN, Phase.PENDING, "all its pods are deleted", lambda facts: not facts.pods),
+)
+"""Of the rows of a phase the first that holds is taken. Completed has none: it is the end."""
+
+
+def settle(phase: Phase, facts: Facts) -> Phase:
+    """Follow the table until no row holds; a group that ran between two looks passes through Running unseen.
+
+    A phase isn't entered twice, so that facts can't chase a group in circles.
+    """
+    seen = {phase}
+    while True:
+        row = next((row for row in TABLE if row.source is phase and row.holds(facts)), None)
+        if row is None or row.target in seen:
+            return phase
+        phase = row.target
+        seen.add(phase)
+
+
+def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
+    """Say what is wrong with a group in ``phase``, None when nothing is."""
+    if phase is Phase.COMPLETED or (facts.ready and phase is not Phase.UNKNOWN):
+        return None
+    if phase is Phase.RUNNING and facts.leaving and not facts.broken:
+        return None
+    if phase is not Phase.UNKNOWN:
+        return facts.obstacle
+    alive = f"{facts.placed or 'none'} of {counted(max(facts.minimum, 1), 'pod')} of the minimum"
+    if facts.waiting and facts.obstacle is not None:
+        return Obstacle(facts.obstacle.reason, f"{alive} left; {facts.obstacle.message}")
+    if facts.failed:
+        return Obstacle(Reason.POD_FAILED, f"{alive} left: {counted(facts.failed, 'pod')} failed")
+    return Obstacle(Reason.POD_DELETED, f"{alive} left: the others were deleted")
+
+
+def conditions(
+    old: tuple[Condition, ...], phase: Phase, facts: Facts, *, transition: str, now: datetime
+) -> tuple[Condition, ...]:
+    """Give the conditions of a group; the very same objects where nothing changed.
+
+    ``transition`` names the session that makes a change; the time is that of the last change of status.
+    """
+    by_type = {condition.type: condition for condition in old}
+    wrong = trouble(phase, facts)
+    wanted: dict[str, tuple[str, str, str]] = {}
+    if wrong is not None:
+        wanted[UNSCHEDULABLE] = ("True", wrong.reason.value, wrong.message)
+        if SCHEDULED in by_type:
+            wanted[SCHEDULED] = ("False", wrong.reason.value, "")
+    else:
+        if UNSCHEDULABLE in by_type:
+            wanted[UNSCHEDULABLE] = ("False", "", "")
+        if facts.ready and facts.placed and phase is not Phase.COMPLETED:
+            minimum = counted(max(facts.minimum, 1), "pod")
+            wanted[SCHEDULED] = ("True", "Scheduled", f"the minimum of {minimum} has nodes")
+    if facts.postponed is not None:
+        why = wrong.reason if wrong is not None else Reason.NOT_ENOUGH_TASKS
+        wanted[requeue.POSTPONED] = ("True", why.value, requeue.sentence(facts.postponed))
+    elif requeue.POSTPONED in by_type and phase not in {Phase.PENDING, Phase.INQUEUE}:
+        wanted[requeue.POSTPONED] = ("False", "", "")
+    for type_, (status, reason, message) in wanted.items():
+        before = by_type.get(type_)
+        if before is not None and (before.status, before.reason, before.message) == (status, reason, message):
+            continue
+        since = before.last_transition_time if before is not None and before.status == status else now
+        by_type[type_] = Condition(
+            type=type_,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=since,
+            transition_id=transition,
+        )
+    return tuple(by_type.values())
+
+
+def diagram() -> str:
+    """Draw the table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", "    [*] --> Pending"]
+    lines += [f"    {row.source.value} --> {row.target.value}: {row.when}" for row in TABLE]
+    return "\n".join([*lines, f"    {Phase.COMPLETED.value} --> [*]"])

@@ -1,0 +1,55 @@
+"""The sentences that tell users how much of what is short."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from muster.model.amounts import NANO, Resources
+from scheduler.engine.plugin import Limit, Obstacle, Reason, Stage
+from scheduler.model import vectors
+from scheduler.model.vectors import Axes, Vector
+
+
+def counted(count: int, noun: str) -> str:
+    """Write ``1 pod``, ``2 pods``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -> str:
+    """Say what ``count`` pods need and ``where`` has too little of: only the resources that are short are named."""
+    missing = axes.resources(vectors.short(wanted, free))
+    need = axes.resources(wanted).only(missing)
+    have = axes.resources(vectors.above_zero(free)).only(missing)
+    verb = "needs" if count == 1 else "need"
+    return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
+
+
+# Groups of a queue that are alike are told the same, cycle after cycle; writing amounts takes longer than deciding.
+@lru_cache(maxsize=8192)
+def obstacle(
+    count: int,
+    wanted: Vector,
+    free: Vector,
+    axes: Axes,
+    where: str,
+    *,
+    queue: str = "",
+    nodes: bool = False,
+    capped: bool = False,
+) -> Obstacle:
+    """Object for what is short: of the queue that is named, else of the cluster, to which nodes can be added.
+
+    Of a queue whoever asks says whether ``nodes`` would help it, and whether it is ``capped``: its capability is used
+    up, which is a quota, whatever the cluster has. Else it is its share of the cluster that is too small.
+    """
+    grows = nodes or not queue
+    reason = Reason.NOT_ENOUGH_QUOTA if capped else Reason.NOT_ENOUGH_RESOURCES
+    limit = Limit("queue" if queue else "cluster", queue, axes.resources(vectors.short(wanted, free)))
+    stage = Stage.QUEUE if queue else Stage.ENQUEUE
+    return Obstacle(reason, shortage(count, wanted, free, axes, where), stage, limit, grows)
+
+
+def _are(amounts: Resources) -> str:
+    """Choose the verb: nothing is, 1 cpu is, 4 cpu are."""
+    values = list(amounts.positive().nano.values())
+    return "is" if not values or values == [NANO] else "are"

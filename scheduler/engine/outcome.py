@@ -1,0 +1,367 @@
+"""What a session comes to: placements, statuses, shares, as the values of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final
+
+from msgspec.structs import replace
+
+from muster.model.objects import Condition
+from scheduler.engine import allocation, lifecycle, partial_gangs, requeue, reservations
+from scheduler.engine.explain import Explanations
+from scheduler.engine.lifecycle import Facts
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Obstacle, Reason, Stage
+from scheduler.engine.reservations import ReservationArguments
+from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model import vectors
+from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
+from scheduler.model.records import Record
+from scheduler.model.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task, Wait
+
+_RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
+
+
+class Outcome:
+    """Reads a session whose actions are done."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._explanations = Explanations(session)
+        self._obstacles: dict[GroupKey, Obstacle | None] = {}
+        # As Kubernetes writes moments: the API server would cut the rest off.
+        self._now = session.now.replace(microsecond=0)
+        # A deterministic name for what this session changes: the same state at the same moment gives the same.
+        self._transition = _uuid(f"{session.snapshot.revision} {session.now.isoformat()}")
+
+    def binds(self) -> tuple[Bind, ...]:
+        """Give the placements of jobs that may start."""
+        return self._placements(Status.ALLOCATED)
+
+    def pipelined(self) -> tuple[Bind, ...]:
+        """Give the promises."""
+        return self._placements(Status.PIPELINED)
+
+    def _placements(self, status: Status) -> tuple[Bind, ...]:
+        names, volumes = self._session.snapshot.table.names, self._session.volumes
+        return tuple(
+            Bind(
+                task,
+                names[row],
+                mark.job.job.key,
+                volumes.choices(task.uid, row) if task.kind.constraints.claims else (),
+            )
+            for mark in self._session.placed
+            if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
+            for task, row in zip(mark.tasks, mark.rows, strict=True)
+        )
+
+    def evictions(self) -> tuple[Eviction, ...]:
+        """Give who has to go, and for whom."""
+        claimed = [
+            Eviction(task, mark.job.job.key, mark.beneficiary.job.key)
+            for mark in self._session.placed
+            if mark.status is Status.RELEASING and mark.beneficiary is not None
+            for task in mark.tasks
+        ]
+        undone = [Eviction(task, job.job.key, job.job.key) for job, task in partial_gangs.undone(self._session)]
+        return (*claimed, *undone)
+
+    def reserved(self) -> Reservation | None:
+        """Give the nodes that are kept for a group from now on."""
+        arguments = self._session.policy.arguments.get("allocate")
+        return reservations.choose(self._session, arguments) if isinstance(arguments, ReservationArguments) else None
+
+    def released(self) -> frozenset[str]:
+        """Give the uids of the Jobs that we hold back and whose group has its turn."""
+        return frozenset(
+            each.job
+            for job in self._session.jobs
+            if job.unfinished and not job.job.about_to_reserve
+            for each in job.job.coming
+            if each.held
+        )
+
+    def rolled_back(self) -> Mapping[str, Wait]:
+        """Give the groups that were taken back because nothing came of them, and for how long."""
+        return {
+            job.job.uid: requeue.postponement(self._session, job, job.rolled_back)
+            for job in self._session.jobs
+            if job.rolled_back is not None
+        }
+
+    def unplaced(self) -> Mapping[GroupKey, tuple[Task, ...]]:
+        """Give the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""
+        return {
+            job.job.key: (*job.waiting, *job.passed)
+            for job in self._session.jobs
+            if (job.waiting or job.passed) and self._lacks_nodes(job)
+        }
+
+    def _lacks_nodes(self, job: JobState) -> bool:
+        if job.phase is Phase.COMPLETED or job.job.unreserved:
+            return False
+        if job.obstacle is None:
+            return job.stuck is not None and self._explanations.of(job, job.stuck).nodes
+        # Of a gang of which pods are still missing, nobody knows whether it will ever start.
+        return job.obstacle.nodes and self._session.valid(job) is None
+
+    def statuses(self) -> list[GroupStatus]:
+        """Give each group's status, in the order of the snapshot."""
+        return [self._status(job) for job in self._session.jobs]
+
+    def shares(self) -> Mapping[str, QueueShare]:
+        """Give what each queue has and deserves."""
+        return {name: self._share(queue) for name, queue in self._session.queues.items()}
+
+    def tasks(
+        self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
+    ) -> Mapping[GroupKey, Mapping[Status, int]]:
+        """Count each group's tasks by status, as they would be seen once the plan is performed."""
+        seen = {job.job.key: job.job.counts for job in self._session.jobs}
+        changes = [
+            *[(bind.group, Status.PENDING, Status.BINDING) for bind in binds],
+            *[(bind.group, Status.PENDING, Status.PIPELINED) for bind in pipelined],
+            *[(each.group, each.task.status, Status.RELEASING) for each in evictions],
+        ]
+        counts: dict[GroupKey, dict[Status, int]] = {}
+        for key, before, after in changes:
+            mine = counts.get(key)
+            if mine is None:
+                mine = counts[key] = dict(seen[key])
+            mine[before] -= 1
+            mine[after] = mine.get(after, 0) + 1
+        return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
+
+    def _share(self, queue: QueueState) -> QueueShare:
+        session = self._session
+        axes, deserved, known = session.axes, session.deserved(queue), queue.info.share
+        amounts = (axes.names, queue.allocated, deserved)
+        if not known or known[0] != amounts:
+            known[:] = (
+                amounts,
+                QueueShare(
+                    allocated=axes.resources(queue.allocated),
+                    deserved=axes.resources(deserved) if deserved is not None else None,
+                    share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
+                ),
+            )
+        share: QueueShare = known[1]
+        return share
+
+    def _status(self, job: JobState) -> GroupStatus:
+        """Give a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
+        if not _is_quiet(job):
+            return self._new_status(job)
+        ready = self._session.ready(job)
+        known: GroupStatus
+        for known, policy, was_ready in job.job.quiet:
+            if policy is self._session.policy and was_ready is ready:
+                return known
+        status = self._new_status(job)
+        if not differs(job.job, status):
+            job.job.quiet[:] = [(status, self._session.policy, ready)]
+        return status
+
+    def _new_status(self, job: JobState) -> GroupStatus:
+        old, facts = job.job, self._facts(job)
+        if old.settled and old.settled[0] == facts:
+            # Nothing changed by what is so, and it is so still.
+            known: GroupStatus = old.settled[1]
+            return known
+        status = self._settle(job, facts)
+        if not differs(old, status):
+            old.settled[:] = [facts, status]
+        return status
+
+    def _settle(self, job: JobState, facts: Facts) -> GroupStatus:
+        old = job.job
+        phase = lifecycle.settle(old.phase, facts)
+        finished = old.phase is Phase.COMPLETED
+        conditions = lifecycle.conditions(old.conditions, phase, facts, transition=self._transition, now=self._now)
+        # The pods of what is finished are deleted in time; its counters stay as they were.
+        counters = old.counters if finished else (facts.running, facts.succeeded, facts.failed)
+        return GroupStatus(
+            key=old.key,
+            uid=old.uid,
+            before=old.phase,
+            phase=phase,
+            conditions=conditions,
+            running=counters[0],
+            succeeded=counters[1],
+            failed=counters[2],
+            urgency=_urgency(old, phase, conditions),
+            reserves=old.about_to_reserve and phase not in {Phase.PENDING, Phase.COMPLETED},
+        )
+
+    def _facts(self, job: JobState) -> Facts:
+        counts = job.job.counts
+        ready = self._session.ready(job) and job.ready >= max(job.job.min_member, 1)
+        waiting = len(job.waiting) + len(job.passed)
+        return Facts(
+            minimum=job.job.min_member,
+            let_in=job.phase is not Phase.PENDING,
+            running=counts.get(Status.RUNNING, 0),
+            succeeded=counts.get(Status.SUCCEEDED, 0),
+            failed=counts.get(Status.FAILED, 0),
+            placed=job.ready,
+            waiting=waiting,
+            leaving=0 if ready else _making_room(job.job),
+            pods=len(job.job.tasks),
+            over=job.job.over,
+            ready=ready,
+            obstacle=None if ready else self._obstacle(job),
+            postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
+        )
+
+    def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
+        """Give what is known of each group that doesn't run."""
+        phases = {status.key: status.phase for status in statuses}
+        waiting = [job for job in self._session.jobs if phases[job.job.key] not in _RUNS]
+        ahead = self._line(waiting)
+        return {job.job.key: self._record(job, ahead.get(job.job.key, 0)) for job in waiting}
+
+    def _line(self, waiting: Iterable[JobState]) -> Mapping[GroupKey, int]:
+        """Give how many groups of its queue have their turn before each."""
+        queues: dict[str, list[JobState]] = {}
+        for job in waiting:
+            if not self._session.ready(job):
+                queues.setdefault(job.job.queue, []).append(job)
+        return {
+            job.job.key: place
+            for jobs in queues.values()
+            for place, job in enumerate(sorted(jobs, key=self._session.job_key))
+        }
+
+    def _record(self, job: JobState, ahead: int) -> Record:
+        key, queue = job.job.key, job.job.queue
+        if self._session.ready(job) and job.ready:
+            there = sum(job.job.counts.get(status, 0) for status in READY)
+            words = (
+                f"{counted(job.ready, 'pod')} of the minimum of {job.job.min_member} have nodes, {there} of them bound"
+            )
+            return Record(key, queue, Stage.BIND, None, words, 0)
+        if job.pipelined and job.obstacle is None:
+            was = "was promised a place" if job.pipelined == 1 else "were promised places"
+            words = f"{counted(job.pipelined, 'pod')} {was} that other pods are leaving"
+            return Record(key, queue, Stage.NODES, None, words, ahead)
+        obstacle = self._obstacle(job)
+        if obstacle is None:
+            stage, words = Stage.ENQUEUE, "it has its turn in the next cycle"
+            if job.unfinished:
+                stage, words = Stage.GANG, _to_come(job.job)
+            return Record(key, queue, stage, None, words, ahead)
+        stage = obstacle.stage or _stage(obstacle.reason, job)
+        kind = job.stuck or (job.waiting[0].kind if job.waiting else None)
+        nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
+        return Record(key, queue, stage, obstacle.reason, obstacle.message, ahead, obstacle.limit, nodes)
+
+    def _obstacle(self, job: JobState) -> Obstacle | None:
+        key = job.job.key
+        if key not in self._obstacles:
+            self._obstacles[key] = self._find_obstacle(job)
+        return self._obstacles[key]
+
+    def _find_obstacle(self, job: JobState) -> Obstacle | None:
+        if self._session.queue_of(job) is None:
+            wrong = self._session.snapshot.unreadable.get(job.job.queue)
+            words = f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue"
+            if wrong is not None:
+                words = f"queue {job.job.queue} can't be read and takes no part: {wrong}; correct it"
+            return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+        if (unreserved := allocation.unreserved(job)) is not None:
+            return unreserved
+        if (
+            job.obstacle is not None
+            and job.obstacle.reason is Reason.NOT_ENOUGH_TASKS
+            and self._tasks_on_their_way(job)
+        ):
+            return None
+        if job.rolled_back is not None and job.waiting:
+            lack = self._explanations.shortage(job, job.waiting[0].kind)
+            if lack is None:
+                text = (
+                    f"{job.rolled_back.message}, though nodes have room: queue {job.job.queue} had nothing left for it"
+                )
+                return replace(job.rolled_back, message=text)
+            return replace(lack, message=f"{job.rolled_back.message}: {lack.message}")
+        if job.stuck is not None and job.obstacle is None:
+            return self._explanations.of(job, job.stuck)
+        # Where its queue's share and the nodes' room are both too small, the room is what people can do something about;
+        # no node helps a queue that is used up.
+        capped = job.obstacle is not None and job.obstacle.reason is Reason.NOT_ENOUGH_QUOTA
+        if job.unfinished and job.obstacle is not None and not capped and job.waiting and not self._session.valid(job):
+            return self._explanations.shortage(job, job.waiting[0].kind) or job.obstacle
+        return job.obstacle
+
+    def _tasks_on_their_way(self, job: JobState) -> bool:
+        """Whether the pods that are missing are being created: no trouble, only a matter of time."""
+        coming = sum(each.count for each in job.job.coming if not each.held)
+        return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
+
+
+def _to_come(job: Job) -> str:
+    """Write that a group was let in and its pods aren't there yet, or may not be scheduled yet."""
+    gated = job.counts.get(Status.GATED, 0)
+    if gated:
+        has, is_ = ("has", "is") if gated == 1 else ("have", "are")
+        return (
+            f"{counted(gated, 'pod')} {has} scheduling gates, and {is_} scheduled once whoever set these removes them"
+        )
+    if job.coming or job.tasks:
+        return "its pods are being created"
+    return "it is let in, and whoever made it has yet to create its pods"
+
+
+def _uuid(text: str) -> str:
+    """Write a UUID of a text, of the version that leaves how to its maker (RFC 9562, 8)."""
+    drawn = blake2b(text.encode(), digest_size=15).hexdigest()
+    return f"{drawn[:8]}-{drawn[8:12]}-8{drawn[12:15]}-a{drawn[15:18]}-{drawn[18:30]}"
+
+
+def _is_quiet(job: JobState) -> bool:
+    """Whether nothing of a job waits and nothing was done to it in this cycle."""
+    return (
+        job.phase in _RUNS
+        and not job.waiting
+        and not job.passed
+        and job.obstacle is None
+        and job.allocated is job.job.sums(job.axes).allocated
+        and not job.pipelined
+    )
+
+
+def _stage(reason: Reason, job: JobState) -> Stage:
+    """Tell where a group stands whose obstacle doesn't say."""
+    if reason is Reason.NOT_ENOUGH_QUOTA:
+        return Stage.QUOTA
+    if reason is Reason.NOT_ENOUGH_RESOURCES:
+        return Stage.ENQUEUE if job.phase is Phase.PENDING else Stage.NODES
+    return Stage.GANG
+
+
+def _making_room(job: Job) -> int:
+    if not job.counts.get(Status.RELEASING):
+        return 0
+    return sum(task.status is Status.RELEASING and bool(task.controller) for task in job.tasks)
+
+
+def differs(old: Job, status: GroupStatus) -> bool:
+    """Whether a status has to be written."""
+    return (
+        status.phase is not old.phase
+        or not old.written
+        or status.conditions != old.conditions
+        or (status.running, status.succeeded, status.failed) != old.counters
+    )
+
+
+def _urgency(old: Job, phase: Phase, conditions: tuple[Condition, ...]) -> Urgency:
+    if phase is not old.phase or not old.written:
+        return Urgency.NOW
+    before = {(each.type, each.status, each.reason) for each in old.conditions}
+    if {(each.type, each.status, each.reason) for each in conditions} != before:
+        return Urgency.NOW
+    return Urgency.LATER if conditions != old.conditions else Urgency.SOON

@@ -1,0 +1,50 @@
+"""Gangs of which only a part was bound, and the rest finds no room: finished when there is room, undone when not.
+
+That happens when a leader is lost between two binds of a gang, or a bind is refused and the place is gone. Such a gang
+uses what it can't start with. Since when it is so, is remembered from cycle to cycle in `Snapshot.torn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from scheduler.engine.session import JobState, Session
+from scheduler.model.snapshot import GroupKey, Phase, Status, Task
+
+PATIENCE: Final = 30.0
+"""Seconds that the rest of a gang has to find a place, before what was bound of it is undone."""
+
+
+def since(session: Session) -> Mapping[GroupKey, float]:
+    """Give the gangs that are torn, and since when."""
+    before, now = session.snapshot.torn, session.now.timestamp()
+    return {job.job.key: before.get(job.job.key, now) for job in session.jobs if _torn(session, job)}
+
+
+def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
+    """Give the pods to be taken back, because their gang has been torn for too long."""
+    latest = session.now.timestamp() - PATIENCE
+    for job in session.jobs if session.snapshot.torn else ():
+        if session.snapshot.torn.get(job.job.key, latest + 1) <= latest and _torn(session, job):
+            for task in job.job.tasks:
+                if task.status in _BOUND and task.uid not in session.leaving:
+                    yield job, task
+
+
+_NOT_YET: Final = frozenset({Phase.PENDING, Phase.INQUEUE})
+_BOUND: Final = frozenset({Status.BOUND, Status.RUNNING})
+
+
+def _torn(session: Session, job: JobState) -> bool:
+    """Whether some of it has nodes, it never ran, and it found no place for what it needs to start."""
+    return (
+        bool(job.waiting)
+        # Pending, where the leader was lost before it wrote the phase.
+        and job.phase in _NOT_YET
+        and not job.pipelined
+        and any(status in _BOUND for status in job.job.tally.counts)
+        and Status.BINDING not in job.job.tally.counts
+        and not session.ready(job)
+        and session.valid(job) is None
+    )

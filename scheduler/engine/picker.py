@@ -1,0 +1,355 @@
+"""Finds the best nodes for tasks of a class, asking plugins again only about nodes that changed.
+
+For each class there is one array of scores over all nodes, -inf where a task of it can't go, and for all classes one array
+that tells when each node last changed. A question first brings the rows up to date that were touched since the class
+last asked, in one vectorised call. Many tasks of a class are placed by one question: of the nodes with the highest scores a heap is
+made, and each is rated for the placements to come, several at once (ties: the first by name). docs/decisions/0090 has
+the alternatives.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.engine.plugin import Nodes, Plugin, Reach
+from scheduler.model import vectors
+from scheduler.model.snapshot import TaskClass
+from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
+
+if TYPE_CHECKING:
+    from scheduler.engine.session import Session
+
+_NEVER: Final = -np.inf
+_NONE: Final[Floats] = np.zeros(0)
+_MANY: Final = 8
+"""More touched rows than these are rated for their present state only: others will touch them again, too."""
+_STEPS: Final = 16
+"""For how many placements of its own a row is rated at once."""
+_FEW_STEPS: Final = 4
+"""The same, where placements spread over the nodes."""
+_WIDTH: Final = 16
+"""How many rows are rated for placements to come at once, at first."""
+_WIDEST: Final = 128
+"""The same, at most."""
+_FEW: Final = 8
+"""Up to so many of the highest scores are sought one after the other, which is faster than to divide all."""
+_PLENTY: Final = 2**31
+"""More tasks than any node takes."""
+_MOST_STEPS: Final = 2**20
+"""Amounts that many times over must not leave int64, for a row to be rated ahead."""
+
+
+class _Ahead:
+    """The scores of one row for the placements of one class to come, and how many of them were made."""
+
+    __slots__ = ("at", "scores")
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores = scores
+        self.at = 0
+
+
+class _Answer:
+    """Rows that were picked for so many tasks at a time; ``after``: their scores once they are taken."""
+
+    __slots__ = ("after", "asked", "rows", "steps", "time")
+
+    def __init__(self, time: int, asked: int, rows: list[int], after: dict[int, float], steps: dict[int, int]) -> None:
+        self.time = time
+        self.asked = asked
+        self.rows = rows
+        self.after = after
+        self.steps = steps
+
+    def serves(self, time: int, count: int) -> bool:
+        """Whether it answers a question for ``count`` tasks as well."""
+        return self.time == time and (self.asked == count or len(self.rows) < min(self.asked, count))
+
+
+class _View:
+    """What is known of one class: its request, the scores, and of which time they are."""
+
+    def __init__(self, vector: Vector, reach: Reach) -> None:
+        self.wanted = vectors.wanted_row(vector)
+        self.demands = vectors.demands(vector)
+        self.scores: Floats = _NONE
+        self.reach = reach
+        if reach is Reach.IDLE and max(vector) >= 2**62 // _MOST_STEPS:
+            self.reach = Reach.NODE
+        self.ahead: dict[int, _Ahead] = {}
+        self.answer: _Answer | None = None
+        self.seen = -1
+
+
+class Picker:
+    """The nodes of a session, as classes of tasks see them."""
+
+    def __init__(
+        self,
+        session: Session,
+        feasible: list[Callable[[TaskClass, Nodes], Mask]],
+        score: list[Callable[[TaskClass, Nodes], Floats]],
+    ) -> None:
+        self._session = session
+        self._table = session.snapshot.table
+        self._feasible, self._score = feasible, score
+        self._plugins = {
+            plugin: None for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
+        }
+        self._views: dict[TaskClass, _View] = {}
+        self._time = 0
+        self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
+        self._all = self._table.every
+
+    def touched(self, rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
+        """Note that tasks of a class were placed on nodes (1), or taken back (-1); None for any other change."""
+        view = self._views.get(kind) if kind is not None and sign > 0 else None
+        answer = view.answer if view is not None else None
+        before = self._time
+        self._time += 1
+        self._touched[rows] = self._time
+        # Who takes what it was just offered need not be rated again.
+        if view is not None and answer is not None and view.seen == before == answer.time and answer.rows == rows:
+            self._take_over(view, answer)
+
+    def _take_over(self, view: _View, answer: _Answer) -> None:
+        for row, steps in answer.steps.items():
+            ahead = view.ahead.get(row)
+            if ahead is None or ahead.at + steps >= len(ahead.scores):
+                return
+        for row, steps in answer.steps.items():
+            view.ahead[row].at += steps
+            view.scores[row] = answer.after[row]
+        view.seen = self._time
+
+    def row_of(self, kind: TaskClass) -> Matrix:
+        """What a task of this class takes, as a row."""
+        return self._view(kind).wanted
+
+    def at_once(self, kind: TaskClass) -> bool:
+        """Whether many tasks of the class can be asked for in one question."""
+        return self._view(kind).reach is Reach.IDLE
+
+    def best(self, kind: TaskClass) -> int | None:
+        """Give the best node that has room for a task now, or None."""
+        rows = self.pick(kind, 1)
+        return rows[0] if rows else None
+
+    def pick(self, kind: TaskClass, count: int) -> list[int]:
+        """Give the best nodes for ``count`` tasks, as though each were taken before the next is sought; fewer where there is no more room.
+
+        Nothing is taken. Only of classes that are `at_once` more than one may be asked for.
+        """
+        view = self._view(kind)
+        self._refresh(kind, view)
+        if view.answer is None or not view.answer.serves(self._time, count):
+            view.answer = self._one(view) if count == 1 else self._many(kind, view, count)
+        return view.answer.rows
+
+    def _one(self, view: _View) -> _Answer:
+        row = _highest(view.scores)
+        if row is None:
+            return _Answer(self._time, 1, [], {}, {})
+        ahead = view.ahead.get(row)
+        known = ahead is not None and ahead.at + 1 < len(ahead.scores)
+        after = {row: ahead.scores[ahead.at + 1]} if ahead is not None and known else {}
+        return _Answer(self._time, 1, [row], after, {row: 1})
+
+    def _many(self, kind: TaskClass, view: _View, count: int) -> _Answer:
+        """Take the best again and again, among as many nodes with the highest scores as there are tasks.
+
+        Of the others none can be reached: each task uses up at most one node that wasn't used before.
+        """
+        line = _highest_rows(view.scores, count)
+        heap = list(zip((-view.scores[line]).tolist(), line.tolist(), strict=True))
+        foresight = _Foresight(self, kind, view, line.tolist())
+        rows: list[int] = []
+        while heap and len(rows) < count:
+            row = heap[0][1]
+            rows.append(row)
+            after = foresight.next(row, len(rows))
+            if after > _NEVER:
+                heapq.heapreplace(heap, (-after, row))
+            else:
+                heapq.heappop(heap)
+        return _Answer(self._time, count, rows, foresight.after, foresight.used)
+
+    def best_later(self, kind: TaskClass) -> int | None:
+        """Give the best node that will have room once the pods that are leaving it are gone, or None."""
+        view = self._view(kind)
+        return _highest(self._scores(kind, view, self._all, self._session.future))
+
+    def fits(self, kind: TaskClass, row: int, free: Matrix) -> bool:
+        """Whether a task fits on one node with ``free`` of each node, [nodes, resources]."""
+        return bool(self._scores(kind, self._view(kind), np.array([row]), free)[0] > _NEVER)
+
+    def ranked(self, kind: TaskClass, free: Matrix) -> list[int]:
+        """Give the nodes that have room for a task with ``free`` of each, [nodes, resources]; the best first."""
+        scores = self._scores(kind, self._view(kind), self._all, free)
+        order = np.argsort(-scores, kind="stable")
+        return [int(row) for row in order[scores[order] > _NEVER]]
+
+    def open_to(self, kind: TaskClass) -> Mask:
+        """Tell which nodes accept the class, however full they are."""
+        mask = np.ones(len(self._all), dtype=np.bool_)
+        nodes = Nodes(self._table, self._all, self._session.idle)
+        for ask in self._feasible:
+            mask &= ask(kind, nodes)
+        return mask
+
+    def room(self, kind: TaskClass) -> int:
+        """Give how many tasks of the class fit in what is idle: no placement of them can do better."""
+        view = self._view(kind)
+        self._refresh(kind, view)
+        return self.capacity(kind, view.scores > _NEVER, self._session.idle)
+
+    def capacity(self, kind: TaskClass, mask: Mask, free: Matrix) -> int:
+        """Give how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
+        return sum(self.places(kind, free[mask]).tolist())
+
+    def places(self, kind: TaskClass, free: Matrix) -> Rows:
+        """Give how many tasks of the class fit on each of some nodes with ``free`` of each, [nodes, resources]."""
+        wanted = self._view(kind).wanted
+        columns = np.flatnonzero(wanted)
+        places: Rows = (free[:, columns].clip(min=0) // wanted[columns]).min(axis=1, initial=_PLENTY)
+        return places
+
+    def rated_ahead(self, kind: TaskClass, view: _View, rows: list[int], first: int, steps: int) -> list[list[float]]:
+        """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
+        which = np.array(rows)
+        idle = self._session.idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
+        repeated = which.repeat(steps)
+        rated: list[list[float]] = (
+            self._rate(kind, view, repeated, idle.reshape(len(repeated), -1)).reshape(len(rows), steps).tolist()
+        )
+        return rated
+
+    def _view(self, kind: TaskClass) -> _View:
+        view = self._views.get(kind)
+        if view is None:
+            vector = kind.vector(self._session.axes)
+            reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
+            view = self._views[kind] = _View(vector, reach)
+        return view
+
+    def _refresh(self, kind: TaskClass, view: _View) -> None:
+        if view.seen == self._time:
+            return
+        if view.seen < 0 or view.reach is Reach.CLUSTER:
+            view.ahead.clear()
+            view.scores = self._scores(kind, view, self._all, self._session.idle)
+        else:
+            self._catch_up(kind, view)
+        view.seen = self._time
+
+    def _catch_up(self, kind: TaskClass, view: _View) -> None:
+        """Bring the rows up to date that were touched since the last question."""
+        rows = (self._touched > view.seen).nonzero()[0]
+        if len(rows) <= _MANY and view.reach is Reach.IDLE:
+            few = rows.tolist()
+            for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS), strict=True):
+                view.ahead[row] = _Ahead(scores)
+                view.scores[row] = scores[0]
+        else:
+            view.ahead.clear()
+            view.scores[rows] = self._scores(kind, view, rows, self._session.idle)
+
+    def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
+        idle = free.copy() if rows is self._all else free.take(rows, axis=0)
+        return self._rate(kind, view, rows, idle, later=free is not self._session.idle)
+
+    def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
+        nodes = Nodes(self._table, rows, idle, later=later)
+        # There is a first: each task takes a pod's place.
+        (place, least), *others = view.demands
+        mask: Mask = idle[:, place] >= least
+        for place, least in others:
+            mask &= idle[:, place] >= least
+        for ask in self._feasible:
+            mask &= ask(kind, nodes)
+        scores = np.zeros(len(rows))
+        for rate in self._score:
+            scores += rate(kind, nodes)
+        rated: Floats = np.where(mask, scores, _NEVER)
+        return rated
+
+
+class _Foresight:
+    """How rows will be rated while one question is answered, worked out in blocks.
+
+    Attributes:
+        used: by row, how many tasks it was given.
+        after: by row, its score after them.
+    """
+
+    def __init__(self, picker: Picker, kind: TaskClass, view: _View, line: list[int]) -> None:
+        self._picker, self._kind, self._view = picker, kind, view
+        self._line = line
+        self._rated = 0
+        self._width = _WIDTH
+        self.used: dict[int, int] = {}
+        self.after: dict[int, float] = {}
+
+    def next(self, row: int, given: int) -> float:
+        """Give the score of a row after one more task; ``given``: how many tasks all rows got."""
+        used = self.used.get(row, 0) + 1
+        ahead = self._view.ahead.get(row)
+        if ahead is None:
+            self._rate_next(given)
+            ahead = self._view.ahead[row]
+        elif ahead.at + used >= len(ahead.scores):
+            first = len(ahead.scores) - ahead.at
+            ahead.scores += self._picker.rated_ahead(self._kind, self._view, [row], first, 2 * _STEPS)[0]
+        self.used[row] = used
+        self.after[row] = after = ahead.scores[ahead.at + used]
+        return after
+
+    def _rate_next(self, given: int) -> None:
+        """Rate the next rows in line; it is taken from its head on, so the row that is asked for is among them."""
+        steps = _STEPS if given > 2 * len(self.used) else _FEW_STEPS
+        rows: list[int] = []
+        while self._rated < len(self._line) and len(rows) < self._width:
+            row = self._line[self._rated]
+            self._rated += 1
+            if row not in self._view.ahead:
+                rows.append(row)
+        for row, scores in zip(rows, self._picker.rated_ahead(self._kind, self._view, rows, 0, steps + 1), strict=True):
+            self._view.ahead[row] = _Ahead(scores)
+        self._width = min(2 * self._width, _WIDEST)
+
+
+def _far(reach: Reach) -> int:
+    return reach.value
+
+
+def _highest(scores: Floats) -> int | None:
+    if not len(scores):
+        return None
+    row = int(scores.argmax())
+    return row if scores[row] > _NEVER else None
+
+
+def _highest_rows(scores: Floats, count: int) -> Rows:
+    """Give the rows of the ``count`` highest scores, the highest first; of equal ones the first rows."""
+    if count <= _FEW:
+        return _few_highest_rows(scores, count)
+    rows = np.flatnonzero(scores > _NEVER)
+    if count < len(rows):
+        among = scores[rows]
+        least = np.partition(among, len(rows) - count)[len(rows) - count]
+        above = rows[among > least]
+        rows = np.sort(np.concatenate((above, rows[among == least][: count - len(above)])))
+    highest: Rows = rows[np.argsort(-scores[rows], kind="stable")]
+    return highest
+
+
+def _few_highest_rows(scores: Floats, count: int) -> Rows:
+    left, rows = scores.copy(), list[int]()
+    while len(rows) < count and (row := _highest(left)) is not None:
+        rows.append(row)
+        left[row] = _NEVER
+    return np.array(rows, dtype=np.intp)

@@ -1,0 +1,125 @@
+"""When a group that was let in goes back to Pending, and when it may be let in again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from muster.model import grouping
+from muster.model.objects import Condition
+from scheduler.engine.messages import counted
+from scheduler.engine.plugin import Obstacle, Reason
+from scheduler.engine.session import JobState, Session
+from scheduler.model.snapshot import UNKNOWN, Phase, Wait
+
+POSTPONED: Final = "Postponed"
+"""True of a group that was taken back: how often, and when its next attempt is. The next leader reads it there."""
+
+_ATTEMPTS: Final = re.compile(r"([0-9]{1,6}) attempts? came to nothing; the next is after ([0-9TZ:-]{20})")
+
+_ANY: Final = 0
+_FIRST: Final = 10.0
+_MOST: Final = 300.0
+_MOST_IDLE: Final = 3600.0
+"""Seconds until a group that was taken back may be let in again: the first time, at most, and at most where no pods came."""
+
+
+def judged_again(job: JobState) -> bool:
+    """Whether a group that was let in is to be judged anew in each cycle: nothing of it runs, and nothing is lost.
+
+    So it is while all of it is held back by us, while it has lost what it reserved, and where its workload has no pods,
+    or had some until its user suspended it.
+    """
+    if job.phase is not Phase.INQUEUE or job.ready:
+        return False
+    suspended = bool(job.job.held) and not job.job.tasks
+    return job.job.withheld or suspended or bool(job.job.unreserved) or deserted(job)
+
+
+def deserted(job: JobState) -> bool:
+    """Whether a group stands for a workload that has no pods now and wants none, as one scaled to zero."""
+    return grouping.is_generated(job.job.key.name) and not job.job.tasks and not job.job.coming
+
+
+def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
+    """Say why a group goes back: nothing happened for so long, and its minimum has no nodes."""
+    wait = session.snapshot.waits.get(job.job.uid)
+    if job.phase is not Phase.INQUEUE or wait is None or session.ready(job) or job.pipelined:
+        return None
+    if session.now.timestamp() - wait.since < seconds or len(job.job.tasks) > wait.pods:
+        return None  # pods that came this very moment are to be looked at first
+    missing = job.job.min_member - job.ready - len(job.waiting)
+    if missing > 0 or not job.waiting:
+        there, least = job.ready + len(job.waiting), max(job.job.min_member, 1)
+        came = (
+            f"{there} of {least} pods came" if there else "no pod came" if least == 1 else f"none of {least} pods came"
+        )
+        return Obstacle(Reason.NOT_ENOUGH_TASKS, f"{came} within {seconds:g} s")
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"no place was found within {seconds:g} s")
+
+
+def postponement(session: Session, job: JobState, why: Obstacle) -> Wait:
+    """Give for how long a group that is taken back waits: twice as long each time.
+
+    Where room was what it lacked, nodes, queues or the group itself have to be others then, too.
+    """
+    wait = _wait(session, job)
+    tries = wait.tries if wait is not None else 0
+    idle = _picture(session, job) if why.reason is Reason.NOT_ENOUGH_RESOURCES else _ANY
+    pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
+    now = session.now.timestamp()
+    return Wait(since=now, tries=tries + 1, until=now + pause, idle=idle)
+
+
+def _wait(session: Session, job: JobState) -> Wait | None:
+    """Give what is known of a group: by this worker, or by the last one, which wrote it down."""
+    return session.snapshot.waits.get(job.job.uid) or recorded(job.job.conditions)
+
+
+def _picture(session: Session, job: JobState) -> int:
+    return hash((session.offer, job.need(), job.job.min_member, len(job.job.tasks))) or 1
+
+
+def postponed(session: Session, job: JobState) -> Obstacle | None:
+    """Object to letting a group in again too early."""
+    wait = _wait(session, job)
+    if wait is None or not wait.tries:
+        return None
+    if wait.idle == _ANY:
+        if session.now.timestamp() >= wait.until or job.ready + len(job.waiting) >= max(job.job.min_member, 1):
+            return None
+        return Obstacle(Reason.NOT_ENOUGH_TASKS, f"its pods did not come{_again(wait)}")
+    if session.now.timestamp() >= wait.until and wait.idle != _picture(session, job):
+        return None  # of what only another leader saw, time alone decides
+    text = f"its pods found no nodes{_again(wait)}, and when nodes, queues or the group change"
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)
+
+
+def _again(wait: Wait) -> str:
+    moment = datetime.fromtimestamp(wait.until, UTC)
+    return f" ({counted(wait.tries, 'attempt')}); the next is after {moment:%H:%M:%S} UTC"
+
+
+def sentence(wait: Wait) -> str:
+    """Write down how often a group was taken back and until when it waits, as `recorded` reads it."""
+    moment = datetime.fromtimestamp(wait.until, UTC)
+    return f"{counted(wait.tries, 'attempt')} came to nothing; the next is after {moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def recorded(conditions: Iterable[Condition]) -> Wait | None:
+    """Read from a group's conditions how often it was taken back, and until when it waits; None where none says so.
+
+    Of what nodes and queues offered then they say nothing: `Wait.idle` is ``UNKNOWN`` where that counts.
+    """
+    for each in conditions:
+        found = _ATTEMPTS.fullmatch(each.message) if each.type == POSTPONED and each.status == "True" else None
+        if found is not None:
+            try:
+                until = datetime.strptime(found[2], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+            except ValueError:
+                return None  # somebody else wrote it
+            idle = UNKNOWN if each.reason == Reason.NOT_ENOUGH_RESOURCES.value else _ANY
+            return Wait(since=until, tries=int(found[1]), until=until, idle=idle)
+    return None

@@ -1,0 +1,161 @@
+"""Nodes kept free for one large job, so that it doesn't starve behind small ones.
+
+A job that waited for longer than `ReservationArguments` says, and lacks nothing but room, gets nodes of its own: those
+that have its place soonest. Nobody else is placed there while the pods on them end, until it starts. One job at a time
+has that, the first in the order of jobs; from cycle to cycle it is remembered in `Snapshot.reserved`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from itertools import chain, islice
+from typing import Annotated, Any, Final
+
+import numpy as np
+from msgspec import field
+
+from scheduler.engine import allocation
+from scheduler.engine.arguments import read_by
+from scheduler.engine.plugin import Obstacle, Stage
+from scheduler.engine.policy import ActionArguments
+from scheduler.engine.session import JobState, Session
+from scheduler.model import vectors
+from scheduler.model.durations import duration
+from scheduler.model.snapshot import OCCUPYING, Phase, Reservation, TaskClass
+from scheduler.model.vectors import Matrix
+
+_TRIES: Final = 8
+"""For so many of those that wait nodes are sought, so that many that fit nowhere don't make a cycle long."""
+
+
+def _wait(text: Any) -> float | None:
+    return None if text == "never" else duration(text)
+
+
+class ReservationArguments(ActionArguments, frozen=True, kw_only=True):
+    """After how long a job that waits for room gets nodes of its own; ``never`` is an answer, too."""
+
+    after: Annotated[float | None, read_by(_wait)] = field(default=600.0, name="reserveAfter")
+
+
+def honour(session: Session) -> None:
+    """Let the one who has a reservation go first; what it can't use yet is withheld from all others."""
+    reservation = session.snapshot.reserved
+    job = next((each for each in session.jobs if reservation and each.job.key == reservation.key), None)
+    if reservation is None or job is None or (queue := session.queue_of(job)) is None or session.ready(job):
+        return
+    if allocation.may_run(session, job):
+        allocation.turn(session, queue, job, session.allocatable)
+    if not session.ready(job):
+        rows = session.snapshot.table.row
+        session.withhold(job, [rows[name] for name in reservation.nodes if name in rows])
+
+
+def choose(session: Session, arguments: ReservationArguments) -> Reservation | None:
+    """Give who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
+    after, now = arguments.after, session.now.timestamp()
+    if after is None:
+        return None
+    held, holder = session.snapshot.reserved, session.holder
+    if held is not None and holder is not None and _keeps(session, holder, lately=now - held.since < after):
+        rows = session.snapshot.table.row
+        kept = [rows[name] for name in held.nodes if name in rows]
+        if _fit(session, holder, session.snapshot.table.allocatable, kept):
+            return held
+    waiting = [
+        job
+        for job in session.jobs
+        if (job.waiting or job.phase is Phase.PENDING) and job.job.created and now - job.job.created >= after
+    ]
+    if not waiting:
+        return None
+    line = (job for job in sorted(waiting, key=session.job_key) if _lacks_room(session, job))
+    names = session.snapshot.table.names
+    # All pods are looked through for it, so once at most.
+    drained = cache(partial(_drained, session))
+    for job in islice(line, _TRIES):
+        nodes = _nodes(session, job, drained)
+        if nodes:
+            return Reservation(job.job.key, tuple(names[row] for row in nodes), now)
+    return None
+
+
+def _keeps(session: Session, holder: JobState, *, lately: bool) -> bool:
+    """Whether it still waits for room, or was let in and its pods are on their way."""
+    if session.ready(holder):
+        return False
+    return _lacks_room(session, holder) or (lately and holder.phase is Phase.INQUEUE and not holder.waiting)
+
+
+def _lacks_room(session: Session, job: JobState) -> bool:
+    """Whether nothing but what others use, of the nodes or of its queue, keeps a job from starting."""
+    queue, against = session.queue_of(job), job.obstacle
+    if queue is None or job.pipelined or session.ready(job):
+        return False
+    with session.lifted(job), queue.counted_with(vectors.scale(queue.allocated, -1)):
+        if job.phase is Phase.PENDING and session.policy.enqueues:
+            return _is_for_amounts(against) and session.enqueueable(job, room=False) is None
+        if not job.unfinished or not (job.stuck is not None if against is None else _is_for_amounts(against)):
+            return False
+        first = {task.kind: task for task in job.waiting}
+        return all(
+            session.allocatable(queue, first[kind], count) is None for kind, count in _needs(job) if kind in first
+        )
+
+
+def _is_for_amounts(against: Obstacle | None) -> bool:
+    """Whether an objection is to what a job takes of its queue or of the cluster, which others may give back."""
+    if against is None or against.nodes:
+        return against is not None
+    return against.limit is not None and against.stage in {Stage.QUEUE, Stage.ENQUEUE}
+
+
+def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
+    """Give what is still to be placed for the minimum, by class."""
+    missing = job.job.min_member - job.ready
+    for kind, count in (*job.job.tally.wanting.items(), *((each.kind, each.count) for each in job.job.coming)):
+        if missing > 0:
+            yield kind, min(count, missing)
+            missing -= count
+
+
+def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> list[int]:
+    """Choose nodes for the minimum of a job: those that have the most places now. None where all nodes don't suffice."""
+    table = session.snapshot.table
+    if not _fit(session, job, table.allocatable, range(len(table.nodes))):
+        return []
+    return sorted(_fit(session, job, drained(), range(len(table.nodes))))
+
+
+def _drained(session: Session) -> Matrix:
+    """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
+    free, rows = session.future + session.withheld, session.snapshot.table.row
+    others = chain.from_iterable(each.jobs for each in session.snapshot.beside.values())
+    for job in (*session.snapshot.jobs, *others):
+        for task in job.tasks:
+            if task.status in OCCUPYING and task.node in rows:
+                free[rows[task.node]] += session.picker.row_of(task.kind)
+    return free
+
+
+def _fit(session: Session, job: JobState, free: Matrix, rows: Iterable[int]) -> set[int]:
+    """Give the rows that it takes to place the minimum of a job on ``free``; none where they don't suffice."""
+    free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
+    now = session.idle + session.withheld
+    for kind, count in _needs(job):
+        wanted = session.picker.row_of(kind)
+        open_ = among[session.picker.open_to(kind)[among]]
+        places = session.picker.places(kind, free[open_])
+        soon = session.picker.places(kind, now[open_])
+        left = count
+        for index in np.lexsort((open_, -places, -np.minimum(soon, places))).tolist():
+            if left <= 0 or not places[index]:
+                break
+            row, here = int(open_[index]), min(int(places[index]), left)
+            free[row] -= here * wanted
+            taken.add(row)
+            left -= here
+        if left > 0:
+            return set()
+    return taken

@@ -1,0 +1,70 @@
+"""Groups that no cycle does anything about: what they have counts, and that can be counted for all of a queue at once.
+
+For those who ask the same of a cluster many times over, each time with a little supposed, and about one group; and for
+simulations, in which most groups run. A worker has to write the status of each group, and looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from scheduler.engine.policy import Policy
+from scheduler.engine.states import JobState
+from scheduler.model import vectors
+from scheduler.model.snapshot import Bystanders, Job, Phase, Snapshot, Status
+from scheduler.model.vectors import Axes
+
+_EVICTING: Final = frozenset({"preempt", "reclaim"})
+
+
+def are_left_alone(policy: Policy) -> bool:
+    """Whether nothing looks at who runs: nobody is evicted, and no plugin of a user's own is asked."""
+    if any(action.name in _EVICTING for action in policy.actions):
+        return False
+    return not any(enabled.guarded for tier in policy.tiers for enabled in tier)
+
+
+def found(snapshot: Snapshot) -> Iterator[Job]:
+    """Give the jobs that have all they want and go on so, whatever is decided about others."""
+    for job in snapshot.jobs:
+        queue = snapshot.queues.get(job.queue)
+        # Where a queue takes only so many groups, they are counted.
+        if queue is not None and not queue.max_groups and _is_content(job, snapshot.axes):
+            yield job
+
+
+def _is_content(job: Job, axes: Axes) -> bool:
+    if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.coming or job.pending:
+        return False
+    if job.phase is Phase.COMPLETED:
+        return True
+    if job.over or job.tally.ready < max(job.min_member, 1):
+        return False
+    if Status.SUCCEEDED not in job.counts:
+        return job.stated is None or vectors.fits(axes.vector(job.stated), job.sums(axes).allocated)
+    return not any(JobState(job, axes).lacking())
+
+
+def together(jobs: Iterable[Job], axes: Axes) -> Mapping[str, Bystanders]:
+    """Give for each queue what all the given jobs of it have."""
+    queues: defaultdict[str, list[Job]] = defaultdict(list)
+    for job in jobs:
+        queues[job.queue].append(job)
+    return {name: Bystanders.of(members, axes) for name, members in queues.items()}
+
+
+def without(queues: Mapping[str, Bystanders], gone: Iterable[Job]) -> Mapping[str, Bystanders]:
+    """Give what `together` gave, but for some of these jobs: quicker than to add up all others again."""
+    less: defaultdict[str, list[Job]] = defaultdict(list)
+    for job in gone:
+        less[job.queue].append(job)
+    return {name: _less(each, less[name]) if name in less else each for name, each in queues.items()}
+
+
+def _less(bystanders: Bystanders, gone: Sequence[Job]) -> Bystanders:
+    keys = {job.key for job in gone}
+    left = tuple([job for job in bystanders.jobs if job.key not in keys])
+    had = Bystanders.of(gone, bystanders.axes).amounts
+    return Bystanders(left, bystanders.axes, vectors.subtract(bystanders.amounts, had))

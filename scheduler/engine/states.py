@@ -1,0 +1,153 @@
+"""Queues and jobs during a cycle: what of them changes while it decides."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from scheduler.engine.plugin import Obstacle
+from scheduler.model import vectors
+from scheduler.model.snapshot import READY, Job, Phase, QueueInfo, Status, Task, TaskClass
+from scheduler.model.vectors import Axes, Vector
+
+_UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
+
+
+class QueueState:
+    """A queue during a cycle. ``allocated``: what its tasks have, places that are only promised included."""
+
+    def __init__(self, info: QueueInfo, axes: Axes) -> None:
+        self.info = info
+        self.jobs: list[JobState] = []
+        self.allocated: Vector = axes.zero
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.info.name
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """The last word where plugins see no difference."""
+        return (self.info.created, self.info.name)
+
+    @contextmanager
+    def counted_with(self, more: Vector) -> Iterator[None]:
+        """Let plugins see the queue as though it had so much more, or less."""
+        before = self.allocated
+        self.allocated = vectors.add(before, more)
+        try:
+            yield
+        finally:
+            self.allocated = before
+
+
+# Shared by all that have none, since there may be ten thousand: nothing can be put into the one, and of the other nothing
+# is counted where minTaskMember doesn't ask.
+_NOBODY: Final[deque[Task]] = deque(maxlen=0)
+_NO_ROLES: Final[Counter[tuple[str, Status]]] = Counter()
+
+
+class JobState:
+    """A job during a cycle.
+
+    Attributes:
+        waiting: tasks without a place, in the order in which they get one.
+        passed: tasks that found no place in this cycle.
+        ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
+        pipelined: tasks that were promised a place in this cycle.
+        roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
+        obstacle: why it got no further in this cycle, as far as an action knows.
+        rolled_back: why it was taken back in this cycle, after it had been let in for too long in vain.
+        stuck: the class of a task that found no node.
+    """
+
+    def __init__(self, job: Job, axes: Axes) -> None:
+        self.job = job
+        self.axes = axes
+        self.phase = job.phase
+        tally = job.tally
+        self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
+        self.passed: list[Task] = []
+        self.ready = tally.ready
+        self.pipelined = 0
+        self.roles = _NO_ROLES
+        if job.min_task_member:
+            self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
+        self.allocated: Vector = job.sums(axes).allocated
+        self._need: Vector | None = None
+        self.obstacle: Obstacle | None = None
+        self.rolled_back: Obstacle | None = None
+        self.stuck: TaskClass | None = None
+
+    @property
+    def order(self) -> Any:
+        """The last word where plugins see no difference."""
+        return self.job.order
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has been let in and hasn't completed."""
+        return self.phase in _UNFINISHED
+
+    def vector(self, kind: TaskClass) -> Vector:
+        """What a task of this class takes; one pod among it."""
+        return kind.vector(self.axes)
+
+    def need(self) -> Vector:
+        """What it takes to start: its minResources, else minMember times what its pods ask for.
+
+        Where the pods differ, those that run and then those that are placed first count, and pods that nobody has
+        seen yet are taken to be like the last one.
+        """
+        if self._need is None:
+            stated = self.job.stated
+            self._need = self.axes.vector(stated) if stated is not None else self._estimate()
+        return self._need
+
+    def _estimate(self) -> Vector:
+        amounts, missing = self.axes.zero, self.job.min_member
+        last: Vector = self.axes.zero
+        for kind, count in self._members():
+            last, taken = self.vector(kind), min(count, missing)
+            amounts, missing = vectors.add(amounts, vectors.scale(last, taken)), missing - taken
+            if not missing:
+                break
+        return vectors.add(amounts, vectors.scale(last, missing))
+
+    def _members(self) -> Iterator[tuple[TaskClass, int]]:
+        """Give its pods by class: those that run, those that are placed first, those that don't exist yet."""
+        yield from self.job.tally.occupying.items()
+        for kind, alike in groupby(self.waiting, key=_kind):
+            yield kind, sum(1 for _ in alike)
+        yield from ((each.kind, each.count) for each in self.job.coming)
+
+    def spares(self, roles: Counter[str]) -> bool:
+        """Whether it has its minimum without so many tasks of these roles."""
+        if self.ready - roles.total() < self.job.min_member:
+            return False
+        least = self.job.min_task_member
+        return all(self.roles[role, Status.ALLOCATED] - roles[role] >= least[role] for role in least)
+
+    @property
+    def unknown_need(self) -> bool:
+        """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
+        return self.job.stated is None and not self.job.tasks and not self.job.coming and self.job.min_member > 0
+
+    def lacking(self) -> Vector:
+        """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
+        if self.job.over or (self.job.stated is None and not self.job.min_member):
+            return self.axes.zero
+        had = self.allocated
+        if Status.SUCCEEDED in self.job.counts:
+            for task in self.job.tasks:
+                if task.status is Status.SUCCEEDED:
+                    had = vectors.add(had, self.vector(task.kind))
+        return vectors.above_zero(vectors.subtract(self.need(), had))
+
+
+_kind: Final = attrgetter("kind")

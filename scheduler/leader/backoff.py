@@ -1,0 +1,50 @@
+"""How long groups wait after they were let in, and since when they wait again after they were taken back.
+
+Kept by the worker from one cycle's plan to the next one's snapshot. A new leader knows from a group's conditions how
+often it was taken back and until when; since when one that is let in waits it counts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from scheduler.engine.requeue import recorded
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import GroupKey, Phase, Status, Wait
+
+
+class Patience:
+    """Follows the plans of a worker.
+
+    Attributes:
+        waits: by uid, the groups that were let in and haven't their minimum, and those that were taken back since.
+    """
+
+    def __init__(self) -> None:
+        self.waits: dict[str, Wait] = {}
+        self._seen: dict[str, Mapping[Status, int]] = {}
+
+    def learn(self, plan: Plan, now: float) -> None:
+        """Take over what a cycle decided at ``now``, in seconds of the epoch."""
+        waits: dict[str, Wait] = {}
+        seen: dict[str, Mapping[Status, int]] = {}
+        for key, status in plan.groups.items():
+            wait = self.waits.get(status.uid)
+            if status.uid in plan.rolled_back:
+                waits[status.uid] = plan.rolled_back[status.uid]
+            elif status.phase is Phase.INQUEUE:
+                counts = self._counts(plan, key)
+                known = wait is not None
+                wait = wait or recorded(status.conditions) or Wait(since=now)
+                if not known or self._seen.get(status.uid) != counts:
+                    wait = replace(wait, since=now, pods=sum(counts.values()))
+                waits[status.uid] = wait
+                seen[status.uid] = counts
+            elif status.phase is Phase.PENDING and wait is not None and wait.tries:
+                waits[status.uid] = wait
+        self.waits, self._seen = waits, seen
+
+    def _counts(self, plan: Plan, key: GroupKey) -> Mapping[Status, int]:
+        return plan.tasks.get(key, {})

@@ -1,0 +1,137 @@
+"""Performs the binds of a plan. Nothing but a live fence lets one out: the client's transport demands it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from muster.kube import errors
+from muster.kube.backoff import Backoff
+from muster.kube.client import Client
+from muster.model import kinds
+from scheduler.leader.volume_binder import VolumeBinder
+from scheduler.model.plan import Bind
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 64
+_FIRST: Final = 0.5
+_MOST: Final = 30.0
+
+
+class Binder:
+    """Binds pods, 64 at a time.
+
+    A bind that the server refuses for a while (busy, a webhook) keeps its place until it is due again and then gives it
+    up, so that the next cycle decides anew. One whose outcome is unknown is read back, never repeated blind.
+    """
+
+    def __init__(self, client: Client, volumes: VolumeBinder, give_up: Callable[[str], None]) -> None:
+        self._client = client
+        self._volumes = volumes
+        self._give_up = give_up
+        self._line: deque[Bind] = deque()
+        self._serving = 0
+        self._flying: set[asyncio.Task[None]] = set()
+        self._pausing: dict[str, asyncio.TimerHandle] = {}
+        self._failing: dict[str, Backoff] = {}
+
+    def start(self, binds: Iterable[Bind]) -> None:
+        """Begin to bind; returns at once. The caller counts the pods as placed until ``give_up`` is told their uid."""
+        for bind in binds:
+            if bind.volumes:
+                # Volumes may take minutes to be made, so a pod that waits for them holds up nobody.
+                self._spawn(self._after_volumes(bind), f"volumes of {bind.task}")
+            else:
+                self._line.append(bind)
+        self._serve_all()
+
+    def forget(self, uid: str) -> None:
+        """Learn that a pod is gone: nothing is kept for another try."""
+        self._failing.pop(uid, None)
+        handle = self._pausing.pop(uid, None)
+        if handle is not None:
+            handle.cancel()
+
+    async def close(self) -> None:
+        """End what is under way, and wait for its end."""
+        self._line.clear()
+        for handle in self._pausing.values():
+            handle.cancel()
+        for task in tuple(self._flying):
+            task.cancel()
+        await asyncio.gather(*self._flying, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._flying.add(task)
+        task.add_done_callback(self._flying.discard)
+
+    def _serve_all(self) -> None:
+        """Have as many serve the line as may; a task per bind would cost more than the binds."""
+        for _ in range(min(IN_FLIGHT - self._serving, len(self._line))):
+            self._serving += 1
+            self._spawn(self._serve(), "binder")
+
+    async def _serve(self) -> None:
+        try:
+            while self._line:
+                bind = self._line.popleft()
+                await self._carry_out(bind, self._try(bind))
+        finally:
+            self._serving -= 1
+
+    async def _after_volumes(self, bind: Bind) -> None:
+        if await self._carry_out(bind, self._volumes.prepare(bind)):
+            self._line.append(bind)
+            self._serve_all()
+
+    async def _carry_out(self, bind: Bind, step: Awaitable[bool]) -> bool:
+        """Take a step; where it fails, give the pod's place up, at once or when it may be tried again."""
+        uid = bind.task.uid
+        try:
+            done = await step
+        except errors.FenceLostError:
+            log.info("pod %s is left to the next leader", bind.task)
+            return False
+        except errors.KubeError as error:
+            self._pause(bind, error)
+            return False
+        self._failing.pop(uid, None)
+        if not done:
+            self._give_up(uid)
+        return done
+
+    async def _try(self, bind: Bind) -> bool:
+        """Bind; tell whether the pod is bound to that node now."""
+        task = bind.task
+        try:
+            await self._client.bind(task.namespace, task.name, task.uid, bind.node)
+        except (errors.NotFoundError, errors.ConflictError) as error:
+            # Gone, another pod by now, being deleted, or bound already: the watch tells which.
+            log.info("pod %s isn't bound to %s: %s", task, bind.node, error)
+            return False
+        except (errors.UnreachableError, errors.ServerError) as error:
+            if isinstance(error, errors.UnreachableError) and not error.maybe_applied:
+                raise
+            if not await self._read_back(bind):
+                raise
+        return True
+
+    async def _read_back(self, bind: Bind) -> bool:
+        pod = await self._client.find(kinds.PODS, bind.task.name, bind.task.namespace)
+        return pod is not None and pod.metadata.uid == bind.task.uid and pod.spec.node_name == bind.node
+
+    def _pause(self, bind: Bind, error: errors.KubeError) -> None:
+        uid = bind.task.uid
+        backoff = self._failing.setdefault(uid, Backoff(_FIRST, _MOST))
+        pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
+        log.warning("pod %s could not be bound to %s, again in %.1f s: %s", bind.task, bind.node, pause, error)
+        self._pausing[uid] = asyncio.get_running_loop().call_later(pause, self._resume, uid)
+
+    def _resume(self, uid: str) -> None:
+        self._pausing.pop(uid, None)
+        self._give_up(uid)

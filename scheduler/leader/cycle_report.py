@@ -1,0 +1,152 @@
+"""Tells what was decided: in the log when it is news, in numbers each time, and to who asks how things stand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from muster.telemetry.bounded import first
+from scheduler.engine.plugin import Stage
+from scheduler.leader.metrics import Metrics
+from scheduler.model.plan import Plan, QueueShare
+from scheduler.model.records import Record
+from scheduler.model.snapshot import GroupKey, Status
+
+SHOWN: Final = 200
+"""Groups and queues that the state shows."""
+SAID: Final = 20
+"""Groups of which the log says in one cycle why they wait; of the others it says how many, and of each at DEBUG."""
+
+log = logging.getLogger("muster.scheduler")
+
+
+class _Wait(Struct):
+    """A group that doesn't run: at which stage, since when in seconds, and of which stages the log has a refusal."""
+
+    key: GroupKey
+    stage: Stage
+    since: float
+    told: tuple[Stage, ...] = ()
+
+
+class Teller:
+    """What was told already isn't told again until it has changed. One for each leadership."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._waiting: dict[str, _Wait] = {}
+        # Of the last plan no more than this: its tasks are as many as there are pods.
+        self._queues: Mapping[str, QueueShare] = {}
+        self._records: Mapping[GroupKey, Record] = {}
+        self._kept = ""
+
+    def tell(self, plan: Plan, now: float, seconds: float) -> None:
+        """Tell of a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
+        self._queues, self._records = plan.queues, plan.records
+        self._kept = str(plan.reserved.key) if plan.reserved is not None else ""
+        metrics = self._metrics
+        metrics.binds.inc(len(plan.binds))
+        metrics.evictions.inc(len(plan.evictions))
+        metrics.faults.tell(plan.faults)
+        metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
+        metrics.queues.learn(plan.queues)
+        if log.isEnabledFor(logging.DEBUG):
+            _log_decisions(plan, round(seconds * 1000, 2))
+        self._follow(plan, now)
+
+    def refused(self, key: GroupKey, uid: str, reason: str) -> None:
+        """Tell that the ledger refused a group its minimum."""
+        wait = self._waiting.get(uid)
+        if wait is not None and Stage.QUOTA not in wait.told:
+            wait.told += (Stage.QUOTA,)
+            _log_refusal(logging.INFO, key, uid, Stage.QUOTA, reason)
+
+    def close(self) -> None:
+        """Show nothing that another leader may change from now on."""
+        self._metrics.queues.learn({})
+        self._metrics.waiting.set(0)
+        for stage in Stage:
+            self._metrics.groups.labels(stage.value).set(0)
+            self._metrics.longest.labels(stage.value).set(0)
+
+    def state(self) -> dict[str, Any]:
+        """Give what the last cycle decided, for a person who looks for a fault; bounded."""
+        return {
+            "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), SHOWN),
+            "waiting": first((record.data() for record in self._records.values()), SHOWN),
+            "keptNodesFor": self._kept,
+        }
+
+    def _follow(self, plan: Plan, now: float) -> None:
+        """Follow each group that doesn't run from stage to stage."""
+        before, self._waiting = self._waiting, {}
+        counts, longest = dict.fromkeys(Stage, 0), dict.fromkeys(Stage, 0.0)
+        news: list[tuple[str, Record]] = []
+        for key, record in plan.records.items():
+            uid = plan.groups[key].uid
+            wait = self._arrive(uid, before.pop(uid, None), record, now)
+            if record.reason is not None and record.stage not in wait.told:
+                wait.told += (record.stage,)
+                news.append((uid, record))
+            counts[wait.stage] += 1
+            longest[wait.stage] = max(longest[wait.stage], now - wait.since)
+        _log_refusals(news)
+        for uid, wait in before.items():
+            left = plan.groups.get(wait.key)
+            if left is not None and left.uid == uid:
+                self._went_on(wait, now)
+        for stage in Stage:
+            self._metrics.groups.labels(stage.value).set(counts[stage])
+            self._metrics.longest.labels(stage.value).set(longest[stage])
+
+    def _arrive(self, uid: str, known: _Wait | None, record: Record, now: float) -> _Wait:
+        wait = known
+        if wait is None or wait.stage is not record.stage:
+            if known is not None:
+                self._went_on(known, now)
+            wait = _Wait(record.key, record.stage, now, known.told if known is not None else ())
+        self._waiting[uid] = wait
+        return wait
+
+    def _went_on(self, wait: _Wait, now: float) -> None:
+        self._metrics.waited.labels(wait.stage.value).observe(now - wait.since)
+
+
+def _log_refusals(news: Sequence[tuple[str, Record]]) -> None:
+    for place, (uid, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:SAID]):
+        level = logging.INFO if place < SAID else logging.DEBUG
+        _log_refusal(level, record.key, uid, record.stage, record.message)
+    if len(news) > SAID:
+        text = "not now: so it is with %d more of this cycle; their conditions say why, or `muster podgroup why NAME`"
+        log.info(text, len(news) - SAID, extra={"verdict": "waiting"})
+
+
+def _log_refusal(level: int, key: GroupKey, uid: str, stage: Stage, reason: str) -> None:
+    about = {"uid": uid, "object": f"podgroups.{key.group} {key}", "verdict": "waiting", "stage": stage.value}
+    log.log(level, "not now: %s", reason, extra=about)
+
+
+def _log_decisions(plan: Plan, milliseconds: float) -> None:
+    cycle = {"ms": milliseconds}
+    for bind in plan.binds:
+        about = {"uid": bind.task.uid, "object": f"pods {bind.task}", "verdict": "bind", **cycle}
+        log.debug("goes to node %s", bind.node, extra=about)
+    for eviction in plan.evictions:
+        about = {"uid": eviction.task.uid, "object": f"pods {eviction.task}", "verdict": "evict", **cycle}
+        log.debug("leaves for PodGroup %s", eviction.beneficiary, extra=about)
+    for status in plan.statuses:
+        if status.phase is not status.before:
+            group = f"podgroups.{status.key.group} {status.key}"
+            about = {"uid": status.uid, "object": group, "verdict": status.phase.value, **cycle}
+            log.debug("was %s", status.before.value, extra=about)
+
+
+def _share(share: QueueShare) -> dict[str, Any]:
+    return {
+        "allocated": share.allocated.quantities(),
+        "deserved": share.deserved.quantities() if share.deserved is not None else None,
+        "share": share.share,
+    }

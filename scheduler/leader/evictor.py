@@ -1,0 +1,114 @@
+"""Performs the evictions of a plan, through the API that respects disruption budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from muster.kube import errors
+from muster.kube.backoff import Backoff
+from muster.kube.client import Client
+from muster.kube.events import Recorder
+from muster.model import kinds
+from muster.model.objects import Meta, Object
+from scheduler.model.plan import Eviction
+
+log = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 32
+_FIRST: Final = 1.0
+_MOST: Final = 60.0
+
+
+class Spared(Protocol):
+    """Who is told what became of evictions, by the pods' uids."""
+
+    def spare(self, uid: str) -> None:
+        """The pod stays, for a while at least."""
+
+    def unspare(self, uid: str) -> None:
+        """It may be tried again."""
+
+
+class Evictor:
+    """Evicts pods, 32 at a time.
+
+    A pod that can't be evicted now, for a budget's sake or because the server is busy, is spared until it is time to
+    try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never repeated blind.
+    """
+
+    def __init__(self, client: Client, recorder: Recorder, cluster: Spared) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._cluster = cluster
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._flying: set[asyncio.Task[None]] = set()
+        self._failing: dict[str, Backoff] = {}
+
+    def start(self, evictions: Iterable[Eviction]) -> None:
+        """Begin to evict; returns at once. The caller counts the pods as leaving until they are spared."""
+        for eviction in evictions:
+            task = asyncio.create_task(self._evict(eviction), name=f"evict {eviction.task}")
+            self._flying.add(task)
+            task.add_done_callback(self._flying.discard)
+
+    def forget(self, uid: str) -> None:
+        """Learn that a pod is gone."""
+        self._failing.pop(uid, None)
+
+    async def close(self) -> None:
+        """End what is under way, and wait for its end."""
+        for task in tuple(self._flying):
+            task.cancel()
+        await asyncio.gather(*self._flying, return_exceptions=True)
+
+    async def _evict(self, eviction: Eviction) -> None:
+        task = eviction.task
+        try:
+            async with self._slots:
+                await self._try(eviction)
+        except errors.FenceLostError:
+            log.info("pod %s is left to the next leader", task)
+        except errors.KubeError as error:
+            self._cluster.spare(task.uid)
+            await self._pause(eviction, error)
+            self._cluster.unspare(task.uid)
+        else:
+            self._failing.pop(task.uid, None)
+            self._tell(eviction)
+
+    async def _try(self, eviction: Eviction) -> None:
+        task = eviction.task
+        try:
+            await self._client.evict(task.namespace, task.name, task.uid)
+        except (errors.NotFoundError, errors.ConflictError) as error:
+            # Gone, or another pod by now: the watch tells which. It leaves its place in either case.
+            log.info("pod %s needs no eviction: %s", task, error)
+        except (errors.UnreachableError, errors.ServerError) as error:
+            if isinstance(error, errors.UnreachableError) and not error.maybe_applied:
+                raise
+            if not await self._leaves(eviction):
+                raise
+
+    async def _leaves(self, eviction: Eviction) -> bool:
+        """Read back whether a pod is gone or going."""
+        pod = await self._client.find(kinds.PODS, eviction.task.name, eviction.task.namespace)
+        if pod is None or pod.metadata.uid != eviction.task.uid:
+            return True
+        return pod.metadata.deletion_timestamp is not None
+
+    async def _pause(self, eviction: Eviction, error: errors.KubeError) -> None:
+        backoff = self._failing.setdefault(eviction.task.uid, Backoff(_FIRST, _MOST))
+        pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
+        log.warning("pod %s is not evicted, and spared for %.1f s: %s", eviction.task, pause, error)
+        await asyncio.sleep(pause)
+
+    def _tell(self, eviction: Eviction) -> None:
+        task = eviction.task
+        about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
+        words = f"evicted for PodGroup {eviction.beneficiary}, which starts in its place"
+        if eviction.beneficiary == eviction.group:
+            words = f"taken back, because the other pods of PodGroup {eviction.group} that it has to start with find no nodes"
+        self._recorder.record(kinds.PODS, about, "Preempted", words)

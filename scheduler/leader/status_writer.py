@@ -1,0 +1,127 @@
+"""Writes the statuses of PodGroups: when they change, and not more often than somebody can want to read them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.kube.events import Recorder
+from muster.kube.workqueue import Work
+from muster.model.kinds import Kind
+from muster.model.objects import Meta, Object, PodGroup
+from scheduler.engine.lifecycle import UNSCHEDULABLE
+from scheduler.model.plan import GroupStatus
+from scheduler.model.snapshot import GroupKey
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 8
+
+_DENIED: Final = "denied the request: "
+"""What the API server puts before a webhook's own words."""
+
+
+class StatusWriter:
+    """Has one status in hand per group: the newest that was decided. ``seen`` is told what the server stored.
+
+    ``before``: work that is more urgent than statuses.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        kinds_by_group: dict[str, Kind[PodGroup]],
+        seen: Callable[[GroupKey, PodGroup], None],
+        refused: Callable[[GroupKey, str], None],
+        before: Work[Any],
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._kinds = kinds_by_group
+        self._seen = seen
+        self._refused = refused
+        self._asking: set[GroupKey] = set()
+        self._due: dict[GroupKey, GroupStatus] = {}
+        self._written: dict[GroupKey, float] = {}
+        self._work = Work("status of PodGroup", self._write, at_once=_AT_ONCE, before=before)
+
+    def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float | None]:
+        """Take what is due for writing; give that, and in how many seconds the next of the others will be."""
+        now = asyncio.get_running_loop().time()
+        taken, soonest = [], None
+        for status in statuses:
+            wait = self._written.get(status.key, float("-inf")) + status.urgency.value - now
+            if wait > 0:
+                soonest = wait if soonest is None else min(wait, soonest)
+                continue
+            if status.key in self._asking:
+                continue  # decided without knowing what the ledger says
+            if status.reserves:
+                self._asking.add(status.key)
+            self._written[status.key] = now
+            self._due[status.key] = status
+            # Jobs wait for a phase; a text is only read.
+            self._work.add(status.key, urgent=status.phase is not status.before)
+            self._tell(status)
+            taken.append(status)
+        return taken, soonest
+
+    def forget(self, key: GroupKey) -> None:
+        """Learn that a group is gone."""
+        self._written.pop(key, None)
+        self._due.pop(key, None)
+        self._asking.discard(key)
+
+    async def run(self) -> None:
+        """Write, until cancelled."""
+        await self._work.run()
+
+    async def _write(self, key: GroupKey) -> None:
+        status = self._due.pop(key, None)
+        if status is None:
+            return
+        # The uid makes the server refuse it for another group of the same name.
+        change = {"metadata": {"uid": status.uid}, "status": _json(status)}
+        try:
+            group = await self._client.patch(
+                self._kinds[key.group], key.name, change, key.namespace, subresource="status"
+            )
+        except (errors.NotFoundError, errors.ConflictError) as error:
+            self._asking.discard(key)
+            log.info("the status of PodGroup %s isn't written: %s", key, error)
+        except errors.ForbiddenError as error:
+            if not status.reserves:
+                self._due.setdefault(key, status)
+                raise
+            self._asking.discard(key)
+            self._refused(key, error.message.partition(_DENIED)[2] or error.message)
+        except errors.KubeError:
+            self._due.setdefault(key, status)
+            raise
+        else:
+            self._asking.discard(key)
+            self._seen(key, group)
+
+    def _tell(self, status: GroupStatus) -> None:
+        """Record an event where the phase changed, or what is wrong did."""
+        kind = self._kinds[status.key.group]
+        meta = Meta(name=status.key.name, namespace=status.key.namespace, uid=status.uid)
+        about = Object(metadata=meta)
+        wrong = next((each for each in status.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
+        if status.phase is not status.before:
+            self._recorder.record(kind, about, status.phase.value, f"{status.before.value} before")
+        if wrong is not None and status.urgency.value == 0:
+            self._recorder.record(kind, about, wrong.reason, wrong.message, type_="Warning")
+
+
+def _json(status: GroupStatus) -> dict[str, Any]:
+    """Write a status for a merge patch; structs leave out zeros, a patch must not."""
+    written: dict[str, Any] = msgspec.to_builtins(status.struct())
+    return {"running": 0, "succeeded": 0, "failed": 0, "conditions": []} | written

@@ -1,0 +1,255 @@
+"""What a pod wants of other pods: affinity, anti-affinity and spreading, compiled from its spec once.
+
+Terms name other pods by `Peers`, which are compared by what they select: a thousand pods with the same term ask one
+question. Who of the cluster answers to it is counted in `scheduler.state.peer_index`, by node.
+
+Source: the plugins ``interpodaffinity`` and ``podtopologyspread`` of kube-scheduler, and the merging of matchLabelKeys
+into selectors, which API servers do when pods are created (templates haven't been through that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from muster.model import labels as label_rules
+from muster.model.objects import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    PodAffinityTerm,
+    PodSpec,
+    TopologySpreadConstraint,
+)
+
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+Labels = Mapping[str, str]
+
+
+class Purpose(Enum):
+    """What a set of pods is counted for, which decides who counts."""
+
+    AFFINITY = "affinity"
+    """Pods on nodes, those that are leaving included."""
+    SPREAD = "spread"
+    """Pods on nodes that aren't being deleted."""
+    BUDGET = "budget"
+    """The pods of a PodDisruptionBudget."""
+
+
+class Selection(Struct, frozen=True):
+    """Pods of ``namespaces``, or of namespaces that ``namespace_selector`` picks, whose labels ``selector`` picks."""
+
+    namespaces: frozenset[str]
+    selector: LabelSelector | None
+    namespace_selector: LabelSelector | None = None
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether a pod is one of them. No selector picks nothing, an empty one everything."""
+        if self.selector is None or not label_rules.matches(self.selector, labels):
+            return False
+        if namespace in self.namespaces:
+            return True
+        return self.namespace_selector is not None and label_rules.matches(self.namespace_selector, namespace_labels)
+
+
+class Peers(Struct, frozen=True, eq=False):
+    """Which pods a term is about: those in all of ``selections``. Equal when their signature is."""
+
+    signature: bytes
+    purpose: Purpose
+    selections: tuple[Selection, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Peers) and self.signature == other.signature
+
+    def __hash__(self) -> int:
+        return hash(self.signature)
+
+    @classmethod
+    def of(cls, purpose: Purpose, *selections: Selection) -> Peers:
+        """Name a set of pods."""
+        parts = [(sorted(each.namespaces), each.selector, each.namespace_selector) for each in selections]
+        return cls(_encode((purpose.value, parts)), purpose, selections)
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether a pod is one of them."""
+        return all(each.matches(namespace, labels, namespace_labels) for each in self.selections)
+
+    def labels(self) -> list[tuple[str, str]]:
+        """Give labels of which each of these pods has one; none where the selectors don't say."""
+        for each in self.selections:
+            chosen = each.selector or LabelSelector()
+            for pair in (chosen.match_labels or {}).items():
+                return [pair]
+            for wanted in chosen.match_expressions or ():
+                if wanted.operator == "In":
+                    return [(wanted.key, value) for value in wanted.values or ()]
+        return []
+
+
+class Term(NamedTuple):
+    """Peers, and the label that says which nodes are one place. ``weight`` is of a preference; anti-affinity's is below zero."""
+
+    peers: Peers
+    key: str
+    weight: int = 0
+
+
+class Role(Enum):
+    """What the term of a pod on a node means to pods that come."""
+
+    REQUIRED = "required affinity"
+    APART = "required anti-affinity"
+    PREFERRED = "preference"
+
+
+class Carried(NamedTuple):
+    """A term that pods on nodes carry."""
+
+    role: Role
+    term: Term
+
+
+class Spread(Struct, frozen=True):
+    """One topology spread constraint.
+
+    Attributes:
+        peers: the pods that are spread.
+        least: how many domains there have to be before the emptiest counts (minDomains).
+        affinity, taints: whether only nodes that the pod's node affinity, and its tolerations, accept count.
+        required: whether it must hold; else it is a preference.
+    """
+
+    peers: Peers
+    key: str
+    skew: int
+    least: int = 1
+    affinity: bool = True
+    taints: bool = False
+    required: bool = True
+
+
+class Company(Struct, frozen=True, dict=True):
+    """All that a pod wants of others.
+
+    Attributes:
+        near, apart: required affinity and anti-affinity.
+        together: the peers of all of ``near`` at once; None without any.
+        preferred: preferences, those of anti-affinity with a weight below zero.
+    """
+
+    near: tuple[Term, ...] = ()
+    together: Peers | None = None
+    apart: tuple[Term, ...] = ()
+    preferred: tuple[Term, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it wants anything."""
+        return bool(self.near or self.apart or self.preferred or self.spreads)
+
+    @cached_property
+    def peers(self) -> frozenset[Peers]:
+        """List whom it asks about."""
+        found = {term.peers for term in (*self.near, *self.apart, *self.preferred)}
+        found |= {each.peers for each in self.spreads}
+        return frozenset(found | ({self.together} if self.together else set()))
+
+    @cached_property
+    def signature(self) -> bytes:
+        """Equal for equal wishes."""
+        terms = [(term.peers.signature, term.key, term.weight) for term in (*self.near, *self.apart, *self.preferred)]
+        return repr((len(self.near), len(self.apart), terms, self.spreads)).encode() if self else b""
+
+    @cached_property
+    def carried(self) -> tuple[Carried, ...]:
+        """List what a pod like this means to others once it is on a node."""
+        return (
+            *[Carried(Role.REQUIRED, term) for term in self.near],
+            *[Carried(Role.APART, term) for term in self.apart],
+            *[Carried(Role.PREFERRED, term) for term in self.preferred],
+        )
+
+
+NONE: Final = Company()
+
+
+def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> Company:
+    """Compile what a pod wants of others."""
+    affinity, spreads = spec.affinity, spec.topology_spread_constraints or ()
+    near = affinity.pod_affinity if affinity else None
+    apart = affinity.pod_anti_affinity if affinity else None
+    if near is None and apart is None and not spreads:
+        return NONE
+    required = [_selection(namespace, labels, term) for term in (near.required if near else None) or ()]
+    return Company(
+        near=_terms(namespace, labels, near.required if near else None),
+        together=Peers.of(Purpose.AFFINITY, *required) if required else None,
+        apart=_terms(namespace, labels, apart.required if apart else None),
+        preferred=(
+            *[
+                _term(namespace, labels, each.pod_affinity_term, each.weight)
+                for each in (near.preferred if near else None) or ()
+            ],
+            *[
+                _term(namespace, labels, each.pod_affinity_term, -each.weight)
+                for each in (apart.preferred if apart else None) or ()
+            ],
+        ),
+        spreads=tuple(_spread(namespace, labels, each) for each in spreads),
+    )
+
+
+def _terms(namespace: str, labels: Labels, terms: Iterable[PodAffinityTerm] | None) -> tuple[Term, ...]:
+    return tuple(_term(namespace, labels, term) for term in terms or ())
+
+
+def _term(namespace: str, labels: Labels, term: PodAffinityTerm, weight: int = 0) -> Term:
+    return Term(Peers.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
+
+
+def _selection(namespace: str, labels: Labels, term: PodAffinityTerm) -> Selection:
+    own = not term.namespaces and term.namespace_selector is None
+    selector = _merged(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
+    return Selection(frozenset([namespace] if own else term.namespaces or ()), selector, term.namespace_selector)
+
+
+def _merged(
+    selector: LabelSelector | None, labels: Labels, same: Iterable[str] | None, other: Iterable[str] | None = None
+) -> LabelSelector | None:
+    """Add what matchLabelKeys and mismatchLabelKeys mean for a pod with these labels; doing it twice changes nothing."""
+    wanted = [
+        LabelSelectorRequirement(key=key, operator="In", values=(labels[key],)) for key in same or () if key in labels
+    ]
+    wanted += [
+        LabelSelectorRequirement(key=key, operator="NotIn", values=(labels[key],))
+        for key in other or ()
+        if key in labels
+    ]
+    if selector is None or not wanted:
+        return selector
+    have = selector.match_expressions or ()
+    return LabelSelector(
+        match_labels=selector.match_labels,
+        match_expressions=(*have, *[each for each in wanted if each not in have]),
+    )
+
+
+def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint) -> Spread:
+    selection = Selection(
+        frozenset([namespace]), _merged(constraint.label_selector, labels, constraint.match_label_keys)
+    )
+    return Spread(
+        peers=Peers.of(Purpose.SPREAD, selection),
+        key=constraint.topology_key,
+        skew=constraint.max_skew,
+        least=constraint.min_domains or 1,
+        affinity=constraint.node_affinity_policy != "Ignore",
+        taints=constraint.node_taints_policy == "Honor",
+        required=constraint.when_unsatisfiable != "ScheduleAnyway",
+    )

@@ -1,0 +1,140 @@
+"""What a cycle decided, as values: the worker performs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+from msgspec import Struct, field
+
+from muster.model.amounts import Resources
+from muster.model.objects import Condition, PodGroupStatus
+from scheduler.engine.plugin import Fault
+from scheduler.model.records import Record
+from scheduler.model.snapshot import GroupKey, Phase, Reservation, Status, Task, Wait
+from scheduler.model.storage import Choice
+
+
+class Urgency(Enum):
+    """How long the writing of a status may wait since the group's last one, in seconds."""
+
+    NOW = 0.0
+    SOON = 1.0
+    """Only counters changed."""
+    LATER = 30.0
+    """Only the text of a condition changed: it names amounts, which change with every pod of anybody."""
+
+
+# Of binds and evictions there are many at once. They refer to nothing that refers back.
+class Bind(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a group goes to a node, once what was chosen for its ``volumes`` is done."""
+
+    task: Task
+    node: str
+    group: GroupKey
+    volumes: tuple[Choice, ...] = ()
+
+
+class Eviction(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it."""
+
+    task: Task
+    group: GroupKey
+    beneficiary: GroupKey
+
+
+class GroupStatus(Struct, frozen=True):
+    """A status to be written, whole.
+
+    ``reserves``: the group holds its minimum from then on, if the ledger agrees; so nothing may rest on it before.
+    """
+
+    key: GroupKey
+    uid: str
+    before: Phase
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    running: int
+    succeeded: int
+    failed: int
+    urgency: Urgency
+    reserves: bool = False
+
+    def struct(self) -> PodGroupStatus:
+        """Give it as the API has it."""
+        return PodGroupStatus(
+            phase=self.phase.value,
+            conditions=self.conditions or None,
+            running=self.running,
+            succeeded=self.succeeded,
+            failed=self.failed,
+        )
+
+
+class QueueShare(Struct, frozen=True):
+    """What a queue has and deserves at the end of a cycle. ``deserved`` is None when no plugin divides."""
+
+    allocated: Resources
+    deserved: Resources | None
+    share: float | None
+
+
+class Plan(Struct, frozen=True):
+    """The decisions of one cycle.
+
+    Attributes:
+        evictions: pods to evict, each for a group that will start once they are gone.
+        pipelined: places promised to pods, to be free once others have left.
+        reserved: the nodes that are kept for a group in the next cycle.
+        torn: groups of which only a part is bound and the rest has no room, and since when.
+        statuses: the groups whose status changes.
+        groups: the status of every group, changed or not.
+        records: why each group that doesn't run stands where it does.
+        tasks: each group's tasks by status, as they would be seen once the plan is performed.
+        released: uids of the sleeping Jobs that may create their pods.
+        rolled_back: uids of the groups that were taken back because nothing came of them; with each, for how long.
+        unplaced: by group, the pods that wait for nothing but nodes.
+        waiting: whether some group waits for something, so that another cycle is worth while.
+        faults: what plugins of users did wrong.
+    """
+
+    binds: tuple[Bind, ...]
+    evictions: tuple[Eviction, ...]
+    pipelined: tuple[Bind, ...]
+    reserved: Reservation | None
+    torn: Mapping[GroupKey, float]
+    statuses: tuple[GroupStatus, ...]
+    queues: Mapping[str, QueueShare]
+    groups: Mapping[GroupKey, GroupStatus]
+    records: Mapping[GroupKey, Record]
+    tasks: Mapping[GroupKey, Mapping[Status, int]]
+    released: frozenset[str]
+    waiting: bool
+    rolled_back: Mapping[str, Wait] = field(default_factory=dict)
+    unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it leaves pods without a place, or groups that aren't let in."""
+        return any(Status.PENDING in counts for counts in self.tasks.values()) or any(
+            status.phase is Phase.PENDING for status in self.groups.values()
+        )
+
+    def unsettles(self, kept: Reservation | None) -> bool:
+        """Whether it does what those that it left out may wait for, and was looked for before it was done.
+
+        A pod may have to be beside one that was bound after it was looked at, say. Nothing else tells of that: that a
+        binding arrived is no news. ``kept``: the reservation before.
+        """
+        # What the ledger has yet to agree to, nothing is built on; its answer comes by itself.
+        moved = any(
+            each.phase is not each.before and Phase.PENDING in (each.phase, each.before) and not each.reserves
+            for each in self.statuses
+        )
+        return self.left_out and bool(self.binds or self.evictions or moved or _nodes(kept) != _nodes(self.reserved))
+
+
+def _nodes(reservation: Reservation | None) -> tuple[str, ...]:
+    return reservation.nodes if reservation is not None else ()

@@ -1,0 +1,398 @@
+"""What one cycle decides on: an immutable view of nodes, groups and queues.
+
+Nodes are rows of int64 matrices (nodes x resources, steps of `scheduler.model.vectors.Axes`), in the order of their names.
+A group and its pods are a `Job`; pods that a node can't tell apart share a `TaskClass`. Everything a snapshot refers
+to is shared with the next one unless it changed: `scheduler.state.cluster` builds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from muster.ledger.table import Table
+from muster.model.amounts import Resources
+from muster.model.objects import Condition, Node, PodGroupStatus
+from scheduler.model.affinity import Carried, Peers
+from scheduler.model.cache import Memo
+from scheduler.model.storage import Storage
+from scheduler.model.tasks import (
+    NO_TASKS,
+    OCCUPYING,
+    READY,
+    Coming,
+    Status,
+    Sums,
+    Tally,
+    Task,
+    TaskClass,
+    amount,
+    tally,
+)
+from scheduler.model.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, total
+
+__all__ = [
+    "OCCUPYING",
+    "READY",
+    "Budget",
+    "Bystanders",
+    "Coming",
+    "GroupKey",
+    "Job",
+    "Neighbours",
+    "NodeTable",
+    "Phase",
+    "QueueInfo",
+    "Reservation",
+    "Snapshot",
+    "Status",
+    "Task",
+    "TaskClass",
+    "Wait",
+    "seconds",
+]
+
+
+class GroupKey(NamedTuple):
+    """Which PodGroup. The API group is part of its name: the kind exists in several."""
+
+    group: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """Write it as ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Phase(Enum):
+    """The phases of a PodGroup, as users see them."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+    # As of `Status`.
+    __hash__ = object.__hash__
+
+
+class Reservation(NamedTuple):
+    """Names of the nodes that are kept for one group, and since when, in seconds of the epoch."""
+
+    key: GroupKey
+    nodes: tuple[str, ...]
+    since: float
+
+
+class Job(Struct, frozen=True, eq=False, dict=True):
+    """A PodGroup with its pods.
+
+    Attributes:
+        stated: the group's own minResources; None when it has none.
+        coming: pods of its Jobs that don't exist yet.
+        held: why it must not be let in, as a sentence; empty when nothing is in the way.
+        unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
+        sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
+        late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
+        over: nothing of it runs or will run again.
+        written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
+    """
+
+    key: GroupKey
+    uid: str
+    queue: str
+    min_member: int
+    min_task_member: Mapping[str, int]
+    priority_class: str
+    stated: Resources | None
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    counters: tuple[int, int, int]
+    created: float
+    tasks: tuple[Task, ...] = ()
+    coming: tuple[Coming, ...] = ()
+    held: str = ""
+    unreserved: str = ""
+    late: bool = False
+    sla: float | None = None
+    over: bool = False
+    written: bool = True
+
+    def counted(self, tally: Tally) -> Self:
+        """Give it with what its tasks come to, where nobody has made these."""
+        self.__dict__["tally"] = tally
+        return self
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Its tasks, counted."""
+        return tally(self.tasks) if self.tasks else NO_TASKS
+
+    @cached_property
+    def quiet(self) -> list[Any]:
+        """What `scheduler.engine.outcome` found out about it, while nothing happens to it."""
+        return []
+
+    @cached_property
+    def settled(self) -> list[Any]:
+        """The same, of its status."""
+        return []
+
+    @cached_property
+    def _sums(self) -> list[tuple[Axes, Sums]]:
+        return []
+
+    @property
+    def counts(self) -> Mapping[Status, int]:
+        """How many tasks there are in each status that occurs."""
+        return self.tally.counts
+
+    @property
+    def pending(self) -> tuple[Task, ...]:
+        """The tasks that wait for a node, the older first."""
+        return self.tally.pending
+
+    def sums(self, axes: Axes) -> Sums:
+        """What its tasks have and want; added up once."""
+        for known, sums in self._sums:
+            if known is axes:
+                return sums
+        sums = Sums(amount(self.tally.occupying, axes), amount(self.tally.wanting, axes))
+        self._sums[:] = [(axes, sums)]
+        return sums
+
+    def restated(self, phase: Phase, status: PodGroupStatus) -> Job:
+        """Give the same one where it stands otherwise now; its tasks needn't be counted again."""
+        counters = (status.running, status.succeeded, status.failed)
+        told = replace(
+            self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
+        )
+        told.__dict__.update(tally=self.tally, _sums=self._sums)
+        return told
+
+    @property
+    def withheld(self) -> bool:
+        """Whether nothing of it exists, because we hold all of it back."""
+        return not self.tasks and bool(self.coming) and all(each.held for each in self.coming)
+
+    @property
+    def about_to_reserve(self) -> bool:
+        """Whether it holds nothing of its quota until a phase past Pending is stored, so that none of it may start."""
+        return self.late and self.phase is Phase.PENDING
+
+    @cached_property
+    def order(self) -> tuple[float, str, GroupKey]:
+        """The last word where plugins see no difference: the older first."""
+        return (self.created, self.uid, self.key)
+
+
+UNKNOWN: Final = -1
+"""No picture of what is idle: a hash is never that."""
+
+
+class Wait(Struct, frozen=True):
+    """What a worker remembers of a group that was let in; times are seconds of the epoch.
+
+    Attributes:
+        since: when something last happened to it.
+        pods: how many pods it had then.
+        tries: how often it was taken back since something of it ran.
+        until: when it may be let in again, once taken back.
+        idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter,
+            ``UNKNOWN`` where another leader saw it.
+    """
+
+    since: float
+    tries: int = 0
+    until: float = 0.0
+    idle: int = 0
+    pods: int = 0
+
+
+class QueueInfo(Struct, frozen=True, eq=False, dict=True):
+    """A queue as the cycle sees it. ``capability`` etc. are None when the queue says nothing."""
+
+    name: str
+    weight: int = 1
+    priority: int = 0
+    state: str = "Open"
+    capability: Resources | None = None
+    deserved: Resources | None = None
+    guarantee: Resources | None = None
+    reclaimable: bool = True
+    parent: str = ""
+    max_groups: int = 0
+    created: float = 0.0
+
+    @cached_property
+    def share(self) -> list[Any]:
+        """What `scheduler.engine.outcome` found out about it, while its amounts stay as they are."""
+        return []
+
+    @property
+    def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:
+        """Its capability, what it deserves, and its guarantee."""
+        return self.capability, self.deserved, self.guarantee
+
+
+class Neighbours(Struct, frozen=True, eq=False):
+    """Who is where, as far as terms of pods ask.
+
+    Attributes:
+        present: by set of pods or carried term (`Constraints.tallied`), how many such pods each node has, by its name.
+        leaving: how many of these are being deleted.
+        carried: by set of pods, the terms about it that pods carry, or will once they are placed.
+    """
+
+    present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    carried: Mapping[Peers, tuple[Carried, ...]] = field(default_factory=dict)
+
+
+class Budget(Struct, frozen=True):
+    """A PodDisruptionBudget: its pods, and how many of them may go now."""
+
+    name: str
+    peers: Peers
+    allowed: int
+
+
+class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
+    """What about nodes changes rarely. ``memo`` keeps what is derived from it, by constraint, for its lifetime."""
+
+    nodes: tuple[Node, ...]
+    axes: Axes
+    allocatable: Matrix
+    ready: tuple[bool, ...]
+    memo: Memo = field(default_factory=Memo)
+
+    @cached_property
+    def serving(self) -> Mask:
+        """Which nodes take new pods at all: ready, and not cordoned."""
+        return np.array(
+            [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
+            dtype=np.bool_,
+        )
+
+    @cached_property
+    def all_serve(self) -> bool:
+        """Whether there is no other."""
+        return bool(self.serving.all())
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, in order."""
+        return tuple(node.name for node in self.nodes)
+
+    @cached_property
+    def row(self) -> Mapping[str, int]:
+        """The row of each node."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def avoided(self) -> bool:
+        """Whether some node asks pods to keep away if they can."""
+        return any(taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints or ())
+
+    @cached_property
+    def every(self) -> Rows:
+        """All rows."""
+        return np.arange(len(self.nodes))
+
+    @cached_property
+    def amounts(self) -> Floats:
+        """`allocatable` as floats, for ratings; what is there of one resource lies side by side."""
+        return self.allocatable.astype(np.float64, order="F")
+
+    @cached_property
+    def inverses(self) -> Floats:
+        """One over `amounts`; zero where there is nothing."""
+        return np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0)
+
+    @cached_property
+    def served(self) -> Vector:
+        """What those have together that take new pods."""
+        return total(self.allocatable[self.serving])
+
+    @cached_property
+    def total(self) -> Vector:
+        """What all nodes have together."""
+        return total(self.allocatable)
+
+
+class Bystanders(Struct, frozen=True, eq=False):
+    """Groups of one queue that no cycle does anything about. ``amounts``: what they have on nodes, by ``axes``."""
+
+    jobs: tuple[Job, ...]
+    axes: Axes
+    amounts: Vector
+
+    @classmethod
+    def of(cls, jobs: Iterable[Job], axes: Axes) -> Bystanders:
+        """Add up what jobs have."""
+        members = tuple(jobs)
+        return cls(members, axes, added([job.sums(axes).allocated for job in members], axes))
+
+    def allocated(self, axes: Axes) -> Vector:
+        """What they have, by other axes, too."""
+        return self.amounts if axes is self.axes else Bystanders.of(self.jobs, axes).amounts
+
+
+class Snapshot(Struct, frozen=True, eq=False):
+    """The cluster at one moment.
+
+    Attributes:
+        beside: by queue, groups that aren't among the jobs but use what they use (`scheduler.engine.satisfied`).
+        idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
+        releasing: what pods that are being deleted will give back.
+        ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
+        ports_later: the same, once the pods that are leaving are gone.
+        ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
+        unreadable: queues that take no part because of what is wrong with them, and what that is.
+        promised: names of the nodes that former cycles promised to pods, by uid.
+        reserved: the nodes that a former cycle set aside for a group.
+        torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
+        images: by container image, its size in bytes on each node that has it.
+        waits: by uid, how long groups that were let in have waited for something to come of it.
+        revision: a text that differs between any two states of the cluster that a worker saw.
+    """
+
+    table: NodeTable
+    idle: Matrix
+    releasing: Matrix
+    jobs: tuple[Job, ...]
+    queues: Mapping[str, QueueInfo]
+    priorities: Mapping[str, int]
+    ports: Mapping[str, tuple[tuple[str, str, int], ...]]
+    ports_later: Mapping[str, tuple[tuple[str, str, int], ...]]
+    revision: str = ""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    promised: Mapping[str, str] = field(default_factory=dict)
+    reserved: Reservation | None = None
+    torn: Mapping[GroupKey, float] = field(default_factory=dict)
+    waits: Mapping[str, Wait] = field(default_factory=dict)
+    ledgers: Mapping[str, Table] = field(default_factory=dict)
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    storage: Storage = field(default_factory=Storage)
+    budgets: tuple[Budget, ...] = ()
+    beside: Mapping[str, Bystanders] = field(default_factory=dict)
+
+    @property
+    def axes(self) -> Axes:
+        """The resource names."""
+        return self.table.axes
+
+
+def seconds(moment: datetime | None) -> float:
+    """Write a moment as a number that sorts; zero for none."""
+    return moment.timestamp() if moment is not None else 0.0

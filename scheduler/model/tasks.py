@@ -1,0 +1,156 @@
+"""Pods as the scheduler sees them: tasks, the classes that no node can tell apart, and how they are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from muster.model.amounts import Resources
+from scheduler.model import vectors
+from scheduler.model.constraints import Constraints
+from scheduler.model.vectors import PODS, Axes, Vector
+
+
+class Status(Enum):
+    """Where a task stands. ALLOCATED and PIPELINED exist within a cycle only."""
+
+    PENDING = "Pending"
+    GATED = "Gated"
+    ALLOCATED = "Allocated"
+    PIPELINED = "Pipelined"
+    BINDING = "Binding"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    # Members are unique, and the hash of a name is worked out in Python each time.
+    __hash__ = object.__hash__
+
+
+_OCCUPYING = (Status.RUNNING, Status.BOUND, Status.BINDING)
+OCCUPYING = frozenset(_OCCUPYING)
+"""On a node, and meant to stay there."""
+READY = OCCUPYING | {Status.SUCCEEDED}
+"""What counts toward a gang's minimum without being placed."""
+
+
+class TaskClass(Struct, frozen=True, eq=False, weakref=True):
+    """Tasks that no node can tell apart: the same request and the same constraints. Compared by identity."""
+
+    request: Resources
+    constraints: Constraints
+    _known: list[tuple[Axes, Vector]] = field(default_factory=list)
+
+    def vector(self, axes: Axes) -> Vector:
+        """What a task of this class takes of a node: its request, and one pod."""
+        # Axes hardly ever change, so the last answer is all that is kept; by identity, since this is asked all the time.
+        for known, vector in self._known:
+            if known is axes:
+                return vector
+        steps = list(axes.vector(self.request))
+        steps[axes.place[PODS]] = 1
+        self._known[:] = [(axes, tuple(steps))]
+        return tuple(steps)
+
+
+class Task(msgspec.Struct, frozen=True, gc=False):
+    """A pod of a group. It refers to nothing that refers back, so the garbage collector passes over it.
+
+    ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
+    of the object that controls it; ``preemptable``: it may be evicted; ``patient``: nothing may be evicted for it.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    kind: TaskClass
+    status: Status
+    node: str = ""
+    priority: int = 0
+    created: float = 0.0
+    role: str = ""
+    controller: str = ""
+    preemptable: bool = True
+    patient: bool = False
+
+    def __str__(self) -> str:
+        """Write it as ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Coming(Struct, frozen=True):
+    """Pods that a Job has yet to make: ``count`` of one class.
+
+    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
+    """
+
+    kind: TaskClass
+    count: int
+    job: str
+    held: bool
+
+
+class Sums(NamedTuple):
+    """What the tasks of a job have on nodes, and what those that have none ask for."""
+
+    allocated: Vector
+    wanted: Vector
+
+
+def amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
+    """Add up what so many tasks of each class take."""
+    amounts = axes.zero
+    for kind, count in kinds.items():
+        if count:
+            amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
+    return amounts
+
+
+class Tally(NamedTuple):
+    """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait.
+
+    ``ready``: how many count toward a minimum.
+    """
+
+    counts: Mapping[Status, int]
+    pending: tuple[Task, ...]
+    occupying: Mapping[TaskClass, int]
+    wanting: Mapping[TaskClass, int]
+    ready: int
+
+
+def tally(tasks: tuple[Task, ...]) -> Tally:
+    """Count tasks."""
+    counts: dict[Status, int] = {}
+    kinds: dict[Status, dict[TaskClass, int]] = {}
+    for task in tasks:
+        status, kind = task.status, task.kind
+        counts[status] = counts.get(status, 0) + 1
+        of_status = kinds.get(status)
+        if of_status is None:
+            of_status = kinds[status] = {}
+        of_status[kind] = of_status.get(kind, 0) + 1
+    occupying: Counter[TaskClass] = Counter()
+    for status in _OCCUPYING:
+        for kind, count in kinds.get(status, {}).items():
+            occupying[kind] += count
+    pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
+    ready = sum([counts.get(status, 0) for status in READY])
+    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}), ready)
+
+
+def _age(task: Task) -> tuple[float, str, str, str]:
+    return (task.created, task.uid, task.namespace, task.name)
+
+
+NO_TASKS = tally(())
+
+
+# With slots: there are as many as groups, and a cached property would give each a dictionary.

@@ -1,0 +1,65 @@
+"""Groups of a simulation that only run, out of the cluster until something happens to them: a cycle costs what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.model.objects import PodGroup
+from scheduler.engine import satisfied
+from scheduler.model import vectors
+from scheduler.model.snapshot import Bystanders, GroupKey, Job, Snapshot
+from scheduler.model.vectors import Axes, Vector
+from scheduler.state.cluster import Cluster
+
+
+class Aside:
+    """The bystanders of a cluster, set aside. They are out of the cluster's list of groups; their pods stay in it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._axes = Axes()
+        self._members: dict[str, dict[GroupKey, Job]] = {}
+        self._amounts: dict[str, Vector] = {}
+        self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
+        self._known: dict[str, Bystanders] = {}
+
+    def take(self, snapshot: Snapshot) -> set[GroupKey]:
+        """Take in who of a snapshot's groups is a bystander from now on."""
+        if snapshot.axes is not self._axes:
+            self._axes = snapshot.axes
+            self._known = {name: Bystanders.of(jobs.values(), self._axes) for name, jobs in self._members.items()}
+            self._amounts = {name: each.amounts for name, each in self._known.items()}
+        return {self._take(job) for job in satisfied.found(snapshot)}
+
+    def by_queue(self) -> Mapping[str, Bystanders]:
+        """Give who they are, by queue."""
+        for queue, members in self._members.items():
+            if queue not in self._known:
+                self._known[queue] = Bystanders(tuple(members.values()), self._axes, self._amounts[queue])
+        return dict(self._known)
+
+    def find(self, key: GroupKey) -> PodGroup | None:
+        """Give a group that is among them."""
+        known = self._objects.get(key)
+        return known[0] if known is not None else None
+
+    def give_back(self, key: GroupKey) -> None:
+        """Put a group back into the cluster, since something happens to it."""
+        known = self._objects.pop(key, None)
+        if known is not None:
+            group, queue = known
+            has = self._members[queue].pop(key).sums(self._axes).allocated
+            self._amounts[queue] = vectors.subtract(self._amounts[queue], has)
+            self._known.pop(queue, None)
+            self._cluster.group(key.group, group)
+
+    def _take(self, job: Job) -> GroupKey:
+        key, queue = job.key, job.queue
+        group = self._cluster.find_group(key)
+        assert group is not None, "a snapshot's groups are the cluster's"
+        self._cluster.group(key.group, group, gone=True)
+        self._objects[key] = group, queue
+        self._members.setdefault(queue, {})[key] = job
+        self._amounts[queue] = vectors.add(self._amounts.get(queue, self._axes.zero), job.sums(self._axes).allocated)
+        self._known.pop(queue, None)
+        return key

@@ -1,0 +1,395 @@
+"""The cluster as the worker knows it, kept up to date object by object, and the snapshots made of it.
+
+A change costs what it touches: a pod its node's sums and its group, a node the node table. Snapshots share all that
+didn't change. One writer (the worker's loop); `validate` recounts everything and is run at the end of tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import astuple
+
+from muster.ledger.promises import reserves_late
+from muster.ledger.table import Table
+from muster.model import names
+from muster.model.amounts import NOTHING, QuantityError
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
+from scheduler.model.images import Images
+from scheduler.model.plan import Bind
+from scheduler.model.snapshot import (
+    OCCUPYING,
+    Budget,
+    Coming,
+    GroupKey,
+    Job,
+    Phase,
+    QueueInfo,
+    Reservation,
+    Snapshot,
+    Status,
+    seconds,
+)
+from scheduler.model.storage import Choice, Shelf
+from scheduler.state import conversion
+from scheduler.state.aggregated_pods import Home
+from scheduler.state.peer_index import Register
+from scheduler.state.pods import Member, News, Population
+
+
+class Cluster:
+    """All that scheduling depends on. Each method takes the new version of an object, or the last one and ``gone``."""
+
+    def __init__(self, scheduler_names: Collection[str]) -> None:
+        # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
+        self._ours = frozenset(scheduler_names) | {""}
+        self._register = Register()
+        self._dirty: set[Home] = set()
+        self._population = Population(self._ours, self._register, self._dirty.add)
+        self._promised: Mapping[str, str] = {}
+        self._reserved: Reservation | None = None
+        self._torn: Mapping[GroupKey, float] = {}
+        self._left_out = False
+        self._nodes: dict[str, Node] = {}
+        self._groups: dict[GroupKey, PodGroup] = {}
+        self._kinds: set[str] = set()
+        self._batch: dict[str, BatchJob] = {}
+        self._batch_of: dict[Home, set[str]] = {}
+        self._queues: dict[str, QueueInfo] = {}
+        self._unreadable: dict[str, str] = {}
+        self._classes_of_priority: dict[str, PriorityClass] = {}
+        self._images = Images()
+        self._budgets: dict[str, Budget] = {}
+        self.storage = Shelf()
+        self._jobs: dict[GroupKey, Job] = {}
+        self._grown = False
+        self._restated: set[GroupKey] = set()
+        self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
+        self._refused: dict[GroupKey, str] = {}
+        self._late: dict[str, set[str]] = {}
+        self._ledgers: dict[str, Table] = {}
+        self._changes = 0
+
+    # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def node(self, node: Node, *, gone: bool = False) -> None:
+        """Learn of a node."""
+        old = self._nodes.get(node.name)
+        if gone:
+            self._nodes.pop(node.name, None)
+        else:
+            self._nodes[node.name] = node
+        self._images.node(node, gone=gone)
+        if gone or old is None or not conversion.same_place(old, node):
+            self._population.usage.table_changed()
+            self._changes += 1
+
+    def pod(self, pod: Pod, *, gone: bool = False) -> None:
+        """Learn of a pod."""
+        if pod.spec.node_name or gone:
+            self.storage.choose(pod.metadata.uid, ())
+        if gone:
+            self._population.drop(pod.metadata.uid)
+            self._changes += 1
+            return
+        news = self._population.show(pod)
+        if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
+            self._changes += 1
+
+    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+        """Gather pods by the group that they are in."""
+        return self._population.homes(pods)
+
+    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+        """Learn of many new pods at once; of those that only take something, a job is told how many there are."""
+        self._population.crowd(homes)
+        self._changes += 1
+
+    def single_out(self, key: GroupKey) -> None:
+        """Tell of each pod of a group that was told of in a crowd."""
+        self._population.single_out((key.namespace, key.name))
+
+    def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
+        """Learn of a namespace: terms of pods choose them by their labels."""
+        self._register.namespace(namespace.name, None if gone else namespace.metadata.labels)
+        self._changes += 1
+
+    def budget(self, budget: PodDisruptionBudget, *, gone: bool = False) -> None:
+        """Learn of a PodDisruptionBudget."""
+        name = f"{budget.namespace}/{budget.name}"
+        old = self._budgets.pop(name, None)
+        if not gone:
+            new = self._budgets[name] = conversion.budget(budget)
+            self._register.ask([new.peers])
+        if old is not None:
+            self._register.unask([old.peers])
+        self._changes += 1
+
+    def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
+        """Learn of a PodGroup of an API group."""
+        key = GroupKey(api_group, group.namespace, group.name)
+        old = self._groups.get(key)
+        alike = not gone and old is not None and conversion.same_wishes(old, group)
+        if alike and old is not None and conversion.same_status(old, group):
+            self._groups[key] = group  # Our own write, come back.
+            return
+        if gone:
+            self._groups.pop(key, None)
+            self._jobs.pop(key, None)
+            self._refused.pop(key, None)
+        else:
+            self._groups[key] = group
+            self._kinds.add(api_group)
+        if not gone and reserves_late(group.metadata) and conversion.phase_of(group) is Phase.PENDING:
+            self._late.setdefault(group.namespace, set()).add(group.name)
+        elif group.namespace in self._late:
+            self._late[group.namespace].discard(group.name)
+        if alike and key in self._jobs:
+            self._restated.add(key)
+            self._changes += 1
+        else:
+            self._touch((group.namespace, group.name))
+
+    def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
+        """Learn which groups of a namespace hold nothing of its quota: by (API group, name), the reason."""
+        old = self._unreserved.pop(namespace, {})
+        if reasons:
+            self._unreserved[namespace] = reasons
+        for key in {key for key, _ in old.items() ^ reasons.items()}:
+            self._touch((namespace, key[1]))
+
+    def late(self) -> Iterable[tuple[str, Collection[str]]]:
+        """Give the namespaces with Pending groups that reserve late, and those groups' names."""
+        return [(namespace, names) for namespace, names in self._late.items() if names]
+
+    def ledger(self, namespace: str, table: Table | None) -> None:
+        """Learn what is promised in a namespace."""
+        if table is None:
+            self._ledgers.pop(namespace, None)
+        else:
+            self._ledgers[namespace] = table
+
+    def refused(self, key: GroupKey, reason: str) -> None:
+        """Learn that the ledger refused a group its minimum, or with an empty reason that it may ask again."""
+        if self._refused.pop(key, "") != reason:
+            self._touch((key.namespace, key.name))
+        if reason:
+            self._refused[key] = reason
+
+    def batch_job(self, job: BatchJob, *, gone: bool = False) -> None:
+        """Learn of a Job (batch/v1)."""
+        uid = job.metadata.uid
+        old = self._batch.pop(uid, None)
+        if old is not None:
+            home = (old.namespace, conversion.group_of_job(old))
+            self._batch_of[home].discard(uid)
+            if not self._batch_of[home]:
+                del self._batch_of[home]
+            self._touch(home)
+        if not gone and job.spec.template.spec.scheduler_name in self._ours:
+            self._batch[uid] = job
+            home = (job.namespace, conversion.group_of_job(job))
+            self._batch_of.setdefault(home, set()).add(uid)
+            self._touch(home)
+
+    def queue(self, queue: Queue, *, gone: bool = False) -> None:
+        """Learn of a queue. One whose amounts can't be read takes no part until they can."""
+        old = self._queues.pop(queue.name, None)
+        self._unreadable.pop(queue.name, None)
+        try:
+            if not gone:
+                info = conversion.queue_info(queue)
+                if old is not None and astuple(old) == astuple(info):
+                    self._queues[queue.name] = old
+                    return  # Its counters changed, as they do with every group.
+                self._queues[queue.name] = info
+        except QuantityError as error:
+            self._unreadable[queue.name] = str(error)
+        self._changes += 1
+
+    def priority_class(self, priority: PriorityClass, *, gone: bool = False) -> None:
+        """Learn of a PriorityClass."""
+        if gone:
+            self._classes_of_priority.pop(priority.name, None)
+        else:
+            self._classes_of_priority[priority.name] = priority
+        self._changes += 1
+
+    def assume(self, uid: str, node: str, volumes: tuple[Choice, ...] = ()) -> None:
+        """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
+        if self._population.assume(uid, node):
+            self.storage.choose(uid, volumes)
+            self._changes += 1
+
+    def takes(self, bind: Bind) -> bool:
+        """Whether a pod still waits, and the node it was given is still there."""
+        return bind.node in self._nodes and self._population.waits(bind.task.uid)
+
+    def forget(self, uid: str) -> None:
+        """Take back an assumption: the binding failed."""
+        self.storage.choose(uid, ())
+        self._population.give_up(uid)
+        self._changes += 1
+
+    def evicting(self, uid: str) -> None:
+        """Count a pod as leaving while its eviction is on the way."""
+        self._population.evicting(uid)
+        self._changes += 1
+
+    def spare(self, uid: str) -> None:
+        """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
+        self._population.spare(uid)
+        self._changes += 1
+
+    def unspare(self, uid: str) -> None:
+        """Let a pod be evicted again."""
+        self._population.unspare(uid)
+        self._changes += 1
+
+    def promise(self, nodes: Mapping[str, str]) -> None:
+        """Remember which nodes were promised to pods, by uid, in place of all former promises."""
+        self._promised = dict(nodes)
+
+    def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float], *, left_out: bool = False) -> None:
+        """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part.
+
+        ``left_out``: it left somebody without a place, so that one looks soon at what may be evicted from now on.
+        """
+        self._reserved, self._torn, self._left_out = reserved, dict(torn), left_out
+
+    def find_group(self, key: GroupKey) -> PodGroup | None:
+        """Give a PodGroup as it was last seen."""
+        return self._groups.get(key)
+
+    @property
+    def changes(self) -> int:
+        """How many changes there were that a cycle should look at soon. That a binding arrived can wait for the next."""
+        return self._changes + self.storage.changes
+
+    # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> Snapshot:
+        """Give the present state."""
+        self._population.reclassify()
+        self._renew_jobs()
+        jobs = sorted(self._jobs.values(), key=lambda job: job.order)
+        if self._grown:
+            # In order from now on, so that there is little to sort next time.
+            self._jobs, self._grown = {job.key: job for job in jobs}, False
+        usage = self._population.usage
+        axes = usage.axes.with_names(self._population.classes.named)
+        table, idle, releasing = usage.matrices(axes, self._nodes)
+        return Snapshot(
+            table=table,
+            idle=idle,
+            releasing=releasing,
+            jobs=tuple(jobs),
+            queues=dict(sorted(self._queues.items())),
+            priorities=self._priorities(),
+            ports=self._population.ports(self._nodes),
+            ports_later=self._population.ports(self._nodes, later=True),
+            revision=str(self.changes),
+            unreadable=dict(self._unreadable),
+            promised=self._promised,
+            reserved=self._reserved,
+            torn=self._torn,
+            ledgers=dict(self._ledgers),
+            neighbours=self._register.neighbours(),
+            images=self._images.view(),
+            storage=self.storage.view(),
+            budgets=tuple(each for _, each in sorted(self._budgets.items())),
+        )
+
+    def _priorities(self) -> dict[str, int]:
+        priorities = {name: each.value for name, each in self._classes_of_priority.items()}
+        defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
+        return priorities | ({"": min(defaults)} if defaults else {})
+
+    def _touch(self, home: Home) -> None:
+        self._dirty.add(home)
+        self._changes += 1
+
+    def _renew_jobs(self) -> None:
+        for namespace, name in self._dirty:
+            for kind in self._kinds:
+                key = GroupKey(kind, namespace, name)
+                if key in self._groups:
+                    self._grown |= key not in self._jobs
+                    self._jobs[key] = self._job(key, self._groups[key])
+        for key in self._restated & self._jobs.keys():
+            if (key.namespace, key.name) not in self._dirty:
+                group = self._groups[key]
+                self._jobs[key] = self._jobs[key].restated(conversion.phase_of(group), group.status)
+        self._dirty.clear()
+        self._restated.clear()
+
+    def _job(self, key: GroupKey, group: PodGroup) -> Job:
+        home = (key.namespace, key.name)
+        tally = self._population.tally(home)
+        members = self._population.members(home) if tally is None else []
+        tasks = tuple(member.task for member in members)
+        batch = [self._batch[uid] for uid in sorted(self._batch_of.get(home, ()))]
+        held = _held(batch)
+        try:
+            stated = conversion.min_resources(group)
+        except QuantityError as error:
+            stated, held = None, f"spec.minResources: {error}; correct it"
+        self._population.classes.named.update(stated or NOTHING)
+        status = group.status
+        job = Job(
+            key=key,
+            uid=group.metadata.uid,
+            queue=group.spec.queue or names.DEFAULT_QUEUE,
+            min_member=group.spec.min_member,
+            min_task_member=group.spec.min_task_member or {},
+            priority_class=group.spec.priority_class_name,
+            stated=stated,
+            phase=conversion.phase_of(group),
+            conditions=status.conditions or (),
+            counters=(status.running, status.succeeded, status.failed),
+            created=seconds(group.metadata.creation_timestamp),
+            tasks=tasks,
+            coming=tuple(self._coming(batch, home)),
+            held=held,
+            unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
+            late=reserves_late(group.metadata),
+            sla=conversion.sla_of(group),
+            over=tally is None and _over(batch, members),
+            written=bool(status.phase),
+        )
+        return job if tally is None else job.counted(tally)
+
+    def _coming(self, batch: Collection[BatchJob], home: Home) -> Iterable[Coming]:
+        alive = self._population.controllers(home) if batch else {}
+        for job in batch:
+            missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
+            if missing > 0:
+                template = job.spec.template
+                kind = self._population.classes.of_pod(template.metadata, template.spec)
+                yield Coming(kind, missing, job.metadata.uid, conversion.held_by_us(job))
+
+    def validate(self) -> None:
+        """Recount from the pods alone what is kept by increments.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        self._population.validate()
+
+
+def _held(batch: list[BatchJob]) -> str:
+    mine = next((job for job in batch if conversion.held_by_user(job)), None)
+    if mine is None:
+        return ""
+    return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
+
+
+def _over(batch: list[BatchJob], members: Iterable[Member]) -> bool:
+    statuses = [member.task.status for member in members]
+    if batch:
+        alive = any(status in OCCUPYING or status is Status.PENDING for status in statuses)
+        return all(conversion.job_finished(job) for job in batch) and not alive
+    if not statuses or any(status not in conversion.ENDED for status in statuses):
+        return False
+    return not any(conversion.replaced(member.pod) for member in members)

@@ -1,0 +1,228 @@
+"""Kubernetes objects as the scheduler sees them, one at a time. `scheduler.state.cluster` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from muster.model import grouping, names
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import Job as BatchJob
+from muster.model.objects import Node, Pod, PodDisruptionBudget, PodGroup, Queue
+from scheduler.model.affinity import Peers, Purpose, Selection
+from scheduler.model.durations import duration
+from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
+
+ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+SYSTEM_CLASSES: Final = {"system-cluster-critical": 2 * 10**9, "system-node-critical": 2 * 10**9 + 1000}
+"""Priorities that every cluster has: of a pod in a file, nobody filled them in."""
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")
+_ROLE: Final = "volcano.sh/task-spec"
+_PREEMPTABLE: Final = "volcano.sh/preemptable"
+_REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
+
+
+def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
+    """Tell where a pod stands; ``assumed``: its binding is on the way; ``evicting``: its eviction is."""
+    if pod.status.phase == "Succeeded":
+        return Status.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return Status.FAILED
+    if pod.metadata.deletion_timestamp is not None or (evicting and pod.spec.node_name):
+        return Status.RELEASING
+    if pod.spec.node_name:
+        return Status.RUNNING if pod.status.phase == "Running" else Status.BOUND
+    if assumed:
+        return Status.BINDING
+    return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
+
+
+def stays(pod: Pod) -> bool:
+    """Whether a pod is on a node, and meant to stay there."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _OVER and pod.metadata.deletion_timestamp is None
+
+
+def controller(pod: Pod) -> str:
+    """Give the uid of what controls a pod, empty where nothing does."""
+    found = pod.metadata.controller() if pod.metadata.owner_references else None
+    return found.uid if found is not None else ""
+
+
+def same_demands(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod ask for the same and belong to the same; where it is and how it does may differ."""
+    return old is new or (
+        old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.owner_references == new.metadata.owner_references
+        and (old.status.phase in _OVER) == (new.status.phase in _OVER)
+        and (old.spec == new.spec or structs.replace(old.spec, node_name=new.spec.node_name) == new.spec)
+    )
+
+
+def role_of(pod: Pod) -> str:
+    """Give the pod's task, in the sense of minTaskMember."""
+    meta = pod.metadata
+    return meta.annotation(_ROLE) or meta.label(_ROLE)
+
+
+def preemptable(pod: Pod) -> bool:
+    """Whether a pod may be evicted, as far as it says itself."""
+    said = pod.metadata.annotation(_PREEMPTABLE) or pod.metadata.label(_PREEMPTABLE)
+    return not said or said.lower() not in {"false", "f", "0"}
+
+
+def replaced(pod: Pod) -> bool:
+    """Whether a controller makes a new pod whenever this one ends."""
+    controller = pod.metadata.controller()
+    return controller is not None and controller.kind in _REPLACERS
+
+
+def group_of_job(job: BatchJob) -> str:
+    """Give the name of the group that a Job's pods are in."""
+    return grouping.group_of_job(job.metadata, job.spec.template.metadata)
+
+
+def job_finished(job: BatchJob) -> bool:
+    """Whether a Job has run its course."""
+    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in job.status.conditions or ())
+
+
+def pods_wanted(job: BatchJob) -> int:
+    """Give how many pods a Job wants at a time."""
+    if job_finished(job):
+        return 0
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        return parallelism
+    return max(min(parallelism, job.spec.completions - job.status.succeeded), 0)
+
+
+def held_by_user(job: BatchJob) -> bool:
+    """Whether a Job is suspended, and not by us."""
+    return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
+
+
+def held_by_us(job: BatchJob) -> bool:
+    """Whether a Job is suspended by us."""
+    return bool(job.spec.suspend) and bool(job.metadata.annotation(names.SUSPENDED))
+
+
+def sla_of(group: PodGroup) -> float | None:
+    """Give the waiting time that a group states in seconds; None where it states none that can be read."""
+    stated = group.metadata.annotation(*_SLA)
+    try:
+        return duration(stated) if stated else None
+    except ValueError:
+        return None
+
+
+def min_resources(group: PodGroup) -> Resources | None:
+    """Give what a group states to need of nodes; what only a quota counts is left out.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    stated = group.spec.min_resources
+    return _on_nodes(msgspec.json.encode(stated)) if stated is not None else None
+
+
+@lru_cache(maxsize=4096)
+def _on_nodes(written: bytes) -> Resources:
+    """Read what groups alike state, in JSON, once."""
+    stated = Resources.parse(msgspec.json.decode(written))
+    on_nodes = NOTHING
+    for name, amount in stated.nano.items():
+        if not name.startswith(("limits.", "count/")):
+            on_nodes = on_nodes.maximum(Resources({name.removeprefix("requests."): amount}))
+    return on_nodes
+
+
+def same_wishes(old: PodGroup, new: PodGroup) -> bool:
+    """Whether two versions of a group ask for the same; where it stands may differ."""
+    mine, theirs = old.metadata, new.metadata
+    return (mine is theirs and old.spec is new.spec) or (
+        (mine.uid, mine.annotations, mine.labels, mine.deletion_timestamp)
+        == (theirs.uid, theirs.annotations, theirs.labels, theirs.deletion_timestamp)
+        and old.spec == new.spec
+    )
+
+
+def same_status(old: PodGroup, new: PodGroup) -> bool:
+    """Whether a group stands where it stood: a server stores times less exactly than we write them."""
+    return _timeless(old) == _timeless(new)
+
+
+def _timeless(group: PodGroup) -> tuple[Any, ...]:
+    status = group.status
+    conditions = [(each.type, each.status, each.reason, each.message) for each in status.conditions or ()]
+    return (status.phase, status.running, status.succeeded, status.failed, conditions)
+
+
+def phase_of(group: PodGroup) -> Phase:
+    """Give a group's phase; none, or one that isn't ours, is Pending."""
+    return _PHASES.get(group.status.phase, Phase.PENDING)
+
+
+def queue_info(queue: Queue) -> QueueInfo:
+    """Read a queue.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    spec = queue.spec
+    return QueueInfo(
+        name=queue.name,
+        weight=spec.weight,
+        priority=spec.priority,
+        state="Closing" if queue.metadata.deletion_timestamp else queue.status.state or "Open",
+        capability=_amounts("capability", spec.capability),
+        deserved=_amounts("deserved", spec.deserved),
+        guarantee=_amounts("guarantee.resource", spec.guarantee.resource if spec.guarantee else None),
+        reclaimable=spec.reclaimable is not False,
+        parent=spec.parent,
+        max_groups=spec.max_pod_groups or 0,
+        created=seconds(queue.metadata.creation_timestamp),
+    )
+
+
+def budget(budget: PodDisruptionBudget) -> Budget:
+    """Read a PodDisruptionBudget."""
+    pods = Selection(frozenset([budget.namespace]), budget.spec.selector)
+    return Budget(budget.name, Peers.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
+
+
+def _amounts(field: str, quantities: Mapping[str, Any] | None) -> Resources | None:
+    try:
+        return Resources.parse(quantities) if quantities else None
+    except QuantityError as error:
+        raise QuantityError(f"spec.{field}: {error}") from error
+
+
+def allocatable(node: Node) -> Resources | None:
+    """Give what pods may use of a node; None where it can't be read."""
+    try:
+        return Resources.parse(node.status.allocatable)
+    except QuantityError:
+        return None
+
+
+def ready(node: Node) -> bool:
+    """Whether a node's kubelet is up; one that says nothing about it is."""
+    return all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
+
+
+def same_place(old: Node, new: Node) -> bool:
+    """Whether two versions of a node are one to the scheduler; heartbeats change the rest."""
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+        and ready(old) == ready(new)
+    )

@@ -1,0 +1,30 @@
+"""Which kind of object tells a cluster what. Groups and queues, which exist in several API groups, aren't among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
+
+from muster.model import kinds
+from muster.model.kinds import Kind
+from scheduler.state.cluster import Cluster
+
+_METHODS: Final[Mapping[Kind[Any], str]] = {
+    kinds.NODES: "node",
+    kinds.PODS: "pod",
+    kinds.JOBS: "batch_job",
+    kinds.PRIORITYCLASSES: "priority_class",
+    kinds.NAMESPACES: "namespace",
+    kinds.DISRUPTIONBUDGETS: "budget",
+    kinds.CLAIMS: "storage.claim",
+    kinds.VOLUMES: "storage.volume",
+    kinds.STORAGECLASSES: "storage.storage_class",
+    kinds.CSINODES: "storage.csi_node",
+}
+FED: Final = tuple(_METHODS)
+
+
+def learners(cluster: Cluster) -> dict[Kind[Any], Callable[..., None]]:
+    """Give, by kind, what is called with each new version of an object, or with the last one and ``gone``."""
+    return {kind: attrgetter(path)(cluster) for kind, path in _METHODS.items()}

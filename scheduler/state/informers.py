@@ -1,0 +1,142 @@
+"""What the worker sees of the cluster: a cache per kind, each kept by a reflector."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeVar
+
+from muster.kube.cache import Cache, Change
+from muster.kube.client import Client
+from muster.kube.reflector import Watching
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Job, Object, Pod, PodGroup, Queue
+from scheduler.model.snapshot import GroupKey
+from scheduler.state import conversion
+from scheduler.state.cluster import Cluster
+from scheduler.state.handlers import FED, learners
+
+T = TypeVar("T", bound=Object)
+
+BY_GROUP = "group"
+BY_CONTROLLER = "controller"
+BY_QUEUE = "queue"
+
+
+class Views:
+    """The caches. Readers and reflectors share the loop, so a read is always whole.
+
+    Attributes:
+        watching: what keeps the caches, and knows how they stand.
+    """
+
+    def __init__(self, *, legacy_apis: bool) -> None:
+        self.groups: dict[Kind[PodGroup], Cache[PodGroup]] = {
+            kind: Cache(indexes={BY_QUEUE: lambda group: (queue_of(group),)})
+            for kind in (kinds.PODGROUPS, *(kinds.LEGACY_PODGROUPS if legacy_apis else ()))
+        }
+        self.queues: dict[Kind[Queue], Cache[Queue]] = {
+            kind: Cache() for kind in (kinds.QUEUES, *(kinds.LEGACY_QUEUES if legacy_apis else ()))
+        }
+        self.pods: Cache[Pod] = Cache(indexes={BY_CONTROLLER: _controllers})
+        self.jobs: Cache[Job] = Cache(
+            indexes={BY_GROUP: lambda job: (home(job.namespace, conversion.group_of_job(job)),)}
+        )
+        self._caches: dict[Kind[Any], Cache[Any]] = {
+            **self.groups,
+            **self.queues,
+            kinds.PODS: self.pods,
+            kinds.JOBS: self.jobs,
+            **{kind: Cache() for kind in _PLAIN},
+        }
+        self.watching = Watching(self._caches)
+
+    def cache(self, kind: Kind[T]) -> Cache[T]:
+        """Give the cache of a kind."""
+        return self._caches[kind]
+
+    def queue(self, name: str) -> Queue | None:
+        """Give the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
+        found = (cache.get(name) for cache in self.queues.values())
+        return next((queue for queue in found if queue is not None), None)
+
+    def groups_of(self, queue: str) -> Iterable[tuple[Kind[PodGroup], PodGroup]]:
+        """Give the PodGroups of a queue; not to be kept across an await."""
+        return ((kind, group) for kind, cache in self.groups.items() for group in cache.indexed(BY_QUEUE, queue))
+
+    def group(self, key: GroupKey) -> PodGroup | None:
+        """Give a PodGroup as its cache shows it."""
+        return next(
+            (cache.get(key.name, key.namespace) for kind, cache in self.groups.items() if kind.group == key.group), None
+        )
+
+    def find_group(self, namespace: str, name: str) -> tuple[Kind[PodGroup], PodGroup] | None:
+        """Give the PodGroup of that name, of whichever API group."""
+        found = ((kind, cache.get(name, namespace)) for kind, cache in self.groups.items())
+        return next(((kind, group) for kind, group in found if group is not None), None)
+
+    def jobs_of(self, group: PodGroup) -> Iterable[Job]:
+        """Give the Jobs whose pods are in a group; not to be kept across an await."""
+        return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
+
+    def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        """Keep a cluster equal to the caches, and call ``changed`` after each change that another cycle is due for."""
+        for kind, learn in learners(cluster).items():
+            self._caches[kind].subscribe(_passing(learn, cluster, changed))
+        for cache_of_queues in self.queues.values():
+            cache_of_queues.subscribe(self._passing_queues(cluster, changed))
+        for kind, cache in self.groups.items():
+            cache.subscribe(_passing(partial(cluster.group, kind.group), cluster, changed))
+
+    def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[Change[Queue]], None]:
+        def on_change(change: Change[Queue]) -> None:
+            one = change.new or change.old
+            if one is not None:
+                holds, before = self.queue(one.name), cluster.changes
+                cluster.queue(holds or one, gone=holds is None)
+                if cluster.changes != before:
+                    changed()
+
+        return on_change
+
+    async def run(self, client: Client, synced: asyncio.Event) -> None:
+        """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""
+        await self.watching.run(client, synced)
+
+
+_PLAIN: tuple[Kind[Any], ...] = (
+    *[kind for kind in FED if kind not in {kinds.PODS, kinds.JOBS}],
+    kinds.REPLICASETS,
+    kinds.RESOURCEQUOTAS,
+    kinds.QUOTALEDGERS,
+)
+
+
+def home(namespace: str, name: str) -> str:
+    """Write where a group is, as indexes do."""
+    return f"{namespace}/{name}"
+
+
+def queue_of(group: PodGroup) -> str:
+    """Give the name of a group's queue."""
+    return group.spec.queue or names.DEFAULT_QUEUE
+
+
+def _controllers(pod: Pod) -> tuple[str, ...]:
+    controller = pod.metadata.controller()
+    return (controller.uid,) if controller is not None else ()
+
+
+def _passing(
+    learn: Callable[..., None], cluster: Cluster, changed: Callable[[], None]
+) -> Callable[[Change[Any]], None]:
+    def on_change(change: Change[Any]) -> None:
+        before = cluster.changes
+        learn(change.new if change.new is not None else change.old, gone=change.new is None)
+        # What comes back as we wrote it, or a node's heartbeat, gives nobody a reason to decide again.
+        if cluster.changes != before:
+            changed()
+
+    return on_change

@@ -1,0 +1,237 @@
+"""Which pods of the cluster answer to the questions that terms ask, counted by node and kept up to date pod by pod.
+
+Pods with the same namespace and labels share a `_Profile`, which is matched once. A new question is put to all profiles
+at the next snapshot, not when it is learned: those whose answer changes are reported, to be classified again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final
+
+from scheduler.model.affinity import Carried, Labels, Peers
+from scheduler.model.snapshot import Neighbours
+
+NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
+"""The label that API servers give each namespace."""
+
+_Name = tuple[str, tuple[tuple[str, str], ...]]
+_Nodes = dict[str, int]
+
+
+class _Profile:
+    """Pods that no term can tell apart."""
+
+    __slots__ = ("labels", "members", "namespace", "peers")
+
+    def __init__(self, namespace: str, labels: Labels) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self.peers: frozenset[Peers] = frozenset()
+        self.members: set[str] = set()
+
+    def now_in(self, peers: frozenset[Peers]) -> set[str]:
+        """Take note of the sets they belong to; give the uids of those for whom that is news."""
+        changed, self.peers = peers != self.peers, peers
+        return self.members if changed else set()
+
+
+class _Index:
+    """Questions by a label that each pod they are about has. Labels are many, keys that questions go by few."""
+
+    def __init__(self, asked: Iterable[Peers] = ()) -> None:
+        self._by_key: dict[str, dict[str, set[Peers]]] = {}
+        self._others: set[Peers] = set()
+        for peers in asked:
+            self.add(peers)
+
+    def add(self, peers: Peers) -> None:
+        for key, value in peers.labels():
+            self._by_key.setdefault(key, {}).setdefault(value, set()).add(peers)
+        if not peers.labels():
+            self._others.add(peers)
+
+    def discard(self, peers: Peers) -> None:
+        self._others.discard(peers)
+        for key, value in peers.labels():
+            there = self._by_key.get(key, {})
+            there.get(value, set()).discard(peers)
+            if not there.get(value):
+                there.pop(value, None)
+            if not there:
+                self._by_key.pop(key, None)
+
+    def candidates(self, labels: Labels) -> list[Peers]:
+        found = list(self._others)
+        for key, by_value in self._by_key.items():
+            value = labels.get(key)
+            if value is not None and value in by_value:
+                found += by_value[value]
+        return found
+
+    def concerned(self, profiles: Collection[_Profile]) -> Iterable[_Profile]:
+        """Give those of many profiles that have a candidate at all; few have, so each is asked as little as can be."""
+        if self._others:
+            return profiles
+        found: dict[_Profile, None] = {}
+        for key, by_value in self._by_key.items():
+            found |= dict.fromkeys([each for each in profiles if each.labels.get(key) in by_value])
+        return found
+
+
+class Register:
+    """Who asks, who answers, and how many there are on each node."""
+
+    def __init__(self) -> None:
+        self._asked: Counter[Peers] = Counter()
+        self._carried: Counter[Carried] = Counter()
+        self._index = _Index()
+        self._fresh: set[Peers] = set()
+        self._profiles: dict[_Name, _Profile] = {}
+        self._namespaces: dict[str, Labels] = {}
+        self._moved: set[str] = set()
+        self._present: dict[Hashable, _Nodes] = {}
+        self._leaving: dict[Hashable, _Nodes] = {}
+        self._dirty: set[Hashable] = set()
+        self._shown = Neighbours()
+        self._recarried = False
+
+    def namespace(self, name: str, labels: Labels | None) -> None:
+        """Learn the labels of a namespace; None: it is gone."""
+        old = self._labels_of(name)
+        if labels:
+            self._namespaces[name] = labels
+        else:
+            self._namespaces.pop(name, None)
+        if self._labels_of(name) != old:
+            self._moved.add(name)
+
+    def _labels_of(self, namespace: str) -> Labels:
+        return {NAMESPACE_NAME: namespace, **self._namespaces.get(namespace, {})}
+
+    def ask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+        """Begin to count what a pod's terms are about."""
+        for each in peers:
+            self._asked[each] += 1
+            if self._asked[each] == 1:
+                self._index.add(each)
+                self._fresh.add(each)
+        for term in carried:
+            self._carried[term] += 1
+            self._recarried |= self._carried[term] == 1
+
+    def unask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+        """Take a question back; the last one ends its counting for pods that come later."""
+        for each in peers:
+            self._asked[each] -= 1
+            if not self._asked[each]:
+                del self._asked[each]
+                self._index.discard(each)
+                self._fresh.discard(each)
+        for term in carried:
+            self._carried[term] -= 1
+            if not self._carried[term]:
+                del self._carried[term]
+                self._recarried = True
+
+    def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[Peers]:
+        """Learn of a pod; give the sets that it belongs to."""
+        name = (namespace, tuple(sorted(labels.items())) if labels else ())
+        profile = self._profiles.get(name)
+        if profile is None:
+            profile = self._profiles[name] = _Profile(namespace, labels or {})
+            profile.peers = self._match(profile, self._index)
+        profile.members.add(uid)
+        return profile.peers
+
+    def leave(self, uid: str, namespace: str, labels: Labels | None) -> None:
+        """Forget a pod."""
+        name = (namespace, tuple(sorted(labels.items())) if labels else ())
+        profile = self._profiles.get(name)
+        if profile is not None:
+            profile.members.discard(uid)
+            if not profile.members:
+                del self._profiles[name]
+
+    def _match(self, profile: _Profile, index: _Index) -> frozenset[Peers]:
+        return frozenset(self._matching(profile.namespace, profile.labels, index))
+
+    def _matching(self, namespace: str, labels: Labels, index: _Index) -> list[Peers]:
+        found = index.candidates(labels)
+        if not found:
+            return found
+        of_namespace = self._labels_of(namespace)
+        return [each for each in found if each.matches(namespace, labels, of_namespace)]
+
+    @property
+    def asking(self) -> bool:
+        """Whether anybody asks about other pods at all."""
+        return bool(self._asked)
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether `renew` will put questions to pods that were not asked them yet."""
+        return bool(self._fresh or self._moved)
+
+    def asks(self, namespace: str, labels: Labels) -> bool:
+        """Whether anybody asks about pods of a namespace with these labels."""
+        return bool(self._matching(namespace, labels, self._index))
+
+    def renew(self) -> set[str]:
+        """Put new questions to all; give the uids of the pods whose answers changed."""
+        changed: set[str] = set()
+        fresh, profiles = _Index(self._fresh), self._profiles.values()
+        for profile in fresh.concerned(profiles) if self._fresh else ():
+            changed |= profile.now_in(profile.peers | self._match(profile, fresh))
+        for profile in profiles if self._moved else ():
+            if profile.namespace in self._moved:
+                changed |= profile.now_in(self._match(profile, self._index))
+        self._fresh.clear()
+        self._moved.clear()
+        return changed
+
+    def count(self, keys: Iterable[Hashable], node: str, sign: int, *, leaving: bool) -> None:
+        """Count a pod on a node, or no longer."""
+        for key in keys:
+            for tally in (self._present, self._leaving) if leaving else (self._present,):
+                nodes = tally.setdefault(key, {})
+                nodes[node] = nodes.get(node, 0) + sign
+                if not nodes[node]:
+                    del nodes[node]
+                if not nodes:
+                    del tally[key]
+            self._dirty.add(key)
+
+    def neighbours(self) -> Neighbours:
+        """Give the present state; shares with the last one what didn't change."""
+        if self._dirty or self._recarried:
+            self._shown = Neighbours(
+                present=self._renewed(self._shown.present, self._present),
+                leaving=self._renewed(self._shown.leaving, self._leaving),
+                carried=self._by_peers() if self._recarried else self._shown.carried,
+            )
+            self._dirty.clear()
+            self._recarried = False
+        return self._shown
+
+    def _renewed(
+        self, shown: Mapping[Hashable, Mapping[str, int]], tally: Mapping[Hashable, _Nodes]
+    ) -> dict[Hashable, Mapping[str, int]]:
+        renewed = dict(shown)
+        for key in self._dirty:
+            if key in tally:
+                renewed[key] = dict(tally[key])
+            else:
+                renewed.pop(key, None)
+        return renewed
+
+    def _by_peers(self) -> dict[Peers, tuple[Carried, ...]]:
+        found: dict[Peers, list[Carried]] = {}
+        for each in self._carried:
+            found.setdefault(each.term.peers, []).append(each)
+        return {peers: tuple(sorted(each, key=_order)) for peers, each in found.items()}
+
+
+def _order(carried: Carried) -> tuple[str, str, int]:
+    return (carried.role.value, carried.term.key, carried.term.weight)

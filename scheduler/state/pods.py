@@ -1,0 +1,374 @@
+"""The pods of a cluster, and what is counted of them: tasks, members of groups, sums per node, answers to terms.
+
+`scheduler.state.cluster` tells it what happens; a change costs what it touches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from muster.model import grouping
+from muster.model.objects import Pod
+from scheduler.model import affinity, constraints
+from scheduler.model.affinity import Purpose
+from scheduler.model.snapshot import Status, Task, TaskClass, seconds
+from scheduler.model.tasks import Tally
+from scheduler.state import conversion
+from scheduler.state.aggregated_pods import Counted, Crowd, Home
+from scheduler.state.peer_index import Register
+from scheduler.state.task_classes import Classes
+from scheduler.state.usage import Usage
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+
+
+class News(Enum):
+    """What a pod's new version tells of it."""
+
+    NONE = "nothing that we didn't bring about ourselves"
+    ARRIVED = "the last binding of its group arrived: from now on its pods may be evicted"
+    CHANGE = "it is otherwise than it was"
+
+
+class Member(NamedTuple):
+    """A pod, and what was made of it."""
+
+    pod: Pod
+    task: Task
+    home: Home | None
+
+    @property
+    def uses(self) -> bool:
+        """Whether it takes something of a node."""
+        return bool(self.task.node) and self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether it hasn't ended."""
+        return self.task.status not in conversion.ENDED
+
+
+class _Assumption(NamedTuple):
+    """Where a pod goes whose binding is on the way, and which group it was bound for."""
+
+    node: str
+    home: Home | None
+
+
+class Population:
+    """All pods, ours or not. ``touch`` is told which group's pods changed."""
+
+    def __init__(self, ours: Collection[str], register: Register, touch: Callable[[Home], None]) -> None:
+        self._ours = ours
+        self._register = register
+        self._touch = touch
+        self.usage = Usage()
+        self._crowd = Crowd(self.usage, touch)
+        self.classes = Classes()
+        self._pods: dict[str, Member] = {}
+        self._members: dict[Home, dict[str, Member]] = {}
+        self._porters: dict[str, Member] = {}
+        self._assumed: dict[str, _Assumption] = {}
+        self._under_way: Counter[Home | None] = Counter()
+        self._evicting: set[str] = set()
+        self._spared: set[str] = set()
+
+    def show(self, pod: Pod) -> News:
+        """Learn of a new or changed pod."""
+        last = bool(pod.spec.node_name) and self._take_back(pod.metadata.uid)
+        if self._renew(pod):
+            return News.CHANGE
+        return News.ARRIVED if last else News.NONE
+
+    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+        """Gather pods by the group that they are in."""
+        homes: dict[Home | None, list[Pod]] = {}
+        for pod in pods:
+            homes.setdefault(self._home(pod), []).append(pod)
+        return homes
+
+    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+        """Learn of many pods. New ones that only take something of their nodes are counted, until somebody asks for them."""
+        self._crowd.take([each for home, pods in homes.items() for each in self._counted(home, pods)])
+
+    def _counted(self, home: Home | None, pods: Iterable[Pod]) -> Iterator[Counted]:
+        last, kind = None, None
+        for pod in pods:
+            uid, spec = pod.metadata.uid, pod.spec
+            new = uid not in self._pods and uid not in self._crowd
+            shape = constraints.shape_of(spec) if new and conversion.stays(pod) else None
+            if shape is None or shape != last:
+                # Most pods of a group are like the one before.
+                last, kind = shape, self.classes.plain(spec) if shape is not None else None
+            if kind is None:
+                self.show(pod)
+            else:
+                yield Counted(pod, kind, home)
+
+    def tally(self, home: Home) -> Tally | None:
+        """Give what the pods of a group come to where all of them are but counted."""
+        return self._crowd.tally(home) if self._crowd.of(home) and home not in self._members else None
+
+    def controllers(self, home: Home) -> Counter[str]:
+        """Tell how many pods of a group that haven't ended each controller has, by its uid."""
+        found = [each.task.controller for each in self._members.get(home, {}).values() if each.alive]
+        return Counter([*found, *(conversion.controller(each.pod) for each in self._crowd.of(home))])
+
+    def single_out(self, home: Home) -> None:
+        """Look at each pod of a group from now on."""
+        for each in list(self._crowd.of(home)):
+            self._look_at(each.pod.metadata.uid)
+
+    def _look_at(self, uid: str) -> None:
+        counted = self._crowd.drop(uid)
+        if counted is not None:
+            self._learn(counted.pod)
+
+    def drop(self, uid: str) -> None:
+        """Learn that a pod is gone."""
+        self._crowd.drop(uid)
+        self._take_back(uid)
+        self._forget(uid)
+        self._evicting.discard(uid)
+        self._spared.discard(uid)
+
+    def members(self, home: Home) -> list[Member]:
+        """Give the pods of a group, by uid."""
+        self.single_out(home)
+        return [member for _, member in sorted(self._members.get(home, {}).items())]
+
+    def waits(self, uid: str) -> bool:
+        """Whether a pod is there and waits for a node."""
+        member = self._pods.get(uid)
+        return member is not None and member.task.status is Status.PENDING
+
+    def assume(self, uid: str, node: str) -> bool:
+        """Count a pod as bound while its binding is on the way; tell whether it had no node."""
+        member = self._pods.get(uid)
+        if member is None or member.task.node:
+            return False
+        self._assumed[uid] = _Assumption(node, member.home)
+        self._under_way[member.home] += 1
+        self._again(uid)
+        return True
+
+    def give_up(self, uid: str) -> None:
+        """Take back an assumption."""
+        if uid in self._assumed:
+            self._take_back(uid)
+            self._again(uid)
+
+    def evicting(self, uid: str) -> None:
+        """Count a pod as leaving while its eviction is on the way."""
+        self._look_at(uid)
+        if uid in self._pods:
+            self._evicting.add(uid)
+            self._again(uid)
+
+    def spare(self, uid: str) -> None:
+        """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
+        self._evicting.discard(uid)
+        self._look_at(uid)
+        if uid in self._pods:
+            self._spared.add(uid)
+            self._again(uid)
+
+    def unspare(self, uid: str) -> None:
+        """Let a pod be evicted again."""
+        self._spared.discard(uid)
+        self._again(uid)
+
+    def _again(self, uid: str) -> None:
+        if uid in self._pods:
+            self._renew(self._pods[uid].pod)
+
+    def reclassify(self) -> None:
+        """Read those pods anew that are asked about otherwise than before."""
+        if self._register.asking and (self._crowd.unasked or self._register.asks_anew):
+            self._crowd.unasked = False
+            for each in [each.pod.metadata for each in self._crowd.pods()]:
+                if self._register.asks(each.namespace, each.labels or {}):
+                    self._look_at(each.uid)
+        for uid in sorted(self._register.renew()):
+            member = self._pods[uid]
+            self._relearn(member, member.pod)
+
+    def _renew(self, pod: Pod) -> bool:
+        """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
+        old = self._pods.get(pod.metadata.uid)
+        if old is None:
+            self._crowd.drop(pod.metadata.uid)
+            self._learn(pod)
+            return True
+        if not conversion.same_demands(old.pod, pod):
+            self._relearn(old, pod)
+            return True
+        task = structs.replace(
+            old.task, status=self._status(pod), node=self._node_of(pod), preemptable=self._may_be_evicted(pod)
+        )
+        member = Member(pod, task, old.home)
+        self._pods[task.uid] = member
+        if old.home is not None:
+            self._members[old.home][task.uid] = member
+        if _is_confirmed(old.task, task):
+            # It is counted where it is already.
+            if old.home is not None:
+                self._touch(old.home)
+            return False
+        if task == old.task:
+            return False
+        self._settle(old, -1)
+        self._settle(member, 1)
+        return True
+
+    def _take_back(self, uid: str) -> bool:
+        """End an assumption; tell whether it was the last one about its group."""
+        assumption = self._assumed.pop(uid, None)
+        if assumption is None:
+            return False
+        self._under_way[assumption.home] -= 1
+        if self._under_way[assumption.home]:
+            return False
+        del self._under_way[assumption.home]
+        return True
+
+    def _node_of(self, pod: Pod) -> str:
+        assumption = self._assumed.get(pod.metadata.uid)
+        return pod.spec.node_name or (assumption.node if assumption is not None else "")
+
+    def _status(self, pod: Pod) -> Status:
+        uid = pod.metadata.uid
+        return conversion.pod_status(pod, assumed=uid in self._assumed, evicting=uid in self._evicting)
+
+    def _may_be_evicted(self, pod: Pod) -> bool:
+        return pod.metadata.uid not in self._spared and conversion.preemptable(pod)
+
+    def _settle(self, member: Member, sign: int) -> None:
+        """Count a pod where it is (1), or no longer (-1)."""
+        _, task, home = member
+        if home is not None:
+            self._touch(home)
+        if not member.uses:
+            return
+        (self.usage.take if sign > 0 else self.usage.give_back)(task)
+        self._tally(task, sign, self._register)
+        if not task.kind.constraints.ports:
+            return
+        if sign > 0:
+            self._porters[task.uid] = member
+        else:
+            self._porters.pop(task.uid, None)
+
+    def _relearn(self, old: Member, pod: Pod) -> None:
+        """Read a pod anew, without forgetting in between what only this pod asks."""
+        company = old.task.kind.constraints.company
+        self._register.ask(company.peers, company.carried)
+        self._forget(pod.metadata.uid)
+        self._learn(pod)
+        self._register.unask(company.peers, company.carried)
+
+    def _learn(self, pod: Pod) -> None:
+        # All pods of a cluster come by here when a worker starts, and when somebody asks a question.
+        meta, spec = pod.metadata, pod.spec
+        uid, namespace = meta.uid, meta.namespace
+        task = Task(
+            uid=uid,
+            namespace=namespace,
+            name=meta.name,
+            kind=self._class_of(pod, ended=pod.status.phase in _OVER),
+            status=self._status(pod),
+            node=spec.node_name or self._node_of(pod),
+            priority=spec.priority or conversion.SYSTEM_CLASSES.get(spec.priority_class_name, 0),
+            created=seconds(meta.creation_timestamp),
+            role=conversion.role_of(pod),
+            controller=conversion.controller(pod),
+            preemptable=self._may_be_evicted(pod),
+            patient=spec.preemption_policy == "Never",
+        )
+        member = Member(pod, task, self._home(pod))
+        self._pods[uid] = member
+        if member.home is not None:
+            self._members.setdefault(member.home, {})[uid] = member
+        self._settle(member, 1)
+
+    def _home(self, pod: Pod) -> Home | None:
+        named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
+        return (pod.namespace, named) if named else None
+
+    def _forget(self, uid: str) -> None:
+        member = self._pods.pop(uid, None)
+        if member is None:
+            return
+        if member.home is not None:
+            _take_out(self._members, member.home, uid)
+        self._settle(member, -1)
+        if member.task.status not in conversion.ENDED:
+            company = member.task.kind.constraints.company
+            self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
+            self._register.unask(company.peers, company.carried)
+
+    def _tally(self, task: Task, sign: int, register: Register) -> None:
+        """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
+        keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
+        if not keys:
+            return
+        if leaving:
+            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
+        register.count(keys, task.node, sign, leaving=leaving)
+
+    def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
+        kind = self.classes.of_pod(pod.metadata, pod.spec)
+        if ended:
+            return kind
+        company, meta = kind.constraints.company, pod.metadata
+        if company is not affinity.NONE:
+            self._register.ask(company.peers, company.carried)
+        peers = self._register.join(meta.uid, meta.namespace, meta.labels)
+        return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
+
+    def ports(self, nodes: Collection[str], *, later: bool = False) -> dict[str, tuple[constraints.Port, ...]]:
+        """Give the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
+        taken: dict[str, tuple[constraints.Port, ...]] = {}
+        for member in self._porters.values():
+            node, ports = member.task.node, member.task.kind.constraints.ports
+            if node in nodes and not (later and member.task.status is Status.RELEASING):
+                taken[node] = tuple(sorted((*taken.get(node, ()), *ports)))
+        return taken
+
+    def validate(self) -> None:
+        """Recount from the pods alone what is kept by increments.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        recount, register = Usage(), Register()
+        Crowd(recount, lambda _: None).take(self._crowd.pods())
+        for member in self._pods.values():
+            if member.uses:
+                recount.take(member.task)
+                self._tally(member.task, 1, register)
+        shown, shown_again = self._register.neighbours(), register.neighbours()
+        assert shown.present == shown_again.present, "the pods that terms ask about don't match the pods"
+        assert shown.leaving == shown_again.leaving, "those of them that leave don't match the pods"
+        self.usage.compare(recount)
+
+
+def _take_out(homes: dict[Home, dict[str, Member]], home: Home, uid: str) -> None:
+    """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
+    homes[home].pop(uid)
+    if not homes[home]:
+        del homes[home]
+
+
+def _is_confirmed(old: Task, new: Task) -> bool:
+    """Whether all that happened to a task is that its binding, which was on the way, arrived."""
+    return (
+        (old.status, new.status) == (Status.BINDING, Status.BOUND)
+        and old.node == new.node
+        and old.preemptable == new.preemptable
+    )

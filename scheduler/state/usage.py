@@ -1,0 +1,169 @@
+"""What pods use of each node: sums kept by increments, and the matrices made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+from weakref import WeakSet
+
+import msgspec
+import numpy as np
+
+from muster.model.amounts import NOTHING
+from muster.model.objects import Node
+from scheduler.model import vectors
+from scheduler.model.cache import Memo
+from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
+from scheduler.model.vectors import Axes, Matrix, Vector
+from scheduler.state import conversion
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Usage:
+    """Sums per node. Only nodes that changed since the last matrices are written again."""
+
+    def __init__(self) -> None:
+        self.axes = Axes()
+        self._used: dict[str, Vector] = {}
+        self._leaving: dict[str, Vector] = {}
+        self._tasks: dict[str, dict[str, Task]] = {}
+        self._crowds: dict[str, dict[TaskClass, int]] = {}
+        self._dirty: set[str] = set()
+        self._table: NodeTable | None = None
+        self._tables: WeakSet[NodeTable] = WeakSet()
+        self._rows: dict[str, _Row] = {}
+        self._idle: Matrix = np.zeros((0, 0), dtype=np.int64)
+        self._releasing: Matrix = np.zeros((0, 0), dtype=np.int64)
+
+    def table_changed(self) -> None:
+        """Note that a node came, went or changed."""
+        self._table = None
+
+    def take(self, task: Task) -> None:
+        """Count a task on its node."""
+        self._tasks.setdefault(task.node, {})[task.uid] = task
+        self._add(task, 1)
+
+    def give_back(self, task: Task) -> None:
+        """Count it no longer."""
+        self._tasks[task.node].pop(task.uid)
+        self._add(task, -1)
+
+    def crowd(self, node: str, kind: TaskClass, count: int) -> None:
+        """Count so many more pods of a class on a node, or fewer, of which nobody needs to know which they are."""
+        crowd = self._crowds.setdefault(node, {})
+        crowd[kind] = crowd.get(kind, 0) + count
+        if not crowd[kind]:
+            del crowd[kind]
+        self._use(node, vectors.scale(kind.vector(self.axes), count))
+
+    def _add(self, task: Task, sign: int) -> None:
+        amounts, node = task.kind.vector(self.axes), task.node
+        if sign < 0:
+            amounts = vectors.scale(amounts, sign)
+        self._use(node, amounts)
+        if task.status is Status.RELEASING:
+            self._leaving[node] = vectors.add(self._leaving.get(node, self.axes.zero), amounts)
+
+    def _use(self, node: str, amounts: Vector) -> None:
+        used = self._used.get(node)
+        self._used[node] = amounts if used is None else vectors.add(used, amounts)
+        self._dirty.add(node)
+
+    def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
+        """Give the node table, what is idle and what is being released, [nodes, resources]; not to be changed."""
+        if axes is not self.axes:
+            self._recount(axes)
+        if self._table is None:
+            self._table = self._known_table(axes, nodes) or self._new_table(axes, nodes)
+            self._tables.add(self._table)
+            self._idle = self._table.allocatable - _matrix(axes, self._used, self._table.names)
+            self._releasing = _matrix(axes, self._leaving, self._table.names)
+            self._dirty.clear()
+        names = [name for name in self._dirty if name in self._table.row]
+        if names:
+            rows = [self._table.row[name] for name in names]
+            # What was given before stays as it is.
+            self._idle = self._idle.copy()
+            self._idle[rows] = self._table.allocatable[rows] - _matrix(axes, self._used, names)
+            if self._leaving:
+                self._releasing = self._releasing.copy()
+                self._releasing[rows] = _matrix(axes, self._leaving, names)
+        self._dirty.clear()
+        for each in (self._idle, self._releasing):
+            each.setflags(write=False)
+        return self._table, self._idle, self._releasing
+
+    def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
+        """Give the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
+        for table in self._tables:
+            same = table.axes is axes and len(table.nodes) == len(nodes)
+            if same and all(nodes.get(node.name) is node for node in table.nodes):
+                return table
+        return None
+
+    def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
+        """Make the table; most nodes are those of the last one."""
+        known, self._rows, alike = self._rows, {}, Memo()
+        for name, node in sorted(nodes.items()):
+            row = known.get(name)
+            if row is None or row.node is not node or row.axes is not axes:
+                row = _row(axes, node, alike)
+            self._rows[name] = row
+        rows = self._rows.values()
+        return NodeTable(
+            nodes=tuple([row.node for row in rows]),
+            axes=axes,
+            allocatable=np.array([row.amounts for row in rows], dtype=np.int64).reshape(len(rows), len(axes.names)),
+            ready=tuple([row.ready for row in rows]),
+        )
+
+    def compare(self, recount: Usage) -> None:
+        """Hold it against sums that were counted anew.
+
+        Raises:
+            AssertionError: they disagree.
+        """
+        recount._recount(self.axes)
+        for sums, again in ((self._used, recount._used), (self._leaving, recount._leaving)):
+            nodes = sums.keys() | again.keys()
+            differing = {name for name in nodes if sums.get(name, self.axes.zero) != again.get(name, self.axes.zero)}
+            assert not differing, f"the amounts on nodes {sorted(differing)} don't match the pods"
+
+    def _recount(self, axes: Axes) -> None:
+        self.axes, self._table = axes, None
+        self._used, self._leaving = {}, {}
+        for tasks in self._tasks.values():
+            for task in tasks.values():
+                self._add(task, 1)
+        for node, crowd in self._crowds.items():
+            for kind, count in crowd.items():
+                self._use(node, vectors.scale(kind.vector(axes), count))
+
+
+class _Row(NamedTuple):
+    """What the table says of a node."""
+
+    node: Node
+    axes: Axes
+    amounts: list[int]
+    ready: bool
+
+
+def _row(axes: Axes, node: Node, alike: Memo) -> _Row:
+    # Most nodes are as large as many others.
+    amounts: tuple[list[int], bool] = alike.recall(_encode(node.status.allocatable), lambda: _amounts(axes, node))
+    return _Row(node, axes, amounts[0], amounts[1] and conversion.ready(node))
+
+
+def _amounts(axes: Axes, node: Node) -> tuple[list[int], bool]:
+    """Give what a node has, and whether that can be read."""
+    has = conversion.allocatable(node)
+    return vectors.clipped(axes.vector(has or NOTHING)), has is not None
+
+
+def _matrix(axes: Axes, sums: Mapping[str, Vector], names: Sequence[str]) -> Matrix:
+    if not sums:
+        return np.zeros((len(names), len(axes.names)), dtype=np.int64)
+    return vectors.matrix([sums.get(name, axes.zero) for name in names], len(axes.names))

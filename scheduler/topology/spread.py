@@ -1,0 +1,98 @@
+"""Topology spread constraints: which nodes would be too full of their like, and which have the fewest.
+
+Source: ``pkg/scheduler/framework/plugins/podtopologyspread`` of kube-scheduler; decisions are the same, arrays over
+nodes at a time. Constraints that a cluster's kube-scheduler adds by default aren't part of a pod, nor of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from scheduler.model import constraints as rules
+from scheduler.model.affinity import Spread
+from scheduler.model.constraints import Constraints
+from scheduler.model.snapshot import NodeTable
+from scheduler.model.vectors import Floats, Mask
+from scheduler.topology.domains import Counts, Domains, Surroundings, domains
+
+FULL: Final = 100.0
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def unlabelled(demands: Constraints, table: NodeTable) -> Mask:
+    """Tell which nodes lack a label that a required constraint spreads by, [nodes]."""
+    return ~_labelled(table, [each for each in demands.company.spreads if each.required])
+
+
+def crowded(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
+    """Tell on which nodes the pod would make a required constraint's skew too large, [nodes]."""
+    excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
+    required = [each for each in demands.company.spreads if each.required]
+    for spread in required:
+        by, counts = _counts(demands, spread, required, around, later=later)
+        there = counts[by.found]
+        emptiest = int(there.min()) if len(there) >= max(spread.least, 1) else 0
+        after = counts[by.codes] + int(spread.peers in demands.peers)
+        excluded |= after - emptiest > spread.skew
+    return excluded
+
+
+def rate(demands: Constraints, around: Surroundings, among: Mask, *, later: bool) -> Floats:
+    """Rate all nodes by the constraints that are preferences; ``among`` are those that could take the pod at all."""
+    table, wished = around.table, [each for each in demands.company.spreads if not each.required]
+    candidates = among & _labelled(table, wished)
+    if not wished or not candidates.any():
+        return np.zeros(len(among))
+    costs = np.zeros(len(among))
+    for spread in wished:
+        by, counts = _counts(demands, spread, wished, around, later=later)
+        if spread.key == _HOSTNAME:
+            size, each = int(candidates.sum()), _on_nodes(around, spread, later=later)
+        else:
+            size, each = len(np.unique(by.codes[candidates & (by.codes >= 0)])), counts[by.codes]
+        costs += each * math.log(size + 2) + (spread.skew - 1)
+    costs = np.rint(costs)
+    least, most = costs[candidates].min(), costs[candidates].max()
+    ratings = np.full(len(among), FULL) if most == 0 else np.floor(FULL * (most + least - costs) / most)
+    rated: Floats = np.where(candidates, ratings, 0.0)
+    return rated
+
+
+def _on_nodes(around: Surroundings, spread: Spread, *, later: bool) -> Counts:
+    tally = around.tally(spread.peers)
+    return tally.later if later else tally.now
+
+
+def _counts(
+    demands: Constraints, spread: Spread, together: Sequence[Spread], around: Surroundings, *, later: bool
+) -> tuple[Domains, Counts]:
+    """Give a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
+    keys = tuple(each.key for each in together)
+    name = (spread.key, keys, spread.affinity, spread.taints, demands.of_nodes)
+
+    def divide() -> Domains:
+        counting = _labelled(around.table, together) & _counting(demands, spread, around.table)
+        return domains(around.table, spread.key).of(counting)
+
+    by = around.table.memo.recall(("spread", name), divide)
+    return by, around.tally(spread.peers).by(name, by, later=later)
+
+
+def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
+    accepted = [
+        (not spread.affinity or rules.selects(demands, node))
+        and (not spread.taints or rules.repelling_taint(demands, node.spec.taints or ()) is None)
+        for node in table.nodes
+    ]
+    return np.array(accepted, dtype=np.bool_)
+
+
+def _labelled(table: NodeTable, together: Sequence[Spread]) -> Mask:
+    mask = np.ones(len(table.nodes), dtype=np.bool_)
+    for spread in together:
+        mask &= domains(table, spread.key).codes >= 0
+    return mask
