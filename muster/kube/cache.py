@@ -9,9 +9,8 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from muster.kube import versions
 from muster.kube.decoding import Unreadable
-from muster.model import objects
+from muster.model import objects, versions
 
 T = TypeVar("T", bound=objects.Object)
 

@@ -10,12 +10,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.kube import versions
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
 from muster.ledger.promises import held, reserving, taken_by
 from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, View, covers, source
-from muster.model import grouping, kinds, names, scopes
+from muster.model import grouping, kinds, names, scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import Namespace, Pod, PodGroup, ResourceQuota

@@ -28,9 +28,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.kube import versions
 from muster.ledger.promises import JOB, POD, PODGROUP, limited
-from muster.model import scopes
+from muster.model import scopes, versions
 from muster.model.amounts import NANO, QuantityError, Resources
 
 RESOURCEQUOTA: Final = "ResourceQuota"

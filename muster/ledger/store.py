@@ -9,12 +9,12 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from muster.kube import errors, versions
+from muster.kube import errors
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
-from muster.model import names
+from muster.model import names, versions
 from muster.model.kinds import QUOTALEDGERS
 from muster.model.names import LEDGER_NAME
 from muster.model.objects import Meta, QuotaLedger

@@ -49,13 +49,12 @@ from typing import Final, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.kube import versions
 from muster.ledger import view as views
 from muster.ledger.promises import GROUPS, JOB, POD, PODGROUP, Busy, Granted, Promise, Refused, Shortage, limited
 from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
 from muster.ledger.tally import Tally, Totals
 from muster.ledger.view import QUOTAS, Shown, View, covers, source
-from muster.model import scopes
+from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import LedgerData, QuotaTotals
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.objects import Meta, Node, Queue, QueueStatus, Taint
+from muster.model.text import counted
 from muster.whatif.cluster import Scene
-from scheduler.engine.messages import counted
 from scheduler.model.constraints import Constraints
 from scheduler.state import conversion
 

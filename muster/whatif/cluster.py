@@ -26,10 +26,10 @@ from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Q
 from muster.whatif.cluster_view import PODGROUPS, State
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
-from scheduler.engine.plugin import Stage
 from scheduler.engine.policy import Policy
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.leader.backoff import Patience
+from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Bind, Plan
 from scheduler.model.snapshot import Bystanders, GroupKey, Job, Phase, Snapshot, Wait
 from scheduler.state import conversion

@@ -18,11 +18,10 @@ from msgspec import Struct
 
 from muster.cli.commands import install
 from muster.cli.manifests import Manifest
-from muster.kube import versions
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, STRATEGIC_PATCH, Request
-from muster.model import kinds, names
+from muster.model import kinds, names, versions
 from muster.model.grouping import Rule
 from muster.model.kinds import Kind
 from muster.model.rules import RuleBook, RulesError

@@ -20,10 +20,10 @@ from muster.ledger.promises import Shortage, limited
 from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import Meta, Node, NodeStatus, Queue
+from muster.model.text import counted
 from muster.whatif import adjustments
 from muster.whatif.cluster import Scene
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Stage
+from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, Job
 from scheduler.state import conversion

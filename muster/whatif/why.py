@@ -12,12 +12,12 @@ from muster.cli import output
 from muster.ledger.report import Standing, report
 from muster.model import grouping, kinds
 from muster.model.objects import PodGroup, Queue
+from muster.model.text import counted
 from muster.whatif import remedies
 from muster.whatif.cluster import Scene, view_of
 from muster.whatif.cluster_view import PODGROUPS, State
 from muster.whatif.remedies import Change, Lack
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Stage
+from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Job

@@ -5,10 +5,10 @@ from __future__ import annotations
 from scheduler.engine import allocation, messages
 from scheduler.engine.arguments import Given
 from scheduler.engine.job_order import Turns
-from scheduler.engine.plugin import Obstacle
 from scheduler.engine.policy import Action
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import Task
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
+from muster.model.text import counted
 from scheduler.engine import allocation, requeue
 from scheduler.engine.arguments import Given
 from scheduler.engine.job_order import Turns
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Obstacle, Reason, Stage
 from scheduler.engine.policy import Action
 from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase
 
 _MOMENT: Final = 3.0

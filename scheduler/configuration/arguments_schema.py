@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import NODEFAULT, Meta
 from msgspec.structs import FieldInfo
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
 from scheduler.engine.arguments import Given
+from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
 
 _BOUNDS = ("gt", "ge", "lt", "le")
-
-
-class Arguments(BaseModel):
-    """The base of the arguments of users' plugins: each a field, unknown ones refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-ArgumentsType: TypeAlias = type[Given] | type[Arguments]
 
 
 def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> Given | Arguments:

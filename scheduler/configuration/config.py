@@ -26,10 +26,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scheduler.configuration import arguments_schema, entry_points
-from scheduler.configuration.arguments_schema import Arguments, ArgumentsType
 from scheduler.configuration.builtin import ACTIONS, PLUGINS, policy
 from scheduler.engine.arguments import Given
 from scheduler.engine.plugin import FLAGS, POINTS
+from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
 from scheduler.engine.policy import Action, Enabled, Policy
 
 DEFAULT: Final = """\

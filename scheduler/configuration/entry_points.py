@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.configuration.arguments_schema import Arguments
 from scheduler.engine.arguments import Given
 from scheduler.engine.plugin import Plugin
+from scheduler.engine.plugin_arguments import Arguments
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -53,5 +53,5 @@ def load(name: str) -> type[Plugin] | None:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise ExtensionError(f"plugin {name!r} of package {package} can't be imported: {words}") from error
     if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin.arguments_type, _TAKEN)):
-        raise ExtensionError(f"plugin {name!r} of package {package} is no subclass of scheduler.engine.plugin.Plugin")
+        raise ExtensionError(f"plugin {name!r} of package {package} is no subclass of scheduler.plugin.Plugin")
     return plugin

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from muster.kube import errors, versions
+from muster.kube import errors
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
 from muster.kube.workqueue import Work
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Job, PodGroup, Queue, QueueStatus

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from muster.model.amounts import NOTHING
-from scheduler.engine.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.engine.statement import Statement
+from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase, Task, TaskClass
 
 Allowed = Callable[[QueueState, Task, int], Obstacle | None]

@@ -9,11 +9,11 @@ import numpy as np
 from msgspec import Struct
 
 from muster.model.amounts import Resources, amount_text
+from muster.model.text import counted
 from scheduler.engine import messages
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Limit, Obstacle, Reason, Stage
 from scheduler.engine.session import JobState, Session
 from scheduler.model import vectors
+from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.records import NodeReport
 from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import PODS, Mask, Vector

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from scheduler.engine.plugin import Key, Nodes, Obstacle, Permit, Plugin, Reach, Reason, Vote, defines
+from scheduler.engine.plugin import Key, Nodes, Permit, Plugin, Reach, Vote, defines
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import Floats, Mask, Vector
 

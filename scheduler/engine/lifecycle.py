@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 
 from muster.model.objects import Condition
+from muster.model.text import counted
 from scheduler.engine import requeue
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Obstacle, Reason
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Phase, Wait
 
 UNSCHEDULABLE: Final = "Unschedulable"

@@ -5,14 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from muster.model.amounts import NANO, Resources
-from scheduler.engine.plugin import Limit, Obstacle, Reason, Stage
+from muster.model.text import counted
 from scheduler.model import vectors
+from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.vectors import Axes, Vector
-
-
-def counted(count: int, noun: str) -> str:
-    """Write ``1 pod``, ``2 pods``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -> str:

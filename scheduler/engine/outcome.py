@@ -9,14 +9,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from muster.model.objects import Condition
+from muster.model.text import counted
 from scheduler.engine import allocation, lifecycle, partial_gangs, requeue, reservations
 from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Obstacle, Reason, Stage
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task, Wait

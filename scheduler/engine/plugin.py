@@ -9,70 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from msgspec import Struct
-
-from muster.model.amounts import Resources
 from scheduler.engine.arguments import Given
+from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import NodeTable, Task, TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
 if TYPE_CHECKING:
-    from scheduler.configuration.arguments_schema import Arguments as Arguments  # noqa: PLC0414 - users' plugins import it from here
-    from scheduler.configuration.arguments_schema import ArgumentsType
+    from scheduler.engine.plugin_arguments import ArgumentsType
     from scheduler.engine.session import JobState, QueueState, Session
 
 Key = Any
 """A value that sorts; the smaller comes first. It may change only by the turns of its own job or queue."""
-
-
-class Reason(Enum):
-    """Why a group waits or failed; the words are the API's."""
-
-    NOT_ENOUGH_RESOURCES = "NotEnoughResources"
-    NOT_ENOUGH_TASKS = "NotEnoughTasks"
-    NOT_ENOUGH_QUOTA = "NotEnoughQuota"
-    POD_FAILED = "PodFailed"
-    POD_DELETED = "PodDeleted"
-
-
-class Stage(Enum):
-    """What a group that doesn't run waits for, on its way from left to right."""
-
-    QUEUE = "queue"
-    """Its queue, or an ancestor of it: closed, too small, full."""
-    QUOTA = "quota"
-    """The quota of its namespace."""
-    ENQUEUE = "enqueue"
-    """Room in the cluster, to be let in."""
-    GANG = "gang"
-    """Its pods: fewer exist than have to start together."""
-    NODES = "nodes"
-    """Nodes that take its pods."""
-    BIND = "bind"
-    """Nothing but the binding of its pods, and their start."""
-
-
-class Limit(Struct, frozen=True):
-    """What is too small for a group: a ``queue``, a ``namespace`` or the ``cluster``, and by how much."""
-
-    kind: str
-    name: str
-    short: Resources
-
-
-class Obstacle(Struct, frozen=True):
-    """What keeps a group from its next step, in one sentence for its users.
-
-    ``limit``: which bound it meets, if one; ``nodes``: more nodes would remove it.
-    """
-
-    reason: Reason
-    message: str
-    stage: Stage | None = None
-    limit: Limit | None = None
-    nodes: bool = False
 
 
 class Reach(Enum):
@@ -84,14 +33,6 @@ class Reach(Enum):
     """Also at which pods are there (host ports): asked again about nodes that changed."""
     CLUSTER = 2
     """Also at other nodes: asked again about all nodes after each change."""
-
-
-class Fault(NamedTuple):
-    """What a plugin of a user did wrong in a cycle, first time at this extension point; ``text`` is one line."""
-
-    plugin: str
-    point: str
-    text: str
 
 
 class Permit:
@@ -137,15 +78,6 @@ class Nodes:
     def __len__(self) -> int:
         """How many rows these are."""
         return len(self.rows)
-
-
-def __getattr__(name: str) -> Any:
-    """Give `Arguments`, which users' plugins import from here; ours do without it, and without what it imports."""
-    if name == "Arguments":
-        from scheduler.configuration.arguments_schema import Arguments
-
-        return Arguments
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Plugin:

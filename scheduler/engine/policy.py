@@ -11,7 +11,7 @@ from scheduler.engine.arguments import Given
 from scheduler.engine.plugin import Plugin
 
 if TYPE_CHECKING:
-    from scheduler.configuration.arguments_schema import Arguments
+    from scheduler.engine.plugin_arguments import Arguments
     from scheduler.engine.session import Session
 
 

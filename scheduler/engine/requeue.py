@@ -9,9 +9,9 @@ from typing import Final
 
 from muster.model import grouping
 from muster.model.objects import Condition
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Obstacle, Reason
+from muster.model.text import counted
 from scheduler.engine.session import JobState, Session
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import UNKNOWN, Phase, Wait
 
 POSTPONED: Final = "Postponed"

@@ -17,11 +17,11 @@ from msgspec import field
 
 from scheduler.engine import allocation
 from scheduler.engine.arguments import read_by
-from scheduler.engine.plugin import Obstacle, Stage
 from scheduler.engine.policy import ActionArguments
 from scheduler.engine.session import JobState, Session
 from scheduler.model import vectors
 from scheduler.model.durations import duration
+from scheduler.model.obstacle import Obstacle, Stage
 from scheduler.model.snapshot import OCCUPYING, Phase, Reservation, TaskClass
 from scheduler.model.vectors import Matrix
 

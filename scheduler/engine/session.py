@@ -18,13 +18,14 @@ import numpy as np
 from scheduler.engine import tiers as votes
 from scheduler.engine.isolation import Guarded
 from scheduler.engine.picker import Picker
-from scheduler.engine.plugin import POINTS, Fault, Key, Nodes, Obstacle, Plugin
+from scheduler.engine.plugin import POINTS, Key, Nodes, Plugin
 from scheduler.engine.policy import Enabled, Policy
 from scheduler.engine.statement import Mark, Statement
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Tenants
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
+from scheduler.model.obstacle import Fault, Obstacle
 from scheduler.model.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import Surroundings

@@ -9,8 +9,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from scheduler.engine.plugin import Obstacle
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import READY, Job, Phase, QueueInfo, Status, Task, TaskClass
 from scheduler.model.vectors import Axes, Vector
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from scheduler.engine.plugin import POINTS, Obstacle, Permit, Plugin, Vote, defines, is_guard
+from scheduler.engine.plugin import POINTS, Permit, Plugin, Vote, defines, is_guard
 from scheduler.engine.states import JobState
+from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import Task
 
 _KNOWN: Final[dict[tuple[type[Plugin], frozenset[str], bool], tuple[str, ...]]] = {}

@@ -9,8 +9,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.telemetry.bounded import first
-from scheduler.engine.plugin import Stage
 from scheduler.leader.metrics import Metrics
+from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Status

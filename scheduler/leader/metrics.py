@@ -14,8 +14,8 @@ from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.model.amounts import NANO, NOTHING
 from muster.telemetry.bounded import Labels
 from muster.telemetry.registry import registry
-from scheduler.engine.plugin import Stage
 from scheduler.leader.plugin_faults import FaultLog
+from scheduler.model.obstacle import Stage
 from scheduler.model.plan import QueueShare
 
 QUEUES: Final = 1000

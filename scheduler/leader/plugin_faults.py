@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter
 
-from scheduler.engine.plugin import Fault
+from scheduler.model.obstacle import Fault
 
 log = logging.getLogger(__name__)
 

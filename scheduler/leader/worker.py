@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from muster.kube import versions
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.clock import Clock
@@ -18,7 +17,7 @@ from muster.kube.events import Recorder
 from muster.kube.fence import Fence, FencedTransport
 from muster.ledger.keeper import Keeper
 from muster.ledger.observer import Observer, guaranteed_in
-from muster.model import kinds, names
+from muster.model import kinds, names, versions
 from muster.model.objects import Pod, PodGroup
 from scheduler.controllers.namespace_labels import FenceController
 from scheduler.controllers.ownerrules import OwnerRules

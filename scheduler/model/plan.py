@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
-from scheduler.engine.plugin import Fault
+from scheduler.model.obstacle import Fault
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Phase, Reservation, Status, Task, Wait
 from scheduler.model.storage import Choice

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import Limit, Reason, Stage
+from muster.model.text import counted
+from scheduler.model.obstacle import Limit, Reason, Stage
 from scheduler.model.snapshot import GroupKey
 
 

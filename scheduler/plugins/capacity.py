@@ -10,9 +10,10 @@ from msgspec import Meta, field
 from muster.model.amounts import NOTHING
 from scheduler.engine import messages
 from scheduler.engine.arguments import Given
-from scheduler.engine.plugin import Key, Obstacle, Plugin, Reason, Stage, Vote
+from scheduler.engine.plugin import Key, Plugin, Vote
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.snapshot import Task
 from scheduler.model.vectors import Vector
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from muster.model.amounts import NOTHING
-from scheduler.engine.messages import counted
-from scheduler.engine.plugin import PERMIT, Key, Obstacle, Plugin, Reason, Vote
+from muster.model.text import counted
+from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
 from scheduler.engine.session import JobState
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import GroupKey, Status, Task
 from scheduler.model.vectors import Vector
 

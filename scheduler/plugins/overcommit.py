@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
+from muster.model.text import counted
 from scheduler.engine import messages
 from scheduler.engine.arguments import Given
-from scheduler.engine.messages import counted
 from scheduler.engine.plugin import Plugin, Vote
 from scheduler.engine.session import JobState, Session
 from scheduler.model import vectors

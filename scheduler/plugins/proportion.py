@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from muster.model.amounts import NOTHING
 from scheduler.engine import messages
-from scheduler.engine.plugin import Key, Obstacle, Plugin, Vote
+from scheduler.engine.plugin import Key, Plugin, Vote
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model import vectors
+from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import NodeTable, QueueInfo, Task
 from scheduler.model.vectors import UNLIMITED, Axes, Vector
 from scheduler.plugins.waterfill import Claim, fill

@@ -7,8 +7,9 @@ from typing import Any
 from muster.ledger import wording
 from muster.ledger.headroom import Headroom
 from muster.model.amounts import Resources
-from scheduler.engine.plugin import Obstacle, Plugin, Reason, Vote
+from scheduler.engine.plugin import Plugin, Vote
 from scheduler.engine.session import JobState, Session
+from scheduler.model.obstacle import Obstacle, Reason
 
 
 class ResourceQuota(Plugin):

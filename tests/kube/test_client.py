@@ -5,9 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from muster.kube import errors, versions
+from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.transport import APPLY_PATCH, Response
+from muster.model import versions
 from muster.model.kinds import PODS, QUEUES
 from muster.model.objects import Meta, Queue
 

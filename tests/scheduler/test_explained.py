@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.configuration import config
-from scheduler.engine.plugin import Stage
+from scheduler.model.obstacle import Stage
 from scheduler.model.snapshot import Phase
 from scheduler.simulator import state
 

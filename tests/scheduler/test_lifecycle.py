@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from muster.model.objects import Condition
 from scheduler.engine import lifecycle, requeue
 from scheduler.engine.lifecycle import Facts
-from scheduler.engine.plugin import Obstacle, Reason
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Phase
 
 ROOT = Path(__file__).parents[2]

@@ -82,7 +82,7 @@ def entry(monkeypatch, *points):
     ("value", "words"),
     [
         ("no_such_module:X", "can't be imported: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("json:loads", "is no subclass of scheduler.engine.plugin.Plugin"),
+        ("json:loads", "is no subclass of scheduler.plugin.Plugin"),
     ],
 )
 def test_a_plugin_that_cannot_be_used_is_told_with_its_line(monkeypatch, value, words):

@@ -10,8 +10,8 @@ import click
 
 from muster.cli.output import table
 from muster.model import names
+from muster.model.text import counted
 from muster.sandbox.printers.workloads import span
-from scheduler.engine.messages import counted
 from scheduler.simulator.report import QueueReport, Report, Waiting
 
 _SHOWN: Final = 10

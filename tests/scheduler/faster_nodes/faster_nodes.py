@@ -3,9 +3,9 @@
 import numpy as np
 from pydantic import Field
 
-from scheduler.engine.plugin import Arguments, Nodes, Plugin
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats
+from scheduler.plugin import Arguments, Nodes, Plugin
 
 
 class FasterArguments(Arguments):
