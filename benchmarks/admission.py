@@ -23,7 +23,7 @@ import uvloop
 
 from certs import authority
 from muster.kube.client import Client
-from muster.ledger.promises import Granted, Learned
+from muster.ledger.reservations import Observed, Reserved
 from muster.model import kinds
 from muster.model.objects import Meta, Queue, QueueStatus
 from webhooks.admission import Admission
@@ -37,11 +37,11 @@ from webhooks.tls import Files, LiveCertificate
 class NoLedger:
     """Grants everything at once: a namespace without a quota."""
 
-    async def reserve(self, *_: Any, **__: Any) -> Granted:
-        return Granted(promised=False)
+    async def reserve(self, *_: Any, **__: Any) -> Reserved:
+        return Reserved(promised=False)
 
-    async def learn_quota(self, *_: Any, **__: Any) -> Learned:
-        return Learned()
+    async def learn_quota(self, *_: Any, **__: Any) -> Observed:
+        return Observed()
 
 
 def pod() -> dict[str, Any]:

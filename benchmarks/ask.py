@@ -233,7 +233,7 @@ async def create(client: Client, nodes: int, pods: int) -> None:
 
 
 def measured(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
-    """Give wall-clock seconds, processor seconds, and MiB of memory of a process."""
+    """Return wall-clock seconds, processor seconds, and MiB of memory of a process."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     wall = time.monotonic() - begun

@@ -42,7 +42,7 @@ def ask(spent: list[tuple[str, float]]) -> None:
     from muster.cli.options import SCHEDULERS, policy_of
     from muster.kube.clock import SystemClock
     from muster.whatif import why
-    from muster.whatif.cluster import Scene
+    from muster.whatif.cluster import WhatIfCluster
     from muster.whatif.cluster_view import read
 
     async def state() -> Any:
@@ -51,7 +51,7 @@ def ask(spent: list[tuple[str, float]]) -> None:
 
     found = reading(state())
     spent.append(("reading, and decoding", time.process_time()))
-    scene = Scene(found, policy_of(None), SCHEDULERS)
+    scene = WhatIfCluster(found, policy_of(None), SCHEDULERS)
     spent.append(("counting who is where", time.process_time()))
     key = why.find(found, *WHO)
     assert key is not None, "the cluster has the group"

@@ -37,7 +37,7 @@ from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
-from muster.ledger.promises import Promise
+from muster.ledger.reservations import ReservationRequest
 from muster.ledger.table import Table
 from muster.ledger.tally import Totals
 from muster.model import kinds, names
@@ -57,7 +57,7 @@ MANY = 10_000
 
 
 def quantile(seconds: Sequence[float], share: float) -> float:
-    """Give a quantile in milliseconds."""
+    """Return a quantile in milliseconds."""
     return sorted(seconds)[min(len(seconds) - 1, int(share * len(seconds)))] * 1000
 
 
@@ -144,7 +144,7 @@ def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
 
 @contextlib.asynccontextmanager
 async def address(ports: Sequence[int]) -> AsyncIterator[str]:
-    """Give one address for all replicas."""
+    """Return one address for all replicas."""
     if len(ports) == 1:
         yield f"https://127.0.0.1:{ports[0]}"
         return
@@ -249,7 +249,9 @@ async def compare_and_swap(client: Client) -> None:
         began = time.perf_counter()
         while True:
             stored = await client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
-            promise = Promise(namespace, "PodGroup", "g", f"g{number}", f"u{number}", Resources.parse({"cpu": 1}))
+            promise = ReservationRequest(
+                namespace, "PodGroup", "g", f"g{number}", f"u{number}", Resources.parse({"cpu": 1})
+            )
             after, _ = Table.parse(stored.data).reserve([promise])
             writes += 1
             with contextlib.suppress(errors.ConflictError):

@@ -21,7 +21,7 @@ from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.state.cluster import Cluster
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = 10
@@ -32,7 +32,7 @@ class Stream:
     """Watch events, one after the other."""
 
     def __init__(self) -> None:
-        self.views = Views(legacy_apis=False)
+        self.views = Informers(legacy_apis=False)
         self.cluster = Cluster({names.SCHEDULER_NAME})
         self.views.feed(self.cluster, lambda: None)
         self.events = 0

@@ -165,7 +165,7 @@ def pod_of(group: str, number: int, scheduler: str) -> dict[str, Any]:
 
 
 def family(root: int) -> Iterator[int]:
-    """Give a process and all below it."""
+    """Return a process and all below it."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -182,7 +182,7 @@ def family(root: int) -> Iterator[int]:
 
 
 def used(root: int) -> tuple[float, float]:
-    """Give processor seconds and the most memory, in MiB, of a process and all below it."""
+    """Return processor seconds and the most memory, in MiB, of a process and all below it."""
     seconds = memory = 0.0
     for each in family(root):
         try:

@@ -75,14 +75,14 @@ async def all_of(calls: Iterable[Callable[[], Awaitable[Any]]]) -> None:
 
 
 def resident(process: Process) -> tuple[float, float]:
-    """Give a process's memory, now and at most, in MiB."""
+    """Return a process's memory, now and at most, in MiB."""
     text = Path(f"/proc/{process.pid}/status").read_text()
     sizes = dict(re.findall(r"^(VmRSS|VmHWM):\s+([0-9]+) kB$", text, re.MULTILINE))
     return int(sizes["VmRSS"]) / 1024, int(sizes["VmHWM"]) / 1024
 
 
 def worked(pid: int) -> float:
-    """Give a process's processor time in seconds."""
+    """Return a process's processor time in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -164,7 +164,7 @@ class Seen:
         return queue is not None and bool(queue.status.state)
 
     def behind(self, pending: int) -> int:
-        """Give the queues that don't count so many waiting groups."""
+        """Return the queues that don't count so many waiting groups."""
         return sum(each.status.pending != pending for each in self.queues.items() if each.name.startswith("bench-"))
 
     def right(self, pending: int) -> bool:

@@ -61,7 +61,7 @@ class KeyPair(Struct, frozen=True):
     key: bytes
 
     def parsed(self) -> x509.Certificate:
-        """Give the certificate as an object."""
+        """Return the certificate as an object."""
         return x509.load_pem_x509_certificate(self.certificate)
 
     @property
@@ -102,7 +102,7 @@ def joined(parsed: Iterable[x509.Certificate]) -> bytes:
 
 
 def signed_by(leaf: x509.Certificate, authorities: Iterable[x509.Certificate]) -> x509.Certificate | None:
-    """Give the authority whose key signed ``leaf``, None where it was none of these."""
+    """Return the authority whose key signed ``leaf``, None where it was none of these."""
     for each in authorities:
         try:
             leaf.verify_directly_issued_by(each)
@@ -131,7 +131,7 @@ def check(pair: KeyPair, trusted: bytes, host: str, now: datetime) -> None:
 
 
 def matched(pair: KeyPair) -> tuple[x509.Certificate, ...]:
-    """Give the chain of a pair whose key belongs to its leaf.
+    """Return the chain of a pair whose key belongs to its leaf.
 
     Raises:
         CertificateError: it can't be read, or the key is another's.

@@ -11,10 +11,10 @@ from typing import Any, Final
 from certs import replicas, rotation, stored
 from certs.bundle import CertificateError
 from certs.metrics import Metrics
-from certs.publish import Rotator, Target, Turn
+from certs.observation import RefusedError
+from certs.publish import Rotator, StepResult, Target
 from certs.replicas import Prober
-from certs.rotation import Action, Wish
-from certs.sight import RefusedError
+from certs.rotation import Action, Command
 from certs.state import PROVING
 from certs.stored import StateError
 from muster.kube.backoff import Backoff
@@ -86,15 +86,15 @@ class Driver:
         self._clock = clock
 
     async def until(
-        self, holds: Callable[[Turn], bool], tell: Callable[[Turn], None], wish: Wish | None = None
-    ) -> Turn:
+        self, holds: Callable[[StepResult], bool], tell: Callable[[StepResult], None], wish: Command | None = None
+    ) -> StepResult:
         """Go on until ``holds`` is true of a turn, and give that; ``tell`` hears of each. A wish is had once.
 
         Raises:
             RefusedError, StateError, CertificateError, KubeError: as `Rotator.turn`; what may pass by itself is tried
                 again first.
         """
-        first: Turn | None = None
+        first: StepResult | None = None
         crowded = Backoff(0.02, 2.0)
         while True:
             self._changes.forget()
@@ -110,7 +110,7 @@ class Driver:
             elif turn.step.action is Action.WAIT:
                 await self._changes.within(self._pause(turn))
 
-    async def _patiently(self, wish: Wish | None) -> Turn:
+    async def _patiently(self, wish: Command | None) -> StepResult:
         backoff = Backoff(0.5, 10.0)
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -120,7 +120,7 @@ class Driver:
                 await asyncio.sleep(backoff.pause(error.retry_after if isinstance(error, ApiError) else None))
         return await self._rotator.turn(wish)
 
-    def _pause(self, turn: Turn) -> float:
+    def _pause(self, turn: StepResult) -> float:
         until = turn.step.until
         left = (until - self._clock.now()).total_seconds() if until is not None else _AT_MOST
         most = LOOK if turn.state.phase in PROVING else _AT_MOST
@@ -166,7 +166,7 @@ class CertificateController:
                 else:
                     backoff.reset()
 
-    def _tell(self, turn: Turn) -> None:
+    def _tell(self, turn: StepResult) -> None:
         self._metrics.seen(turn.state)
         if turn.did:
             self._say(logging.INFO, turn.did)

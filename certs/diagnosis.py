@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from certs import bundle, rotation, stored
 from certs.bundle import CertificateError, Fault
-from certs.holders import Entry, Holder
+from certs.observation import Observation
 from certs.replicas import Shown
-from certs.sight import Sight
 from certs.state import Phase
+from certs.targets import BundleTarget, Entry
 
 _SOON: Final = 5 / 6
 """Part of its life after which a certificate should have been replaced long ago."""
@@ -35,13 +35,13 @@ class Finding(Struct, frozen=True):
         return f"{self.about}: {self.text}"
 
 
-def findings(sight: Sight, now: datetime, hosts: Iterable[str]) -> list[Finding]:
+def findings(sight: Observation, now: datetime, hosts: Iterable[str]) -> list[Finding]:
     """Say all that is wrong; each thing once, the causes before what follows from them."""
-    found = [*_clocks(sight), *_secrets(sight, now, tuple(hosts)), *_holders(sight), *_replicas(sight, now)]
+    found = [*_clocks(sight), *_secrets(sight, now, tuple(hosts)), *_targets(sight), *_replicas(sight, now)]
     return list(dict.fromkeys(found))
 
 
-def _clocks(sight: Sight) -> Iterator[Finding]:
+def _clocks(sight: Observation) -> Iterator[Finding]:
     if abs(sight.skew) > rotation.TOLERANCE:
         yield Finding("API server", f"its clock is {_apart(sight.skew)} this machine's: set the clocks by NTP")
     for address, shown in (sight.shown or {}).items():
@@ -50,7 +50,7 @@ def _clocks(sight: Sight) -> Iterator[Finding]:
             yield Finding(f"replica {address}", f"its clock is {_apart(skew)} this machine's: set the clocks by NTP")
 
 
-def _secrets(sight: Sight, now: datetime, hosts: tuple[str, ...]) -> Iterator[Finding]:
+def _secrets(sight: Observation, now: datetime, hosts: tuple[str, ...]) -> Iterator[Finding]:
     keys, served = sight.keys, sight.served
     if keys is None:
         # Without a CA of ours everything may still be right: certificates from files, or from cert-manager.
@@ -74,8 +74,8 @@ def _secrets(sight: Sight, now: datetime, hosts: tuple[str, ...]) -> Iterator[Fi
         yield Finding(about, "the CA of Secret muster-webhook-ca didn't sign it; `muster certs renew` issues another")
 
 
-def _holders(sight: Sight) -> Iterator[Finding]:
-    if not sight.holders:
+def _targets(sight: Observation) -> Iterator[Finding]:
+    if not sight.targets:
         text = "none of Muster's name; `muster install` makes them, --configuration says another name"
         yield Finding("webhook configurations", text)
     for holder, entry in _entries(sight):
@@ -91,7 +91,7 @@ def _holders(sight: Sight) -> Iterator[Finding]:
             yield Finding(about, "it trusts something else than the Secret's bundle; `muster certs inject` writes it")
 
 
-def _replicas(sight: Sight, now: datetime) -> Iterator[Finding]:
+def _replicas(sight: Observation, now: datetime) -> Iterator[Finding]:
     if sight.shown is None:
         text = "nobody knows them: webhooks are called by URL; name each with --probe HOST:PORT"
         yield Finding("replicas", text)
@@ -107,7 +107,7 @@ def _replicas(sight: Sight, now: datetime) -> Iterator[Finding]:
         yield from (Finding(about, text) for text in sorted(faults))
 
 
-def refusals(sight: Sight, trusted: bytes, now: datetime) -> list[str]:
+def refusals(sight: Observation, trusted: bytes, now: datetime) -> list[str]:
     """Say which replicas would be refused, for which reason, if every webhook trusted a bundle (PEM)."""
     with_it = [(holder, replace(entry, trusted=trusted)) for holder, entry in _entries(sight)]
     found = [
@@ -119,7 +119,7 @@ def refusals(sight: Sight, trusted: bytes, now: datetime) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _refusal(shown: Shown, holder: Holder, entry: Entry, now: datetime) -> str:
+def _refusal(shown: Shown, holder: BundleTarget, entry: Entry, now: datetime) -> str:
     """Say why the API server would refuse a replica for a webhook, nothing when it wouldn't."""
     try:
         trusted = bundle.certificates(entry.trusted)
@@ -134,8 +134,8 @@ def _refusal(shown: Shown, holder: Holder, entry: Entry, now: datetime) -> str:
     return ""
 
 
-def _entries(sight: Sight) -> Iterator[tuple[Holder, Entry]]:
-    return ((holder, entry) for holder in sight.holders for entry in holder.entries)
+def _entries(sight: Observation) -> Iterator[tuple[BundleTarget, Entry]]:
+    return ((holder, entry) for holder in sight.targets for entry in holder.entries)
 
 
 def _said(error: CertificateError) -> str:

@@ -14,15 +14,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from certs import authority, bundle, holders, replicas, rotation, stored
-from certs import sight as sights
+from certs import authority, bundle, replicas, rotation, stored, targets
+from certs import observation as sights
 from certs.bundle import KeyPair
-from certs.holders import Holder
+from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, Shown
-from certs.rotation import Action, Step, Wish
-from certs.sight import RefusedError, Sight
+from certs.rotation import Action, Command, Step
 from certs.state import PROVING, Phase, State, Waits
 from certs.stored import Keys, Served
+from certs.targets import BundleTarget
 from muster.kube import decoding, errors
 from muster.kube.client import Client
 from muster.kube.clock import Clock
@@ -47,7 +47,7 @@ class Wanted(Struct, frozen=True):
     waits: Waits | None = None
 
     def of(self, keys: Keys) -> Keys:
-        """Give the Secret's content with what was said."""
+        """Return the Secret's content with what was said."""
         return replace(
             keys,
             hosts=self.hosts if self.hosts is not None else keys.hosts,
@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True):
         )
 
 
-class Turn(Struct, frozen=True):
+class StepResult(Struct, frozen=True):
     """One step: what was to be done in which state, and what was done, a sentence; empty for waiting.
 
     ``conflict`` is whether another was quicker, so that nothing was done.
@@ -77,7 +77,7 @@ class Rotator:
         self._prober = prober
         self.target = target
 
-    async def look(self, *, probing: bool | None = None, named: Sequence[str] = ()) -> Sight:
+    async def look(self, *, probing: bool | None = None, named: Sequence[str] = ()) -> Observation:
         """See what there is; replicas only where the phase depends on them, unless ``probing`` says otherwise.
 
         ``named`` are replicas (HOST:PORT) to look at, beside those that are known.
@@ -86,17 +86,17 @@ class Rotator:
             StateError: the Secret of the CA is damaged.
             KubeError: the API server can't be read.
         """
-        found = tuple([holder async for holder in self._holders()])
+        found = tuple([target async for target in self._targets()])
         served = stored.read_served(await self._client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
         secret, clock = await self._authority()
         vacancy = secret.metadata.resource_version if secret is not None and not secret.data else ""
         keys = stored.read_keys(secret) if secret is not None and not vacancy else None
-        sight = Sight(self._clock.now(), found, served, keys, clock=clock, vacancy=vacancy)
+        sight = Observation(self._clock.now(), found, served, keys, clock=clock, vacancy=vacancy)
         if probing is None:
             probing = keys is not None and keys.phase in PROVING
         return replace(sight, shown=await self._shown(sight, named)) if probing else sight
 
-    async def turn(self, wish: Wish | None = None) -> Turn:
+    async def turn(self, wish: Command | None = None) -> StepResult:
         """Take the next step.
 
         Raises:
@@ -112,11 +112,11 @@ class Rotator:
         state = sight.state()
         step = rotation.plan(state, sight.now, wish)
         try:
-            return Turn(step, state, await self._perform(step, sight, state))
+            return StepResult(step, state, await self._perform(step, sight, state))
         except errors.ConflictError:
-            return Turn(step, state, "another was quicker; looking again", conflict=True)
+            return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
-    def plan(self, state: State, wish: Wish | None = None) -> Step:
+    def plan(self, state: State, wish: Command | None = None) -> Step:
         """Say what the next step would be."""
         return rotation.plan(state, self._clock.now(), wish)
 
@@ -130,7 +130,7 @@ class Rotator:
             KubeError: the API server can't be read or doesn't allow it.
         """
         sight = await self.look(probing=False)
-        if reason := sights.foreign(sight.holders):
+        if reason := sights.foreign(sight.targets):
             raise RefusedError(reason)
         try:
             if sight.keys is not None:
@@ -168,21 +168,21 @@ class Rotator:
         """
         wanted = sights.fingerprints(trusted)
         changed = []
-        async for holder in self._holders():
-            if any(entry.fingerprints != wanted for entry in holder.entries):
-                await self._apply(holder, trusted)
-                changed.append(str(holder))
+        async for target in self._targets():
+            if any(entry.fingerprints != wanted for entry in target.entries):
+                await self._apply(target, trusted)
+                changed.append(str(target))
         return changed
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _holders(self) -> AsyncIterator[Holder]:
+    async def _targets(self) -> AsyncIterator[BundleTarget]:
         for kind in (kinds.VALIDATING, kinds.MUTATING):
             if (found := await self._client.find(kind, self.target.configuration)) is not None:
-                yield holders.of_configuration(kind, found)
+                yield targets.of_configuration(kind, found)
         for name in self.target.definitions:
             if (definition := await self._client.find(kinds.CRDS, name)) is not None:
-                yield holders.of_definition(definition)
+                yield targets.of_definition(definition)
 
     async def _authority(self) -> tuple[Secret | None, datetime | None]:
         """Read the Secret of the CA, and the server's clock beside it."""
@@ -192,8 +192,8 @@ class Rotator:
             return None, None
         return decoding.strictly(Secret, answer.body), replicas.date(answer.headers.get("date", ""))
 
-    async def _shown(self, sight: Sight, more: Sequence[str]) -> dict[str, Shown] | None:
-        services = [entry.service for holder in sight.holders for entry in holder.entries if entry.service is not None]
+    async def _shown(self, sight: Observation, more: Sequence[str]) -> dict[str, Shown] | None:
+        services = [entry.service for holder in sight.targets for entry in holder.entries if entry.service is not None]
         named = (*(sight.keys.probes if sight.keys is not None else ()), *more)
         addresses = await replicas.find(self._client, services, named)
         hosts = sights.hosts(sight, self.target.namespace)
@@ -201,7 +201,7 @@ class Rotator:
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _perform(self, step: Step, sight: Sight, state: State) -> str:
+    async def _perform(self, step: Step, sight: Observation, state: State) -> str:
         assert sight.keys is not None
         match step.action:
             case Action.BUNDLE:
@@ -221,19 +221,19 @@ class Rotator:
             case Action.WAIT:
                 return ""
 
-    async def _inject(self, sight: Sight, state: State) -> str:
+    async def _inject(self, sight: Observation, state: State) -> str:
         assert sight.keys is not None
         trusted = sights.trusted(state, sight.keys)
         astray = set(state.astray)
-        changed = [each for each in sight.holders if any(each.key(entry) in astray for entry in each.entries)]
+        changed = [each for each in sight.targets if any(each.key(entry) in astray for entry in each.entries)]
         for holder in changed:
             await self._apply(holder, trusted)
         return f"wrote a bundle of {_count(state)} to {' and '.join(map(str, changed))}"
 
-    async def _apply(self, holder: Holder, trusted: bytes) -> None:
-        await self._client.apply(holder.kind, holder.manifest(trusted), manager=holders.MANAGER)
+    async def _apply(self, holder: BundleTarget, trusted: bytes) -> None:
+        await self._client.apply(holder.kind, holder.manifest(trusted), manager=targets.MANAGER)
 
-    async def _issue(self, sight: Sight, state: State, why: str) -> str:
+    async def _issue(self, sight: Observation, state: State, why: str) -> str:
         keys = sight.keys
         assert keys is not None
         signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
@@ -272,7 +272,7 @@ class Rotator:
         await self._write(after)
         return f"noted what was said in Secret {self.target.namespace}/{stored.CA}"
 
-    def _first(self, sight: Sight) -> Keys:
+    def _first(self, sight: Observation) -> Keys:
         new = authority.new_ca(sight.now)
         hosts = sights.hosts(sight, self.target.namespace)
         before = sights.trusted_before(sight)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from cryptography import x509
 from msgspec import Struct
 
-from certs.holders import Service
+from certs.targets import Service
 from muster.kube.client import Client
 from muster.model import objects
 from muster.model.kinds import Kind
@@ -53,12 +53,12 @@ class Prober(Protocol):
     """Looks at a replica."""
 
     async def __call__(self, address: str, name: str) -> Shown:
-        """Give what HOST:PORT shows to who asks for ``name``; never raises for what is wrong there."""
+        """Return what HOST:PORT shows to who asks for ``name``; never raises for what is wrong there."""
         ...
 
 
 async def find(client: Client, services: Iterable[Service], named: Sequence[str]) -> tuple[str, ...] | None:
-    """Give the addresses (HOST:PORT) of all ready replicas; None where nobody can know them.
+    """Return the addresses (HOST:PORT) of all ready replicas; None where nobody can know them.
 
     They are those that somebody named, and those in the EndpointSlices of the Services.
     """

@@ -28,7 +28,7 @@ _LAST_CALL: Final = 5 / 6
 _FORWARD: Final = tuple(Phase)[:6]
 
 
-class Wish(Enum):
+class Command(Enum):
     """What somebody asks for, beyond what is due."""
 
     RENEW = "renew"
@@ -66,7 +66,7 @@ class _Case(Struct, frozen=True):
 
     state: State
     now: datetime
-    wish: Wish | None
+    wish: Command | None
 
     def passed(self, wait: timedelta) -> bool:
         return self.now >= self.state.since + wait
@@ -88,7 +88,7 @@ class Transition(Struct, frozen=True):
 
 
 def _asked_back(case: _Case) -> bool:
-    return case.wish is Wish.ROLL_BACK
+    return case.wish is Command.ROLL_BACK
 
 
 _BACK: Final = "asked to roll back"
@@ -100,7 +100,7 @@ TABLE: Final = (
         Phase.STEADY,
         Phase.PUBLISH,
         "the CA is past 2/3 of its life, or a rotation is asked for",
-        lambda case: case.wish is Wish.ROTATE or due_authority(case.state.current, case.now),
+        lambda case: case.wish is Command.ROTATE or due_authority(case.state.current, case.now),
     ),
     Transition(Phase.PUBLISH, Phase.ROLLBACK, _BACK, _asked_back),
     Transition(Phase.PUBLISH, Phase.SPREAD, "every webhook reads back both CAs", lambda case: not case.state.astray),
@@ -168,7 +168,7 @@ _BACKWARD: Final = frozenset({
 })  # fmt: skip
 
 
-def plan(state: State, now: datetime, wish: Wish | None = None) -> Step:
+def plan(state: State, now: datetime, wish: Command | None = None) -> Step:
     """Say what to do next about the certificates.
 
     Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
@@ -186,12 +186,12 @@ def plan(state: State, now: datetime, wish: Wish | None = None) -> Step:
     return _held(case, row) or _entered(case, row)
 
 
-def pending(wish: Wish | None, first: State, state: State) -> Wish | None:
-    """Give a wish as long as nobody has begun what it asks for since ``first`` was seen."""
+def pending(wish: Command | None, first: State, state: State) -> Command | None:
+    """Return a wish as long as nobody has begun what it asks for since ``first`` was seen."""
     match wish:
-        case Wish.ROTATE:
+        case Command.ROTATE:
             begun = state.phase is not Phase.STEADY
-        case Wish.ROLL_BACK:
+        case Command.ROLL_BACK:
             begun = state.phase not in {Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK}
         case _:
             begun = state.leaf != first.leaf
@@ -253,7 +253,7 @@ def _held(case: _Case, row: Transition) -> Step | None:
     state = case.state
     if state.hold is not state.phase or state.phase not in _FORWARD:
         return None
-    if state.phase is Phase.STEADY and case.wish is Wish.ROTATE:
+    if state.phase is Phase.STEADY and case.wish is Command.ROTATE:
         return None
     until = _last_call(state.current)
     if case.now >= until:
@@ -282,7 +282,7 @@ def _unfit(case: _Case) -> str:
     state, leaf = case.state, case.state.leaf
     if not state.issuer.can_sign(case.now):
         return ""
-    if case.wish is Wish.RENEW:
+    if case.wish is Command.RENEW:
         return "asked for"
     if leaf is None:
         return "the Secret holds none that can be served"

@@ -62,7 +62,7 @@ class Keys(Struct, frozen=True):
     version: str = ""
 
     def entered(self, phase: Phase, now: datetime, new: KeyPair | None) -> Keys:
-        """Give what it holds in the next phase; ``new`` is the CA that a rotation begins with."""
+        """Return what it holds in the next phase; ``new`` is the CA that a rotation begins with."""
         after = replace(self, phase=phase, since=now)
         match self.phase, phase:
             case Phase.STEADY, Phase.PUBLISH:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from muster.kube.client import Client
 from muster.kube.errors import KubeError
 from muster.ledger import wording
-from muster.ledger.promises import Busy, Granted, Learned, Promise, Refused
+from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model.amounts import Resources
 from muster.model.objects import Object
 from webhooks import review
@@ -31,8 +31,8 @@ from webhooks.verdict import (
     ALLOWED,
     BUSY,
     Allowed,
+    DenialReason,
     Denied,
-    Ground,
     Patched,
     Problem,
     QuotaChange,
@@ -43,7 +43,7 @@ from webhooks.verdict import (
     forbidden,
     judge,
 )
-from webhooks.view import Overlay, View
+from webhooks.view import FreshView, View
 
 Policy = Callable[[AdmissionRequest, View, Settings], Verdict]
 Answer = tuple[int, Mapping[str, str], bytes]
@@ -86,13 +86,15 @@ HOOKS: Final[Mapping[str, Hook]] = {
 class Ledger(Protocol):
     """What admission asks of the quota ledger; ``deadline`` is loop time. See `muster.ledger.committer`."""
 
-    async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
+    async def reserve(
+        self, promise: ReservationRequest, *, deadline: float, dry_run: bool
+    ) -> Reserved | Exceeded | Unavailable:
         """Promise amounts, or say why not."""
         ...
 
     async def learn_quota(
         self, namespace: str, name: str, uid: str, hard: Resources | None, *, deadline: float, dry_run: bool
-    ) -> Learned | Busy:
+    ) -> Observed | Unavailable:
         """Take note of a quota before it holds; None of one that goes."""
         ...
 
@@ -163,7 +165,7 @@ class Admission:
                 log.warning("a refusal could not be confirmed: %s", error, extra=_about(request))
                 return busy("Muster could not confirm a refusal with the API server: try again")
             fresh |= dict(zip(unread, found, strict=True))
-            verdict = _evaluate(hook, request, Overlay(self.view, fresh), self.settings)
+            verdict = _evaluate(hook, request, FreshView(self.view, fresh), self.settings)
         self.metrics.confirmed(refused=isinstance(verdict, Denied))
         return verdict
 
@@ -183,7 +185,7 @@ class Admission:
 
 @lru_cache(maxsize=64)
 def patience(timeout: str) -> float:
-    """Give the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
+    """Return the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
     match = _GO_DURATION.fullmatch(timeout)
     seconds = float(match["amount"]) / (1000 if match["unit"] == "ms" else 1) if match else _DEFAULT_TIMEOUT
     return max(seconds - MARGIN, seconds / 2)
@@ -203,19 +205,19 @@ def _open(verdict: Allowed | Denied) -> bool:
     return verdict.reserve is not None or verdict.learn is not None
 
 
-def _reserved(allowed: Allowed, promise: Promise, answer: Granted | Refused | Busy) -> Verdict:
+def _reserved(allowed: Allowed, promise: ReservationRequest, answer: Reserved | Exceeded | Unavailable) -> Verdict:
     match answer:
-        case Granted(promised):
+        case Reserved(promised):
             audit = {"reserved": str(promise.amounts)} if promised else {}
             return replace(allowed, audit={**allowed.audit, **audit})
-        case Refused():
-            return replace(forbidden(wording.refusal(promise, answer), Ground.QUOTA), warnings=allowed.warnings)
-        case Busy(reason):
+        case Exceeded():
+            return replace(forbidden(wording.refusal(promise, answer), DenialReason.QUOTA), warnings=allowed.warnings)
+        case Unavailable(reason):
             return busy(reason)
 
 
-def _learned(allowed: Allowed, change: QuotaChange, answer: Learned | Busy) -> Verdict:
-    if isinstance(answer, Busy):
+def _learned(allowed: Allowed, change: QuotaChange, answer: Observed | Unavailable) -> Verdict:
+    if isinstance(answer, Unavailable):
         return busy(answer.reason)
     over = tuple(wording.overcommitted(change.name, shortage) for shortage in answer.overcommitted)
     return replace(allowed, warnings=allowed.warnings + over)

@@ -62,23 +62,23 @@ class CachedView:
         self.cache(kinds.NODES).subscribe(self._count)
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
-        """Give an object, or None where no cache shows it."""
+        """Return an object, or None where no cache shows it."""
         cache = self._caches.get((kind.group, kind.plural))
         return cache.get(name, namespace) if cache is not None else None
 
     def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
-        """Give the objects of a kind, of one namespace or of all; not across an await."""
+        """Return the objects of a kind, of one namespace or of all; not across an await."""
         cache = self._caches.get((kind.group, kind.plural))
         if cache is None:
             return ()
         return cache.by_namespace(namespace) if namespace else cache.items()
 
     def children(self, queue: str) -> Iterable[Queue]:
-        """Give the queues whose parent is the queue of that name; not across an await."""
+        """Return the queues whose parent is the queue of that name; not across an await."""
         return self._queues.indexed(_PARENT, queue)
 
     def capacity(self) -> Resources | None:
-        """Give what all nodes together have; None until they are known."""
+        """Return what all nodes together have; None until they are known."""
         return self._capacity if self.cache(kinds.NODES).synced else None
 
     def watches(self, kind: Kind[Any]) -> bool:
@@ -86,7 +86,7 @@ class CachedView:
         return (kind.group, kind.plural) in self._caches
 
     def cache(self, kind: Kind[T]) -> Cache[T]:
-        """Give the cache of a kind that it watches, for who wants its changes too."""
+        """Return the cache of a kind that it watches, for who wants its changes too."""
         return self._caches[kind.group, kind.plural]
 
     async def run(self, client: Client) -> None:

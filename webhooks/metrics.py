@@ -73,7 +73,7 @@ class Metrics(Collector):
         self._watches_failing = failing
 
     def collect(self) -> Iterator[Metric]:
-        """Give everything as metrics, for the registry."""
+        """Return everything as metrics, for the registry."""
         reviews = CounterMetricFamily(
             "muster_webhook_reviews", "Reviews answered.", labels=("webhook", "operation", "verdict")
         )

@@ -28,7 +28,7 @@ class Recorder:
         return tuple(self._operations)
 
     def set(self, *path: str, value: Json) -> None:
-        """Give the member at ``path`` that value; whatever is on the way to it is an object or isn't there."""
+        """Return the member at ``path`` that value; whatever is on the way to it is an object or isn't there."""
         parent = self._document
         for depth, name in enumerate(path[:-1], start=1):
             below = parent.get(name)

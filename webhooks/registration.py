@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from muster.ledger.promises import COMPLETED
+from muster.ledger.reservations import COMPLETED
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Json
@@ -68,7 +68,7 @@ def configurations(
     legacy_apis: bool,
     own_namespace: str,
 ) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Give the mutating and the validating configuration; ``ca_bundle`` is PEM."""
+    """Return the mutating and the validating configuration; ``ca_bundle`` is PEM."""
     scope = _Scope(base, ca_bundle, tuple(scheduler_names), legacy_apis, own_namespace)
     return _whole(kinds.MUTATING, _mutating(scope)), _whole(kinds.VALIDATING, _validating(scope))
 

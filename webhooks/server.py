@@ -147,7 +147,7 @@ def _target(raw: str) -> tuple[str, Mapping[str, str]]:
 
 
 async def _read(request: web.BaseRequest, within: float) -> bytes | web.Response:
-    """Give the body, or the answer to one that is too large or too slow."""
+    """Return the body, or the answer to one that is too large or too slow."""
     content = request.content
     if (request.content_length or 0) > BODY_LIMIT:
         return _too_large()

@@ -40,7 +40,7 @@ class Files(Struct, frozen=True):
     clients: Path | None = None
 
     def current(self) -> tuple[Path, Path]:
-        """Give certificate and key of one version: a mounted Secret changes by the one link ``..data``."""
+        """Return certificate and key of one version: a mounted Secret changes by the one link ``..data``."""
         data = self.folder / "..data"
         folder = data.resolve() if data.exists() else self.folder
         return folder / "tls.crt", folder / "tls.key"

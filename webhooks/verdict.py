@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.ledger.promises import Promise
+from muster.ledger.reservations import ReservationRequest
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Json
@@ -20,7 +20,7 @@ BUSY: Final = 429
 FAILED: Final = 500
 
 
-class Ground(Enum):
+class DenialReason(Enum):
     """What a refusal rests on, for who counts refusals: the sentence is for who was refused."""
 
     FIELD = "field"
@@ -57,7 +57,7 @@ class Problem(Struct, frozen=True):
     text: str
     path: str = ""
     based_on: tuple[Ref, ...] = ()
-    ground: Ground = Ground.RULE
+    ground: DenialReason = DenialReason.RULE
 
 
 class QuotaChange(Struct, frozen=True):
@@ -74,7 +74,7 @@ class Allowed(Struct, frozen=True):
 
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    reserve: Promise | None = None
+    reserve: ReservationRequest | None = None
     learn: QuotaChange | None = None
 
 
@@ -97,7 +97,7 @@ class Denied(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     retry_after: int | None = None
-    ground: Ground = Ground.RULE
+    ground: DenialReason = DenialReason.RULE
 
 
 Verdict = Allowed | Patched | Denied
@@ -118,21 +118,21 @@ def judge(problems: Sequence[Problem], warnings: Iterable[str] = (), otherwise: 
     causes = tuple((problem.path, problem.text) for problem in problems if problem.path)
     message = "; ".join(f"{problem.path}: {problem.text}" if problem.path else problem.text for problem in problems)
     if len(causes) == len(problems):
-        return Denied(INVALID, "Invalid", message, causes, based_on, notes, ground=Ground.FIELD)
+        return Denied(INVALID, "Invalid", message, causes, based_on, notes, ground=DenialReason.FIELD)
     ground = next(problem.ground for problem in problems if not problem.path)
     return Denied(FORBIDDEN, "Forbidden", message, (), based_on, notes, ground=ground)
 
 
-def forbidden(message: str, ground: Ground = Ground.RULE) -> Denied:
+def forbidden(message: str, ground: DenialReason = DenialReason.RULE) -> Denied:
     """Deny by a rule that needs no confirmation."""
     return Denied(FORBIDDEN, "Forbidden", message, ground=ground)
 
 
 def busy(message: str) -> Denied:
     """Deny for now: the API server passes the wait on, and kubectl repeats the request by itself."""
-    return Denied(BUSY, "TooManyRequests", message, retry_after=1, ground=Ground.BUSY)
+    return Denied(BUSY, "TooManyRequests", message, retry_after=1, ground=DenialReason.BUSY)
 
 
 def failed(message: str) -> Denied:
     """Deny because Muster itself is at fault."""
-    return Denied(FAILED, "InternalError", message, ground=Ground.FAILED)
+    return Denied(FAILED, "InternalError", message, ground=DenialReason.FAILED)

@@ -20,30 +20,30 @@ class View(Protocol):
     """What the caches show. It may lag behind the API server, and says nothing of a kind that nobody watches."""
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
-        """Give an object, or None where the view shows none."""
+        """Return an object, or None where the view shows none."""
         ...
 
     def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
-        """Give the objects of a kind, of one namespace or of all."""
+        """Return the objects of a kind, of one namespace or of all."""
         ...
 
     def children(self, queue: str) -> Iterable[Queue]:
-        """Give the queues whose parent is the queue of that name."""
+        """Return the queues whose parent is the queue of that name."""
         ...
 
     def capacity(self) -> Resources | None:
-        """Give what all nodes together have, in nano-units, ``pods`` among it; None where nodes aren't watched."""
+        """Return what all nodes together have, in nano-units, ``pods`` among it; None where nodes aren't watched."""
         ...
 
 
-class Overlay(Struct, frozen=True):
+class FreshView(Struct, frozen=True):
     """A view with some objects, or their absence, read afresh."""
 
     base: View
     fresh: Mapping[Ref, Object | None]
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
-        """Give the fresh object if there is one, else what the view below shows."""
+        """Return the fresh object if there is one, else what the view below shows."""
         ref = Ref(kind, name, namespace)
         if ref in self.fresh:
             found: Any = self.fresh[ref]
@@ -52,15 +52,15 @@ class Overlay(Struct, frozen=True):
         return self.base.get(kind, name, namespace)
 
     def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
-        """Give the objects of a kind, the fresh ones in place of those below."""
+        """Return the objects of a kind, the fresh ones in place of those below."""
         yield from self._replaced(kind, self.base.items(kind, namespace), lambda one: namespace in {"", one.namespace})
 
     def children(self, queue: str) -> Iterable[Queue]:
-        """Give the children of a queue, the fresh ones in place of those below."""
+        """Return the children of a queue, the fresh ones in place of those below."""
         yield from self._replaced(kinds.QUEUES, self.base.children(queue), lambda one: parent_of(one) == queue)
 
     def capacity(self) -> Resources | None:
-        """Give what the view below shows."""
+        """Return what the view below shows."""
         return self.base.capacity()
 
     def _replaced(self, kind: Kind[T], below: Iterable[T], belongs: Callable[[Any], bool]) -> Iterable[T]:
@@ -72,7 +72,7 @@ class Overlay(Struct, frozen=True):
 
 
 def parent_of(queue: Queue) -> str:
-    """Give the name of a queue's parent; the root queue has none."""
+    """Return the name of a queue's parent; the root queue has none."""
     return "" if queue.name == names.ROOT_QUEUE else queue.spec.parent or names.ROOT_QUEUE
 
 
@@ -89,7 +89,7 @@ def state_of(queue: Queue) -> str:
 
 
 def closed_above(view: View, queue: Queue) -> Queue | None:
-    """Give the nearest ancestor of a queue that takes no new work, and for which the queue takes none either."""
+    """Return the nearest ancestor of a queue that takes no new work, and for which the queue takes none either."""
     seen, name = {queue.name}, parent_of(queue)
     while name and name not in seen:
         seen.add(name)
@@ -103,7 +103,7 @@ def closed_above(view: View, queue: Queue) -> Queue | None:
 
 
 def below(view: View, name: str) -> set[str]:
-    """Give the names of all queues below one, however the tree is bent."""
+    """Return the names of all queues below one, however the tree is bent."""
     found: set[str] = set()
     level = {name}
     while level:
@@ -113,7 +113,7 @@ def below(view: View, name: str) -> set[str]:
 
 
 def find_queue(view: View, name: str) -> Queue | None:
-    """Give the queue of that name: the primary group's, else a legacy one."""
+    """Return the queue of that name: the primary group's, else a legacy one."""
     found = (view.get(kind, name) for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES))
     return next((queue for queue in found if queue is not None), None)
 
@@ -128,7 +128,7 @@ def serves(view: View, queue: Queue, namespace: str) -> bool:
 
 
 def usable_queues(view: View, namespace: str) -> list[str]:
-    """Give the names of the queues that take new work of a namespace, in order."""
+    """Return the names of the queues that take new work of a namespace, in order."""
     return sorted(
         queue.name
         for queue in view.items(kinds.QUEUES)
@@ -141,6 +141,6 @@ def usable_queues(view: View, namespace: str) -> list[str]:
 
 
 def groups_named(view: View, namespace: str, name: str) -> dict[str, PodGroup]:
-    """Give the PodGroups of one name in a namespace, by their API group."""
+    """Return the PodGroups of one name in a namespace, by their API group."""
     found = {kind.group: view.get(kind, name, namespace) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
     return {group: podgroup for group, podgroup in found.items() if podgroup is not None}

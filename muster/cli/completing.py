@@ -19,21 +19,21 @@ _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;
 
 
 def queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Give the queues whose names begin so."""
+    """Return the queues whose names begin so."""
     from muster.model import kinds
 
     return _named(ctx, kinds.QUEUES, incomplete)
 
 
 def namespaces(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Give the namespaces whose names begin so."""
+    """Return the namespaces whose names begin so."""
     from muster.model import kinds
 
     return _named(ctx, kinds.NAMESPACES, incomplete)
 
 
 def podgroups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Give the PodGroups of the namespace whose names begin so."""
+    """Return the PodGroups of the namespace whose names begin so."""
     from muster.kube import auth, errors
     from muster.model import kinds
 

@@ -28,7 +28,7 @@ class FailedError(click.ClickException):
 
 @asynccontextmanager
 async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
-    """Give a client for the cluster that the options name; closed at the end.
+    """Return a client for the cluster that the options name; closed at the end.
 
     Raises:
         ConfigError: no usable kubeconfig.

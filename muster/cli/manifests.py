@@ -188,7 +188,7 @@ def check_dump(document: Any, name: str) -> None:
 
 
 def _flat(document: Any, name: str, number: int) -> Iterator[_Document]:
-    """Give an object, or those of a List."""
+    """Return an object, or those of a List."""
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         yield _Document(number, {}, f"{name}, document {number}: not a Kubernetes object, it has no kind")
         return

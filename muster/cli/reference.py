@@ -72,7 +72,7 @@ def _section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
 
 
 def shown(command: click.Command) -> list[str]:
-    """Give the examples of a command's help."""
+    """Return the examples of a command's help."""
     lines = [line.strip().removeprefix("Example: ") for line in (command.epilog or "").splitlines()]
     return [line for line in lines if line not in {"\b", "Examples:"}]
 

@@ -34,12 +34,12 @@ _KINDS: Final[dict[str, Kind[Any]]] = {
 
 
 def roles(*, legacy_apis: bool) -> list[Manifest]:
-    """Give the service accounts, roles and bindings; with ``legacy_apis`` also those for kube-batch's two groups."""
+    """Return the service accounts, roles and bindings; with ``legacy_apis`` also those for kube-batch's two groups."""
     return _read("rbac", without=() if legacy_apis else (_LEGACY,))
 
 
 def policies(*users: str) -> list[Manifest]:
-    """Give the policies and bindings; ``users`` may write ledgers as Muster's own accounts may."""
+    """Return the policies and bindings; ``users`` may write ledgers as Muster's own accounts may."""
     whole = _read("policies")
     for manifest in whole:
         for variable in manifest["spec"].get("variables", ()):

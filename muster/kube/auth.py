@@ -92,7 +92,7 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
 
 
 def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
-    """Give the namespace that a command is about where none is given: the context's, as with kubectl.
+    """Return the namespace that a command is about where none is given: the context's, as with kubectl.
 
     Raises:
         ConfigError: there is no such file or context.
@@ -138,7 +138,7 @@ class _Credentials:
         self._use(settings)
 
     async def headers(self) -> Mapping[str, str]:
-        """Give the headers, read again first if they are old. When that fails the old ones may still do."""
+        """Return the headers, read again first if they are old. When that fails the old ones may still do."""
         if _now() >= self._stale_at:
             async with self._lock:
                 if _now() >= self._stale_at:
@@ -190,7 +190,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
 
 
 def _identify(context: ssl.SSLContext, settings: Settings) -> None:
-    """Give the context the client certificate, where there is one."""
+    """Return the context the client certificate, where there is one."""
     if not settings.certificate:
         return
     # ssl reads private keys from files only. This one is there for a moment, for us alone, and never left behind.

@@ -17,7 +17,7 @@ class Backoff:
         self._next = first
 
     def pause(self, at_least: float | None = None) -> float:
-        """Give the seconds to wait now; not less than a server asked for, where it did."""
+        """Return the seconds to wait now; not less than a server asked for, where it did."""
         whole, self._next = self._next, min(self._next * 2, self._most)
         return max(jittered(whole), at_least or 0.0)
 
@@ -27,5 +27,5 @@ class Backoff:
 
 
 def jittered(seconds: float) -> float:
-    """Give between half and all of ``seconds``."""
+    """Return between half and all of ``seconds``."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret

@@ -61,7 +61,7 @@ class Cache(Generic[T]):
         return {"objects": len(self), "revision": self.revision, "synced": self.synced, "unreadable": unreadable}
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """Give the object of that name, or None."""
+        """Return the object of that name, or None."""
         return self._objects.get(namespace, {}).get(name)
 
     def items(self) -> Iterator[T]:
@@ -70,11 +70,11 @@ class Cache(Generic[T]):
             yield from namespace.values()
 
     def by_namespace(self, namespace: str) -> Iterable[T]:
-        """Give the objects of one namespace; not to be kept across an await."""
+        """Return the objects of one namespace; not to be kept across an await."""
         return self._objects.get(namespace, {}).values()
 
     def indexed(self, index: str, key: str) -> Iterable[T]:
-        """Give the objects that the named index has under ``key``; not to be kept across an await."""
+        """Return the objects that the named index has under ``key``; not to be kept across an await."""
         return self._indexes[index].find(key)
 
     def subscribe(self, callback: Callable[[Change[T]], None]) -> Callable[[], None]:

@@ -47,7 +47,7 @@ class Client:
         self.within = within
 
     def limited(self, within: float) -> Client:
-        """Give a client of the same transport whose requests may take that many seconds each."""
+        """Return a client of the same transport whose requests may take that many seconds each."""
         return Client(self.transport, within=within)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:

@@ -16,7 +16,7 @@ class Clock(Protocol):
     """Tells the wall-clock time."""
 
     def now(self) -> datetime:
-        """Give the current time, aware, in UTC."""
+        """Return the current time, aware, in UTC."""
         ...
 
 
@@ -24,7 +24,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """Give the current time, aware, in UTC."""
+        """Return the current time, aware, in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - the one place that may ask
 
 
@@ -36,7 +36,7 @@ class LoopClock:
         self._origin: float | None = None
 
     def now(self) -> datetime:
-        """Give the start plus the loop time that has passed since the first question."""
+        """Return the start plus the loop time that has passed since the first question."""
         elapsed = asyncio.get_running_loop().time()
         if self._origin is None:
             self._origin = elapsed
@@ -44,7 +44,7 @@ class LoopClock:
 
 
 def steady(loop: asyncio.AbstractEventLoop) -> float:
-    """Give the loop's time plus the time that the machine was suspended: what leases are measured by.
+    """Return the loop's time plus the time that the machine was suspended: what leases are measured by.
 
     Linux stops the monotonic clock, and so a loop's, while the machine sleeps; the other machines don't wait for it.
     In virtual time the second term is a constant. Where the system can't tell, this is the loop's time alone.

@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._take()
 
     async def piece(self) -> bytes:
-        """Give what has come of a body since; empty at its end.
+        """Return what has come of a body since; empty at its end.
 
         Raises:
             OSError: the connection broke before the end. What had come is given first.

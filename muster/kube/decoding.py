@@ -18,7 +18,7 @@ T = TypeVar("T", bound=objects.Object)
 
 @lru_cache(maxsize=256)
 def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """Give the one decoder for ``type_``; making one costs more than most decodes."""
+    """Return the one decoder for ``type_``; making one costs more than most decodes."""
     return msgspec.json.Decoder(type_)
 
 

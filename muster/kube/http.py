@@ -234,7 +234,7 @@ class HttpTransport:
         return connection
 
     def _rested(self) -> Connection | None:
-        """Give a connection that rests, the one that did so last: the others can be let go in time."""
+        """Return a connection that rests, the one that did so last: the others can be let go in time."""
         while self._idle:
             _, connection = self._idle.pop()
             if connection.open:

@@ -34,7 +34,7 @@ class _Entry(Struct, frozen=True):
     folder: Path
 
     def content(self, key: str, paths: str) -> str:
-        """Give what ``key-data`` holds, or what the file holds that ``key`` names; empty where there is neither."""
+        """Return what ``key-data`` holds, or what the file holds that ``key`` names; empty where there is neither."""
         data, path = self.value.get(f"{key}-data"), self.value.get(key)
         if data:
             return _decoded(data, f"{key}-data", paths)
@@ -85,7 +85,7 @@ async def read(paths: str, context: str | None) -> Settings:
 
 
 def namespace(paths: str, context: str | None) -> str:
-    """Give the namespace of a context, as kubectl uses it where no other is given.
+    """Return the namespace of a context, as kubectl uses it where no other is given.
 
     Raises:
         ConfigError: there is no such file or context.
@@ -178,7 +178,7 @@ def _chosen(config: _Config, paths: str, context: str | None) -> str:
 
 
 def _parts(config: _Config, paths: str, chosen: str) -> tuple[_Entry, _Entry]:
-    """Give the cluster and the user of a context."""
+    """Return the cluster and the user of a context."""
     context = config.entries["contexts"][chosen].value
     found = []
     for section, key in (("clusters", "cluster"), ("users", "user")):
@@ -211,7 +211,7 @@ async def _run_plugin(cluster: _Entry, user: _Entry, paths: str) -> float | None
 
 
 def _fresh_for(expires: datetime | None) -> float | None:
-    """Give the seconds for which a credential may be used: up to a minute short of its end, or a quarter of its life."""
+    """Return the seconds for which a credential may be used: up to a minute short of its end, or a quarter of its life."""
     if expires is None:
         return None
     left = max(0.0, (expires - SystemClock().now()).total_seconds())
@@ -226,7 +226,7 @@ def _decoded(data: str | bytes, key: str, paths: str) -> str:
 
 
 async def _authorization_of(user: _Entry, paths: str) -> str:
-    """Give the header by which a user is known: a provider's token, that of a file or of the user, or a password."""
+    """Return the header by which a user is known: a provider's token, that of a file or of the user, or a password."""
     value = user.value
     if "auth-provider" in value:
         # Of the old kind, before plugins: the kubernetes package knows how to get a token from them. Importing it
@@ -254,7 +254,7 @@ def _bearer(token: str, source: str) -> str:
 
 
 def _proxy(configured: str, server: str, source: str) -> str:
-    """Give the proxy for ``server``: the kubeconfig's, else the environment's as kubectl reads it."""
+    """Return the proxy for ``server``: the kubeconfig's, else the environment's as kubectl reads it."""
     host = urlsplit(server).hostname or ""
     proxy = configured
     if not proxy and any(name.lower().endswith("_proxy") for name in os.environ):

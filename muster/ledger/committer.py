@@ -24,9 +24,9 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.metrics import Metrics
 from muster.ledger.observer import Observer
-from muster.ledger.promises import Busy, Granted, Learned, Promise, Refused, limited
+from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable, limited
 from muster.ledger.rows import MalformedLedgerError
-from muster.ledger.store import Entry, Store
+from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
 from muster.ledger.view import View, covers
 from muster.model import scopes
@@ -41,10 +41,10 @@ _CONTENDED: Final = 1.0  # seconds for which a conflict makes us leave room for 
 _SEIZES: Final = 2  # conflicts in a row after which the other replica has to wait for us
 _FIRST_GUESS: Final = 0.005  # seconds that a write takes, until one was measured
 
-Answer = Granted | Refused | Busy | Learned
+Answer = Reserved | Exceeded | Unavailable | Observed
 
 
-class Lesson(Struct, frozen=True):
+class QuotaUpdate(Struct, frozen=True):
     """Limits that a quota may have from now on."""
 
     name: str
@@ -52,8 +52,8 @@ class Lesson(Struct, frozen=True):
     hard: Resources
 
 
-class _Waiter(Struct, frozen=True):
-    ask: Promise | Lesson
+class _Pending(Struct, frozen=True):
+    ask: ReservationRequest | QuotaUpdate
     future: asyncio.Future[Answer]
 
     def answer(self, answer: Answer) -> None:
@@ -61,10 +61,10 @@ class _Waiter(Struct, frozen=True):
             self.future.set_result(answer)
 
 
-class _Desk(Struct):
+class _NamespaceQueue(Struct):
     """One namespace's queue, and how its writes have been going."""
 
-    queue: deque[_Waiter] = field(default_factory=deque)
+    queue: deque[_Pending] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
     stale: bool = False
     trouble: str = ""
@@ -73,7 +73,7 @@ class _Desk(Struct):
     write_seconds: float = _FIRST_GUESS
     backoff: Backoff = field(default_factory=lambda: Backoff(0.02, 1.0))
 
-    def batch(self) -> list[_Waiter]:
+    def batch(self) -> list[_Pending]:
         """The first who still wait. They stay in the queue until they are answered."""
         while self.queue and self.queue[0].future.done():
             self.queue.popleft()
@@ -105,33 +105,35 @@ class Committer:
         self._clock = clock
         self._metrics = metrics
         self._waits = waits
-        self._desks: dict[str, _Desk] = {}
+        self._desks: dict[str, _NamespaceQueue] = {}
 
-    async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
+    async def reserve(
+        self, promise: ReservationRequest, *, deadline: float, dry_run: bool
+    ) -> Reserved | Exceeded | Unavailable:
         """Promise what ``promise`` asks, durably, or say why not; ``deadline`` is in the running loop's time.
 
         With ``dry_run`` the answer is what it would be now, and nothing is written.
         """
         if not promise.asked:
-            return Granted(promised=False)
+            return Reserved(promised=False)
         started = asyncio.get_running_loop().time()
         answer = await self._ask(promise.namespace, promise, deadline, dry_run=dry_run)
-        assert not isinstance(answer, Learned)
+        assert not isinstance(answer, Observed)
         self._count(answer, asyncio.get_running_loop().time() - started)
         return answer
 
     async def learn_quota(
         self, namespace: str, name: str, uid: str, hard: Resources | None, *, deadline: float, dry_run: bool
-    ) -> Learned | Busy:
+    ) -> Observed | Unavailable:
         """Have new limits of a quota count from now on; give where promises exceed them.
 
         ``hard`` is what `observer.limits_of` says, or None on DELETE. Where that is nothing there is nothing to do:
         the old limits count until a view shows the change. A namespace's first quota makes its ledger.
         """
         if hard is None or not hard.nano:
-            return Learned()
-        answer = await self._ask(namespace, Lesson(name, uid, hard), deadline, dry_run=dry_run)
-        assert isinstance(answer, Learned | Busy)
+            return Observed()
+        answer = await self._ask(namespace, QuotaUpdate(name, uid, hard), deadline, dry_run=dry_run)
+        assert isinstance(answer, Observed | Unavailable)
         return answer
 
     async def close(self) -> None:
@@ -145,11 +147,13 @@ class Committer:
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, namespace: str, ask: Promise | Lesson, deadline: float, *, dry_run: bool) -> Answer:
+    async def _ask(
+        self, namespace: str, ask: ReservationRequest | QuotaUpdate, deadline: float, *, dry_run: bool
+    ) -> Answer:
         if dry_run:
             return await self._rehearse(namespace, ask, deadline)
-        desk = self._desks.setdefault(namespace, _Desk())
-        waiter = _Waiter(ask, asyncio.get_running_loop().create_future())
+        desk = self._desks.setdefault(namespace, _NamespaceQueue())
+        waiter = _Pending(ask, asyncio.get_running_loop().create_future())
         desk.queue.append(waiter)
         if desk.task is None:
             desk.task = asyncio.create_task(self._serve(namespace, desk), name=f"ledger of {namespace}")
@@ -159,7 +163,7 @@ class Committer:
         except TimeoutError:
             return _busy(namespace, desk.trouble)
 
-    async def _serve(self, namespace: str, desk: _Desk) -> None:
+    async def _serve(self, namespace: str, desk: _NamespaceQueue) -> None:
         while batch := desk.batch():
             pause = await self._try(namespace, desk, batch)
             if pause and desk.batch():
@@ -167,7 +171,7 @@ class Committer:
         # No await since the queue was found empty, so nobody can have come to a desk without a task.
         del self._desks[namespace]
 
-    async def _try(self, namespace: str, desk: _Desk, batch: list[_Waiter]) -> float:
+    async def _try(self, namespace: str, desk: _NamespaceQueue, batch: list[_Pending]) -> float:
         """Make one attempt to answer the batch; gives the seconds to wait before the next.
 
         Whatever fails, nobody is answered and the next attempt starts from a fresh read. So a write that nobody knows
@@ -198,7 +202,7 @@ class Committer:
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _attempt(self, namespace: str, desk: _Desk, batch: list[_Waiter]) -> None:
+    async def _attempt(self, namespace: str, desk: _NamespaceQueue, batch: list[_Pending]) -> None:
         # 1. What the ledger says, and who needs it at all.
         entry = await self._look(namespace, desk)
         batch = await self._limited(namespace, entry, batch)
@@ -216,19 +220,21 @@ class Committer:
         view = await self._observer.quorum(self._client, namespace, entry.table.observed)
         await self._settle(desk, entry, self._decide(namespace, entry.table, view, asks), batch)
 
-    def _decide(self, namespace: str, table: Table, view: View, asks: Sequence[Promise | Lesson]) -> Decision:
+    def _decide(
+        self, namespace: str, table: Table, view: View, asks: Sequence[ReservationRequest | QuotaUpdate]
+    ) -> Decision:
         if not table.seeded_at and self._waits(namespace):
             return defer(namespace, table, view, asks)
         return decide(table, view, asks, self._clock.now())
 
-    async def _look(self, namespace: str, desk: _Desk) -> Entry | None:
+    async def _look(self, namespace: str, desk: _NamespaceQueue) -> StoredLedger | None:
         if not desk.stale:
             return await self._store.courteous(namespace, self._store.known(namespace))
         if desk.conflicts >= _SEIZES:
             return await self._store.seize(namespace)
         return await self._store.courteous(namespace, await self._store.read(namespace))
 
-    async def _limited(self, namespace: str, entry: Entry | None, batch: list[_Waiter]) -> list[_Waiter]:
+    async def _limited(self, namespace: str, entry: StoredLedger | None, batch: list[_Pending]) -> list[_Pending]:
         """Answer those whom no quota limits, and give the rest.
 
         The ledger and the cache may be behind a quota that is stored already, so a live read has the last word.
@@ -238,20 +244,22 @@ class Committer:
             return batch
         limits = await self._observer.live_limits(self._client, namespace)
         names = {limited(resource) for hard in limits for resource in hard}
-        free = [each for each in unknown if isinstance(each.ask, Promise) and not _wants(each.ask, names)]
+        free = [each for each in unknown if isinstance(each.ask, ReservationRequest) and not _wants(each.ask, names)]
         for waiter in free:
-            waiter.answer(Granted(promised=False))
+            waiter.answer(Reserved(promised=False))
         return [waiter for waiter in batch if waiter not in free]
 
-    def _settled(self, table: Table, asks: Iterable[Promise | Lesson], namespace: str) -> bool:
+    def _settled(self, table: Table, asks: Iterable[ReservationRequest | QuotaUpdate], namespace: str) -> bool:
         """Whether the caches may decide: the ledger knows the quotas, and names of other API groups are in view."""
         if not table.seeded_at or any(
-            isinstance(ask, Lesson) or not table.limits(ask.asked, ask.traits) for ask in asks
+            isinstance(ask, QuotaUpdate) or not table.limits(ask.asked, ask.traits) for ask in asks
         ):
             return False
         return self._observer.sources == 1 or covers(self._observer.view(namespace), table.observed)
 
-    async def _settle(self, desk: _Desk, entry: Entry, decision: Decision, batch: list[_Waiter]) -> None:
+    async def _settle(
+        self, desk: _NamespaceQueue, entry: StoredLedger, decision: Decision, batch: list[_Pending]
+    ) -> None:
         """Store what was decided, where that is needed, and only then tell."""
         if decision.promises or (decision.table.seeded_at and not entry.table.seeded_at):
             loop = asyncio.get_running_loop()
@@ -262,9 +270,9 @@ class Committer:
         for waiter, answer in zip(batch, decision.answers, strict=True):
             waiter.answer(answer)
 
-    async def _rehearse(self, namespace: str, ask: Promise | Lesson, deadline: float) -> Answer:
+    async def _rehearse(self, namespace: str, ask: ReservationRequest | QuotaUpdate, deadline: float) -> Answer:
         """Answer as if it were asked in earnest; writes nothing, not even a ledger."""
-        waiter = _Waiter(ask, asyncio.get_running_loop().create_future())
+        waiter = _Pending(ask, asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout_at(deadline):
                 entry = await self._store.read(namespace)
@@ -277,10 +285,10 @@ class Committer:
         except (errors.KubeError, MalformedLedgerError, TimeoutError) as error:
             return _busy(namespace, str(error))
 
-    def _count(self, answer: Granted | Refused | Busy, seconds: float) -> None:
+    def _count(self, answer: Reserved | Exceeded | Unavailable, seconds: float) -> None:
         self._metrics.answers.labels(type(answer).__name__.lower()).inc()
         self._metrics.seconds.observe(seconds)
-        if isinstance(answer, Refused):
+        if isinstance(answer, Exceeded):
             short = scopes.parted(answer.shortages[0].resource)[0] if answer.shortages else "name"
             self._metrics.refused(short)
 
@@ -294,17 +302,17 @@ class Decision(Struct, frozen=True):
     @property
     def promises(self) -> bool:
         """Whether an answer holds only once the table is stored."""
-        return any(isinstance(answer, Learned) or answer == Granted() for answer in self.answers)
+        return any(isinstance(answer, Observed) or answer == Reserved() for answer in self.answers)
 
     @property
     def certain(self) -> bool:
         """Whether the write itself proves every answer: a stale ledger can't be written, but it can refuse."""
-        return all(answer == Granted() for answer in self.answers)
+        return all(answer == Reserved() for answer in self.answers)
 
 
-def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: datetime) -> Decision:
+def decide(table: Table, view: View, asks: Sequence[ReservationRequest | QuotaUpdate], now: datetime) -> Decision:
     """Bring a table up to date with ``view`` and answer ``asks``; quotas first, the promises as they came."""
-    promises = [ask for ask in asks if isinstance(ask, Promise)]
+    promises = [ask for ask in asks if isinstance(ask, ReservationRequest)]
     if not table.seeded_at:
         table = table.seed(view, now)
     table = _noted(table, view, asks).fold(view, coming={promise.booked for promise in promises})
@@ -313,48 +321,48 @@ def decide(table: Table, view: View, asks: Sequence[Promise | Lesson], now: date
     answers = iter(given)
     told: list[Answer] = [
         _with_holders(next(answers), table, view)
-        if isinstance(ask, Promise)
-        else Learned(tuple(shortage for shortage in over if shortage.quota == ask.name))
+        if isinstance(ask, ReservationRequest)
+        else Observed(tuple(shortage for shortage in over if shortage.quota == ask.name))
         for ask in asks
     ]
     return Decision(table, tuple(told))
 
 
-def defer(namespace: str, table: Table, view: View, asks: Sequence[Promise | Lesson]) -> Decision:
+def defer(namespace: str, table: Table, view: View, asks: Sequence[ReservationRequest | QuotaUpdate]) -> Decision:
     """Take note of quotas, and put the promises off, until the leader has seeded the table."""
-    wait = Busy(
+    wait = Unavailable(
         f"the quota of namespace {namespace} is guaranteed, so nothing is promised until all that was under way when it"
         " was made has come; that takes 45 seconds: try again"
     )
-    answers = tuple(wait if isinstance(ask, Promise) else Learned() for ask in asks)
+    answers = tuple(wait if isinstance(ask, ReservationRequest) else Observed() for ask in asks)
     return Decision(_noted(table, view, asks), answers)
 
 
-def _noted(table: Table, view: View, asks: Iterable[Promise | Lesson]) -> Table:
+def _noted(table: Table, view: View, asks: Iterable[ReservationRequest | QuotaUpdate]) -> Table:
     """Take note of the quotas among ``asks``."""
     for ask in asks:
-        if isinstance(ask, Lesson):
+        if isinstance(ask, QuotaUpdate):
             table = table.learn_quota(ask.name, ask.uid, ask.hard, view.revision_of(ask.uid))
     return table
 
 
-def _with_holders(answer: Granted | Refused | Busy, table: Table, view: View) -> Answer:
-    if isinstance(answer, Refused) and answer.shortages:
+def _with_holders(answer: Reserved | Exceeded | Unavailable, table: Table, view: View) -> Answer:
+    if isinstance(answer, Exceeded) and answer.shortages:
         return replace(answer, holders=table.holders(view, answer.shortages))
     return answer
 
 
-def _concerns(entry: Entry | None, ask: Promise | Lesson) -> bool:
-    return isinstance(ask, Lesson) or (entry is not None and entry.table.limits(ask.asked, ask.traits))
+def _concerns(entry: StoredLedger | None, ask: ReservationRequest | QuotaUpdate) -> bool:
+    return isinstance(ask, QuotaUpdate) or (entry is not None and entry.table.limits(ask.asked, ask.traits))
 
 
-def _wants(ask: Promise, limits: Collection[str]) -> bool:
+def _wants(ask: ReservationRequest, limits: Collection[str]) -> bool:
     """Whether a promise is of anything that has a limit."""
     return bool(scopes.spread(ask.asked, ask.traits, scopes.lanes(limits)).only(limits))
 
 
-def _busy(namespace: str, why: str) -> Busy:
-    return Busy(f"the quota ledger of namespace {namespace} is busy{f' ({why})' if why else ''}; try again")
+def _busy(namespace: str, why: str) -> Unavailable:
+    return Unavailable(f"the quota ledger of namespace {namespace} is busy{f' ({why})' if why else ''}; try again")
 
 
 def _spread(most: float) -> float:

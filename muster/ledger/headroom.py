@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.ledger.promises import PODGROUP, Shortage, held
+from muster.ledger.reservations import PODGROUP, Shortage, held
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from muster.ledger.promises import Shortage
+from muster.ledger.reservations import Shortage
 from muster.model import scopes
 from muster.model.amounts import NANO
 from muster.telemetry.bounded import Labels
@@ -93,7 +93,7 @@ class Quotas(Collector):
         self._known.clear()
 
     def collect(self) -> Iterator[Metric]:
-        """Give the fullest namespaces as metrics."""
+        """Return the fullest namespaces as metrics."""
         labels = ("namespace", "resource")
         hard = GaugeMetricFamily("muster_ledger_quota_hard", "The limit, in units (cores, bytes).", labels=labels)
         reserved = GaugeMetricFamily("muster_ledger_quota_reserved", "What PodGroups reserved of it.", labels=labels)

@@ -12,8 +12,19 @@ from msgspec.structs import replace
 
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client, Listing
-from muster.ledger.promises import held, reserving, taken_by
-from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, View, covers, source
+from muster.ledger.reservations import held, reserving, taken_by
+from muster.ledger.view import (
+    PODS,
+    QUOTAS,
+    NamespaceView,
+    ObservedGroup,
+    ObservedPod,
+    ObservedQuota,
+    Tombstones,
+    View,
+    covers,
+    source,
+)
 from muster.model import grouping, kinds, names, scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
@@ -23,12 +34,12 @@ _PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
 
 def limits_of(quota: ResourceQuota) -> Resources:
-    """Give what a quota limits, by names that tell its scopes."""
+    """Return what a quota limits, by names that tell its scopes."""
     return scopes.in_lane(readable(quota.spec.hard), scopes.lane(quota.spec))
 
 
 def guaranteed_in(namespaces: Cache[Namespace]) -> Callable[[str], bool]:
-    """Give what tells whether a namespace is labelled so that its quota holds for pods whatever happens."""
+    """Return what tells whether a namespace is labelled so that its quota holds for pods whatever happens."""
 
     def guaranteed(name: str) -> bool:
         found = namespaces.get(name)
@@ -38,7 +49,7 @@ def guaranteed_in(namespaces: Cache[Namespace]) -> Callable[[str], bool]:
 
 
 def readable(amounts: Mapping[str, object] | None) -> Resources:
-    """Give the amounts that can be read; the others hold and limit nothing, as with the API server's own controllers.
+    """Return the amounts that can be read; the others hold and limit nothing, as with the API server's own controllers.
 
     Only for what is stored already: admission refuses a malformed amount, naming it.
     """
@@ -54,11 +65,11 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
 def listed(
     groups: Mapping[str, Iterable[PodGroup]], quotas: Iterable[ResourceQuota], pods: Iterable[Pod]
 ) -> NamespaceView:
-    """Give a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
+    """Return a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
 
     ``groups`` are by API group.
     """
-    view = NamespaceView({}, Graveyard())
+    view = NamespaceView({}, Tombstones())
     for quota in quotas:
         view.put_quota(shown_quota(quota))
     for pod in pods:
@@ -89,7 +100,7 @@ class Observer:
         self._pods = pods
         self._counted: set[str] = set()
         self._revisions: dict[str, int] = {}
-        self._graveyard = Graveyard()
+        self._graveyard = Tombstones()
         self._views: dict[str, NamespaceView] = {}
         self._changed: list[Callable[[str], None]] = []
         for kind, cache in self._groups.items():
@@ -117,17 +128,17 @@ class Observer:
         self._changed.append(changed)
 
     def namespaces(self) -> Iterable[str]:
-        """Give the namespaces that have a quota."""
+        """Return the namespaces that have a quota."""
         self._catch_up()
         return [namespace for namespace, view in self._views.items() if view.quotas]
 
     def view(self, namespace: str) -> View:
-        """Give what the caches show. It goes on changing: to be used at once, not across an await."""
+        """Return what the caches show. It goes on changing: to be used at once, not across an await."""
         self._catch_up()
         return self._views.get(namespace) or NamespaceView(self._revisions, self._graveyard)
 
     async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> View:
-        """Give a view that is no older than this call, nor than ``observed``, by reading all groups, pods and quotas.
+        """Return a view that is no older than this call, nor than ``observed``, by reading all groups, pods and quotas.
 
         Where the caches show all that was read, the view is theirs: it knows when each group came, and its revisions
         are such as other caches reach too. To be used at once, not across an await.
@@ -216,7 +227,7 @@ class Observer:
             if last is not None:
                 view.put(last)
 
-    def _as_known(self, known: View, shown: Shown) -> Shown:
+    def _as_known(self, known: View, shown: ObservedGroup) -> ObservedGroup:
         """Correct when a listed group came to be, where the caches have seen it already."""
         before = known.group(shown.uid)
         if before is not None:
@@ -244,7 +255,7 @@ class Observer:
         self._tell(change.new.namespace)
 
     def _absent_at(self, place: str, cache: Cache[PodGroup], group: PodGroup) -> int:
-        """Give a revision at which a group that the cache shows for the first time didn't exist.
+        """Return a revision at which a group that the cache shows for the first time didn't exist.
 
         An event of a watch puts the cache at the object's own revision, and is its creation. A list puts it beyond:
         then all that is known is that the cache didn't show it before.
@@ -318,7 +329,7 @@ def _place(place: str, item: PodGroup | ResourceQuota | Pod) -> _Place:
 class _Elsewhere:
     """What the caches remember of an object, dead or alive, for a view that isn't theirs."""
 
-    def __init__(self, view: View, graveyard: Graveyard) -> None:
+    def __init__(self, view: View, graveyard: Tombstones) -> None:
         self._view = view
         self._graveyard = graveyard
 
@@ -333,13 +344,13 @@ class _Elsewhere:
         return (QUOTAS, quota.revision) if quota else self._graveyard.last_seen(uid)
 
 
-def shown_group(group: str, item: PodGroup, absent_at: int) -> Shown:
-    """Give a PodGroup of an API group as a view shows it; see `Shown` for ``absent_at``."""
+def shown_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
+    """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
     stated = item.spec.min_resources
     amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
     traits = scopes.legible(meta.annotation(names.POD_TRAITS))
-    return Shown(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, traits)
+    return ObservedGroup(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, traits)
 
 
 @lru_cache(maxsize=4096)
@@ -353,8 +364,8 @@ def _takes_the_same(old: Pod, new: Pod) -> bool:
     return old.metadata.uid == new.metadata.uid and (old.spec, old.status.phase) == (new.spec, new.status.phase)
 
 
-def shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
-    """Give a Pod as a view shows it; ``amounts`` where it is known what it takes."""
+def shown_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
+    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes."""
     if amounts is None:
         try:
             amounts = taken_by(pod)
@@ -362,10 +373,10 @@ def shown_pod(pod: Pod, amounts: Resources | None = None) -> ShownPod:
             amounts = NOTHING
     meta = pod.metadata
     version = versions.number(meta.resource_version)
-    return ShownPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.traits(pod.spec))
+    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.traits(pod.spec))
 
 
-def shown_quota(quota: ResourceQuota) -> Limits:
-    """Give a ResourceQuota as a view shows it."""
+def shown_quota(quota: ResourceQuota) -> ObservedQuota:
+    """Return a ResourceQuota as a view shows it."""
     meta = quota.metadata
-    return Limits(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))
+    return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from muster.ledger.promises import JOB, POD, Shortage, limited
+from muster.ledger.reservations import JOB, POD, Shortage, limited
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
-from muster.ledger.view import Shown, View
+from muster.ledger.view import ObservedGroup, View
 from muster.ledger.wording import unreserved
 from muster.model import scopes
 from muster.model.amounts import Resources, exact_text
@@ -109,7 +109,7 @@ def _coming(row: Row, names: list[str]) -> Coming:
     return Coming(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
 
 
-def _outside(table: Table, view: View) -> Iterable[tuple[Shown, tuple[Shortage, ...]]]:
+def _outside(table: Table, view: View) -> Iterable[tuple[ObservedGroup, tuple[Shortage, ...]]]:
     marked = [shown for uid in table.unreserved if (shown := view.group(uid)) is not None]
     outside = table.outside(view)
     return [(shown, outside.get(shown, ())) for shown in sorted(marked, key=lambda each: each.name)]

@@ -28,7 +28,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.ledger.promises import JOB, POD, PODGROUP, limited
+from muster.ledger.reservations import JOB, POD, PODGROUP, limited
 from muster.model import scopes, versions
 from muster.model.amounts import NANO, QuantityError, Resources
 

@@ -23,7 +23,7 @@ _COURTESY: Final = 0.1  # seconds; several times what a read and a write take
 _REMEDY: Final = "delete it, and it is made again from what exists"
 
 
-class Entry(Struct, frozen=True):
+class StoredLedger(Struct, frozen=True):
     """A ledger as it was stored, and what it says."""
 
     ledger: QuotaLedger
@@ -41,21 +41,21 @@ class Store:
     def __init__(self, client: Client, cache: Cache[QuotaLedger]) -> None:
         self._client = client
         self._cache = cache
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, StoredLedger] = {}
         self._me = uuid4().hex[:8]
         self._moved: dict[str, asyncio.Event] = {}
         cache.subscribe(self._changed)
 
     def namespaces(self) -> set[str]:
-        """Give the namespaces that are known to have a ledger."""
+        """Return the namespaces that are known to have a ledger."""
         return {ledger.namespace for ledger in self._cache.items()} | set(self._entries)
 
     def has(self, namespace: str) -> bool:
         """Whether a ledger of that namespace is known."""
         return namespace in self._entries or self._cache.get(LEDGER_NAME, namespace) is not None
 
-    def known(self, namespace: str) -> Entry | None:
-        """Give the newest version that was read, written or watched; None where none is known.
+    def known(self, namespace: str) -> StoredLedger | None:
+        """Return the newest version that was read, written or watched; None where none is known.
 
         Raises:
             MalformedLedgerError: it can't be trusted.
@@ -65,7 +65,7 @@ class Store:
             return entry
         return self._keep(cached)
 
-    async def read(self, namespace: str) -> Entry | None:
+    async def read(self, namespace: str) -> StoredLedger | None:
         """Read it from the API server; None where there is none.
 
         Raises:
@@ -78,7 +78,7 @@ class Store:
             return None
         return self._keep(ledger)
 
-    async def seize(self, namespace: str) -> Entry | None:
+    async def seize(self, namespace: str) -> StoredLedger | None:
         """Read it and ask the others for a turn: it is at another version then, and they wait a moment; None for none.
 
         Who writes a ledger knows the next version at once and whoever lost has to read it: without this the winner would
@@ -95,8 +95,8 @@ class Store:
             self._entries.pop(namespace, None)
             return None
 
-    async def courteous(self, namespace: str, entry: Entry | None) -> Entry | None:
-        """Give the entry, after another that asked for its turn had it; not for long, it may have died."""
+    async def courteous(self, namespace: str, entry: StoredLedger | None) -> StoredLedger | None:
+        """Return the entry, after another that asked for its turn had it; not for long, it may have died."""
         turn = entry.ledger.metadata.annotation(names.TURN) if entry is not None else ""
         if entry is None or turn in {"", self._me}:
             return entry
@@ -112,7 +112,7 @@ class Store:
             self._moved.pop(namespace, None)
         return known
 
-    async def create(self, namespace: str) -> Entry:
+    async def create(self, namespace: str) -> StoredLedger:
         """Make an empty ledger, which admits nothing until it is seeded.
 
         Raises:
@@ -122,7 +122,7 @@ class Store:
         ledger = QuotaLedger(metadata=Meta(name=LEDGER_NAME, namespace=namespace))
         return self._keep(await self._client.create(QUOTALEDGERS, ledger, namespace))
 
-    async def write(self, entry: Entry, table: Table) -> Entry:
+    async def write(self, entry: StoredLedger, table: Table) -> StoredLedger:
         """Replace ``entry`` by ``table``, if the ledger is still at that version.
 
         Raises:
@@ -139,12 +139,12 @@ class Store:
         stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace)
         if stored.data != ledger.data:
             return self._keep(stored)
-        written = self._entries[stored.namespace] = Entry(stored, table)
+        written = self._entries[stored.namespace] = StoredLedger(stored, table)
         return written
 
-    def _keep(self, ledger: QuotaLedger) -> Entry:
+    def _keep(self, ledger: QuotaLedger) -> StoredLedger:
         try:
-            entry = Entry(ledger, Table.parse(ledger.data))
+            entry = StoredLedger(ledger, Table.parse(ledger.data))
         except MalformedLedgerError as error:
             # What is known of an older version must not be written over what can't be read.
             self._entries.pop(ledger.namespace, None)

@@ -50,10 +50,21 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger import view as views
-from muster.ledger.promises import GROUPS, JOB, POD, PODGROUP, Busy, Granted, Promise, Refused, Shortage, limited
+from muster.ledger.reservations import (
+    GROUPS,
+    JOB,
+    POD,
+    PODGROUP,
+    Exceeded,
+    ReservationRequest,
+    Reserved,
+    Shortage,
+    Unavailable,
+    limited,
+)
 from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
 from muster.ledger.tally import Tally, Totals
-from muster.ledger.view import QUOTAS, Shown, View, covers, source
+from muster.ledger.view import QUOTAS, ObservedGroup, View, covers, source
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import LedgerData, QuotaTotals
@@ -92,7 +103,7 @@ class Table(Struct, frozen=True):
         return any(amounts[limited(resource)] for totals in self.quotas.values() for resource in totals.hard)
 
     def overcommitted(self) -> tuple[Shortage, ...]:
-        """Give every resource of which more is promised than there is, as after a quota was lowered."""
+        """Return every resource of which more is promised than there is, as after a quota was lowered."""
         return Tally(self.quotas, self.rows).over()
 
     def standings(self) -> tuple[Shortage, ...]:
@@ -104,8 +115,8 @@ class Table(Struct, frozen=True):
         """The uids of groups that hold nothing though they exist."""
         return frozenset(row.uid for row in self.rows if row.state is State.UNRESERVED)
 
-    def outside(self, view: View) -> dict[Shown, tuple[Shortage, ...]]:
-        """Give the groups that exist and hold nothing of what quotas limit, and what each would be short of.
+    def outside(self, view: View) -> dict[ObservedGroup, tuple[Shortage, ...]]:
+        """Return the groups that exist and hold nothing of what quotas limit, and what each would be short of.
 
         Those without a shortage came so late that no fold has seen them; the next one takes them in.
         """
@@ -113,7 +124,7 @@ class Table(Struct, frozen=True):
         return {shown: Tally(self.quotas, self.rows).add(_seen(shown)) for shown in outside} if outside else {}
 
     def holders(self, view: View, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
-        """Give who holds most of what is short, largest first: (name, those amounts)."""
+        """Return who holds most of what is short, largest first: (name, those amounts)."""
         short = [limited(each.resource) for each in shortages]
         holds: dict[str, Resources] = {
             shown.name: shown.amounts for shown in view.groups() if shown.uid not in self.unreserved
@@ -127,7 +138,9 @@ class Table(Struct, frozen=True):
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, promises: Iterable[Promise]) -> tuple[Self, tuple[Granted | Refused | Busy, ...]]:
+    def reserve(
+        self, promises: Iterable[ReservationRequest]
+    ) -> tuple[Self, tuple[Reserved | Exceeded | Unavailable, ...]]:
         """Promise what fits, first come first served, each against what those before it were granted.
 
         The answers are in the order of ``promises``; they hold once the table is stored.
@@ -214,15 +227,15 @@ class Table(Struct, frozen=True):
 
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
-    def _reserve(self, row: Row, tally: Tally) -> Granted | Refused | Busy:
+    def _reserve(self, row: Row, tally: Tally) -> Reserved | Exceeded | Unavailable:
         if not self.limits(row.amounts, row.traits):
-            return Granted(promised=False)
+            return Reserved(promised=False)
         if elsewhere := tally.namesake(row):
-            return Refused("", taken_in=elsewhere)
+            return Exceeded("", taken_in=elsewhere)
         if len(tally) >= MOST_ROWS:
-            return Busy(f"the namespace's quota ledger holds {MOST_ROWS} promises under way, as many as it can")
+            return Unavailable(f"the namespace's quota ledger holds {MOST_ROWS} promises under way, as many as it can")
         shortages = tally.add(row)
-        return Refused(shortages[0].quota, shortages) if shortages else Granted()
+        return Exceeded(shortages[0].quota, shortages) if shortages else Reserved()
 
     def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
         view.follow(scopes.lanes(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
@@ -239,7 +252,7 @@ class Table(Struct, frozen=True):
         folded = replace(self, observed=dict(view.revisions), quotas=quotas, rows=rows)
         return folded._take_in(outside, view, total, names) if outside else folded  # noqa: SLF001 - of its own kind
 
-    def _take_in(self, outside: Iterable[Shown], view: View, total: Resources, names: Collection[str]) -> Self:
+    def _take_in(self, outside: Iterable[ObservedGroup], view: View, total: Resources, names: Collection[str]) -> Self:
         """Count the groups that nobody promised anything where they fit, and mark the others."""
         tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
@@ -265,8 +278,8 @@ class Table(Struct, frozen=True):
         at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
-    def _outside(self, view: View) -> list[Shown]:
-        """Give the groups that nobody promised anything, oldest first."""
+    def _outside(self, view: View) -> list[ObservedGroup]:
+        """Return the groups that nobody promised anything, oldest first."""
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
@@ -282,12 +295,12 @@ class Table(Struct, frozen=True):
         )
 
 
-def _row(promise: Promise) -> Row:
+def _row(promise: ReservationRequest) -> Row:
     state, revision = (State.FROM, versions.number(promise.revision)) if promise.revision else (State.NEW, 0)
     return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, state, revision, promise.traits)
 
 
-def _seen(shown: Shown) -> Row:
+def _seen(shown: ObservedGroup) -> Row:
     return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, State.SEEN, shown.revision)
 
 
@@ -295,8 +308,8 @@ def _used(name: str, amounts: Resources) -> Row:
     return Row(PODS, "", name, "-", amounts, State.SEEN, 0)
 
 
-def _apart(pending: Iterable[Row], outside: Iterable[Shown], view: View, coming: Iterable[str]) -> set[str]:
-    """Give the names whose maxima the totals can't hold: something of them is to come, or isn't reserved."""
+def _apart(pending: Iterable[Row], outside: Iterable[ObservedGroup], view: View, coming: Iterable[str]) -> set[str]:
+    """Return the names whose maxima the totals can't hold: something of them is to come, or isn't reserved."""
     names = {
         row.booked
         for row in pending
@@ -314,13 +327,13 @@ class _Sums(Struct, frozen=True):
     other: Resources
 
     def of(self, uid: str, hard: Resources) -> Totals:
-        """Give one quota's part."""
+        """Return one quota's part."""
         parts = (self.reserved, self.used, self.other)
         return Totals(uid, hard, *(Resources({name: part[limited(name)] for name in hard}) for part in parts))
 
 
 def _quotas(view: View, rows: Iterable[Row], sums: _Sums) -> dict[str, Totals]:
-    """Give each quota that is shown or may come, with the smallest of the limits that it may have."""
+    """Return each quota that is shown or may come, with the smallest of the limits that it may have."""
     shown = {name: quota for name, quota in view.quotas.items() if quota.hard.nano}
     uids = {name: quota.uid for name, quota in shown.items()}
     hard = {name: quota.hard for name, quota in shown.items()}
@@ -331,7 +344,7 @@ def _quotas(view: View, rows: Iterable[Row], sums: _Sums) -> dict[str, Totals]:
     return {name: sums.of(uids[name], most) for name, most in hard.items()}
 
 
-def _age(shown: Shown) -> tuple[int, str]:
+def _age(shown: ObservedGroup) -> tuple[int, str]:
     return shown.revision, shown.uid
 
 

@@ -12,7 +12,7 @@ from functools import reduce
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.ledger.promises import GROUPS, Shortage, limited
+from muster.ledger.reservations import GROUPS, Shortage, limited
 from muster.ledger.rows import Key, Row, State
 from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
@@ -45,7 +45,7 @@ class _Account(Struct):
     used: Resources = NOTHING
 
     def after(self, row: Row) -> tuple[Resources, Resources]:
-        """Give what would be promised and used with one more row."""
+        """Return what would be promised and used with one more row."""
         mine = self._of(row).get(row.key)
         growth = charge([*mine, row]) - charge(mine) if mine else row.amounts
         return (self.promised + growth, self.used) if row.kind in GROUPS else (self.promised, self.used + growth)
@@ -89,16 +89,16 @@ class Tally:
         return len(self._promises)
 
     def namesake(self, row: Row) -> str:
-        """Give another API group in which the row's name is taken; empty when there is none."""
+        """Return another API group in which the row's name is taken; empty when there is none."""
         return min(self._groups.get(row.name, set()) - {row.group}, default="")
 
     def taken(self, quota: str, resource: str) -> int:
-        """Give what is held or promised of a quota's resource, in nano-units."""
+        """Return what is held or promised of a quota's resource, in nano-units."""
         totals = self._quotas[quota]
         return totals.reserved[resource] + totals.other[resource] + self._charged[limited(resource)]
 
     def over(self) -> tuple[Shortage, ...]:
-        """Give every resource of which more is taken than there is."""
+        """Return every resource of which more is taken than there is."""
         return tuple(each for each in self.standings() if each.short > 0)
 
     def standings(self) -> tuple[Shortage, ...]:
@@ -133,12 +133,12 @@ class Tally:
         return self._shortages(whole, account, growth)
 
     def _whole(self, row: Row) -> Row:
-        """Give a row with what it counts for in the scopes of the quotas."""
+        """Return a row with what it counts for in the scopes of the quotas."""
         amounts = scopes.spread(row.amounts, row.traits, self._lanes)
         return row if amounts is row.amounts else replace(row, amounts=amounts)
 
     def _change(self, row: Row) -> tuple[_Account, Resources, Resources]:
-        """Give a row's account, by how much it would cost more, and by how much its pods would exceed its promises more."""
+        """Return a row's account, by how much it would cost more, and by how much its pods would exceed its promises more."""
         account = self._accounts[row.booked]
         promised, used = account.after(row)
         return account, promised.maximum(used) - account.cost, (used - promised).positive() - account.beyond
@@ -166,7 +166,7 @@ class Tally:
 
 
 def charge(rows: Iterable[Row]) -> Resources:
-    """Give what one name is charged: of all objects that may come to have it, the largest.
+    """Return what one name is charged: of all objects that may come to have it, the largest.
 
     One object holds what it was promised at creation, plus growth; of several updates of one state only one can be
     stored, so the largest of them counts.

@@ -26,7 +26,7 @@ def source(group: str) -> str:
     return f"podgroups.{group}"
 
 
-class Shown(Struct, frozen=True):
+class ObservedGroup(Struct, frozen=True):
     """A PodGroup as a view shows it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Shown(Struct, frozen=True):
     traits: str = ""
 
 
-class ShownPod(Struct, frozen=True):
+class ObservedPod(Struct, frozen=True):
     """A Pod as a view shows it.
 
     Attributes:
@@ -60,7 +60,7 @@ class ShownPod(Struct, frozen=True):
     traits: str = ""
 
 
-class Limits(Struct, frozen=True):
+class ObservedQuota(Struct, frozen=True):
     """A ResourceQuota as a view shows it; ``hard`` names its scopes (`muster.model.scopes.in_lane`)."""
 
     name: str
@@ -93,7 +93,7 @@ class View(Protocol):
         ...
 
     @property
-    def quotas(self) -> Mapping[str, Limits]:
+    def quotas(self) -> Mapping[str, ObservedQuota]:
         """Every quota, by name."""
         ...
 
@@ -109,23 +109,23 @@ class View(Protocol):
         """What of `usage` exceeds what groups of that name hold."""
         ...
 
-    def groups(self) -> Iterable[Shown]:
+    def groups(self) -> Iterable[ObservedGroup]:
         """Every group."""
         ...
 
-    def group(self, uid: str) -> Shown | None:
+    def group(self, uid: str) -> ObservedGroup | None:
         """The group of that uid, if it is shown."""
         ...
 
-    def pod(self, uid: str) -> ShownPod | None:
+    def pod(self, uid: str) -> ObservedPod | None:
         """The pod of that uid, if it is shown."""
         ...
 
-    def pods(self) -> Iterable[ShownPod]:
+    def pods(self) -> Iterable[ObservedPod]:
         """Every pod."""
         ...
 
-    def called(self, name: str) -> Iterable[Shown]:
+    def called(self, name: str) -> Iterable[ObservedGroup]:
         """The groups of that name, of any API group."""
         ...
 
@@ -137,7 +137,7 @@ class View(Protocol):
         """Whether an object of that uid is shown, or is known to have been and to be gone as of `revisions`."""
         ...
 
-    def born_after(self, revisions: Mapping[str, int]) -> Iterable[Shown]:
+    def born_after(self, revisions: Mapping[str, int]) -> Iterable[ObservedGroup]:
         """The groups that certainly didn't exist yet at ``revisions``."""
         ...
 
@@ -151,11 +151,11 @@ class Memory(Protocol):
     """Remembers where and when objects were seen that a view doesn't show."""
 
     def last_seen(self, uid: str) -> tuple[str, int]:
-        """Give the source that showed it, and the last revision at which it was there; zero when it is unknown."""
+        """Return the source that showed it, and the last revision at which it was there; zero when it is unknown."""
         ...
 
 
-class Graveyard:
+class Tombstones:
     """The memory of objects that are gone.
 
     Bounded: what is forgotten costs a row its early end, and it ends by expiry instead.
@@ -173,7 +173,7 @@ class Graveyard:
             gone.popitem(last=False)
 
     def last_seen(self, uid: str) -> tuple[str, int]:
-        """Give where and at which revision it was last there."""
+        """Return where and at which revision it was last there."""
         return next((gone[uid] for gone in self._gone.values() if uid in gone), ("", 0))
 
 
@@ -186,11 +186,11 @@ class NamespaceView:
     def __init__(self, revisions: Mapping[str, int], memory: Memory) -> None:
         self._revisions = revisions
         self._memory = memory
-        self._groups: dict[str, Shown] = {}
-        self._called: dict[str, dict[str, Shown]] = {}
+        self._groups: dict[str, ObservedGroup] = {}
+        self._called: dict[str, dict[str, ObservedGroup]] = {}
         self._born: dict[str, deque[tuple[int, str]]] = {}
-        self._quotas: dict[str, Limits] = {}
-        self._pods: dict[str, ShownPod] = {}
+        self._quotas: dict[str, ObservedQuota] = {}
+        self._pods: dict[str, ObservedPod] = {}
         self._usage: dict[str, Resources] = {}
         self._lanes: frozenset[str] = frozenset()
         self._total = NOTHING
@@ -234,32 +234,32 @@ class NamespaceView:
         return reduce(Resources.__sub__, (each.amounts for each in self.called(name)), usage).positive()
 
     @property
-    def quotas(self) -> Mapping[str, Limits]:
+    def quotas(self) -> Mapping[str, ObservedQuota]:
         """Every quota, by name."""
         return self._quotas
 
-    def groups(self) -> Iterable[Shown]:
+    def groups(self) -> Iterable[ObservedGroup]:
         """Every group."""
         return self._groups.values()
 
-    def group(self, uid: str) -> Shown | None:
-        """Give the group of that uid, if it is shown."""
+    def group(self, uid: str) -> ObservedGroup | None:
+        """Return the group of that uid, if it is shown."""
         return self._groups.get(uid)
 
-    def pod(self, uid: str) -> ShownPod | None:
-        """Give the pod of that uid, if it is shown."""
+    def pod(self, uid: str) -> ObservedPod | None:
+        """Return the pod of that uid, if it is shown."""
         return self._pods.get(uid)
 
-    def pods(self) -> Iterable[ShownPod]:
+    def pods(self) -> Iterable[ObservedPod]:
         """Every pod."""
         return self._pods.values()
 
-    def called(self, name: str) -> Iterable[Shown]:
-        """Give the groups of that name, of any API group."""
+    def called(self, name: str) -> Iterable[ObservedGroup]:
+        """Return the groups of that name, of any API group."""
         return self._called.get(name, {}).values()
 
     def revision_of(self, uid: str) -> int:
-        """Give the resourceVersion of the group, pod or quota; zero when none of that uid is shown."""
+        """Return the resourceVersion of the group, pod or quota; zero when none of that uid is shown."""
         shown = self._groups.get(uid) or self._pods.get(uid)
         quota = next((each for each in self._quotas.values() if each.uid == uid), None) if shown is None else None
         return shown.revision if shown else quota.revision if quota else 0
@@ -274,8 +274,8 @@ class NamespaceView:
         place, revision = self._memory.last_seen(uid)
         return 0 < revision <= self._revisions.get(place, 0)
 
-    def born_after(self, revisions: Mapping[str, int]) -> Iterator[Shown]:
-        """Give the groups that certainly didn't exist yet at ``revisions``."""
+    def born_after(self, revisions: Mapping[str, int]) -> Iterator[ObservedGroup]:
+        """Return the groups that certainly didn't exist yet at ``revisions``."""
         for place, floor in revisions.items():
             for absent_at, uid in reversed(self._born.get(place, ())):
                 if absent_at < floor:
@@ -298,7 +298,7 @@ class NamespaceView:
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, shown: Shown) -> None:
+    def put(self, shown: ObservedGroup) -> None:
         """Show a new or changed group."""
         if shown.traits and self._lanes:
             shown = replace(shown, amounts=self._spread(shown.amounts, shown.traits))
@@ -322,7 +322,7 @@ class NamespaceView:
             del self._called[shown.name]
         self._recount(shown.name, before)
 
-    def put_pod(self, pod: ShownPod) -> None:
+    def put_pod(self, pod: ObservedPod) -> None:
         """Show a new or changed pod."""
         if pod.traits and self._lanes:
             pod = replace(pod, amounts=self._spread(pod.amounts, pod.traits))
@@ -339,7 +339,7 @@ class NamespaceView:
         if pod is not None:
             self._take(pod.group, NOTHING - pod.amounts)
 
-    def put_quota(self, quota: Limits) -> None:
+    def put_quota(self, quota: ObservedQuota) -> None:
         """Show a new or changed quota."""
         self._quotas[quota.name] = quota
         self.follow(scopes.lanes(quota.hard))

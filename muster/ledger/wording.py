@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from muster.ledger.promises import JOB, POD, Promise, Refused, Shortage, limited
+from muster.ledger.reservations import JOB, POD, Exceeded, ReservationRequest, Shortage, limited
 from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
 
 
-def refusal(promise: Promise, refused: Refused) -> str:
+def refusal(promise: ReservationRequest, refused: Exceeded) -> str:
     """Say in one sentence why a promise can't be made, and what to do."""
     who = _who(promise)
     if refused.taken_in:
@@ -63,7 +63,7 @@ def overcommitted(quota: str, shortage: Shortage) -> str:
     )
 
 
-def _who(promise: Promise) -> str:
+def _who(promise: ReservationRequest) -> str:
     # A Job's promise is kept under the name of the group to come, which its user has never seen.
     return "the Job's PodGroup" if promise.kind == JOB else f"{promise.kind} {_quoted(promise.name)}"
 
@@ -83,7 +83,7 @@ def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _remedy(promise: Promise, refused: Refused) -> str:
+def _remedy(promise: ReservationRequest, refused: Exceeded) -> str:
     field = {JOB: "what its pods ask", POD: "its requests"}.get(promise.kind, "spec.minResources")
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"

@@ -70,7 +70,7 @@ class Quantity(Struct, frozen=True):
         return _parse(value if isinstance(value, str) else repr(value))
 
     def __str__(self) -> str:
-        """Give the canonical text, the one that the API server would store."""
+        """Return the canonical text, the one that the API server would store."""
         if self.form is Form.BINARY and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:
             return _binary_text(self.nano // NANO)
         return _decimal_text(self.nano, exponent=self.form is Form.EXPONENT)
@@ -201,7 +201,7 @@ class Resources(Struct, frozen=True):
         return iter(self.nano)
 
     def __getitem__(self, name: str) -> int:
-        """Give the amount of ``name`` in nano-units; zero when absent."""
+        """Return the amount of ``name`` in nano-units; zero when absent."""
         return self.nano.get(name, 0)
 
     def __contains__(self, name: object) -> bool:
@@ -273,7 +273,7 @@ class Resources(Struct, frozen=True):
         )
 
     def units(self, name: str) -> int:
-        """Give the amount in the scheduler's step, rounded up: thousandths for cpu, whole units else (bytes, devices)."""
+        """Return the amount in the scheduler's step, rounded up: thousandths for cpu, whole units else (bytes, devices)."""
         step = 10**6 if name == "cpu" else NANO
         return -(-self[name] // step)
 

@@ -39,7 +39,7 @@ DEFAULT_RULES: Final = (Rule("apps/v1", "Deployment"), JOB)
 
 
 def matching_rule(owner: OwnerReference, rules: Sequence[Rule]) -> Rule | None:
-    """Give the first rule for the kind of ``owner``."""
+    """Return the first rule for the kind of ``owner``."""
     return next((rule for rule in rules if rule.matches(owner)), None)
 
 
@@ -51,7 +51,7 @@ def decided(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> bool:
 
 
 def chosen_owner(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> OwnerReference | None:
-    """Give the owner that the generated group stands for; None is the pod itself.
+    """Return the owner that the generated group stands for; None is the pod itself.
 
     ``owners`` are the pod's controllers, nearest first, up to the root or at least until it is `decided`.
     """
@@ -94,7 +94,7 @@ def owns_group(job: Meta, rules: Sequence[Rule]) -> bool:
 
 
 def group_of(meta: Meta) -> str:
-    """Give the name of the PodGroup that a pod says it belongs to; empty when it doesn't say."""
+    """Return the name of the PodGroup that a pod says it belongs to; empty when it doesn't say."""
     return meta.annotation(*names.GROUP_NAME_KEYS)
 
 
@@ -109,12 +109,12 @@ def is_generated(name: str) -> bool:
 
 
 def queue_name(*nearest_first: Meta | None) -> str:
-    """Give the queue of the nearest object that names one, else the default queue."""
+    """Return the queue of the nearest object that names one, else the default queue."""
     return _nearest(nearest_first, names.QUEUE_NAME_KEYS)[1] or names.DEFAULT_QUEUE
 
 
 def min_member(*nearest_first: Meta | None) -> tuple[int, str]:
-    """Give the generated group's minMember (1 unless told otherwise), and a warning where the value is illegal."""
+    """Return the generated group's minMember (1 unless told otherwise), and a warning where the value is illegal."""
     key, text = _nearest(nearest_first, names.GROUP_MIN_MEMBER_KEYS)
     if not key:
         return 1, ""
@@ -125,7 +125,7 @@ def min_member(*nearest_first: Meta | None) -> tuple[int, str]:
 
 
 def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
-    """Give the generated group's minResources, None when nobody says, and a warning where the value is illegal.
+    """Return the generated group's minResources, None when nobody says, and a warning where the value is illegal.
 
     The annotation is a ResourceList in JSON: ``{"cpu": "2", "memory": "4Gi"}``. An illegal one is passed over.
     """

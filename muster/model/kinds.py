@@ -28,7 +28,7 @@ class Kind(Struct, Generic[T], frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Give the URL path; without a namespace, that of all namespaces."""
+        """Return the URL path; without a namespace, that of all namespaces."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return root + scope + "".join(f"/{part}" for part in (self.plural, name, subresource) if part)

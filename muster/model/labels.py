@@ -64,7 +64,7 @@ _LONGEST: Final = 253 + 1 + 63
 
 
 def faults(selector: LabelSelector) -> Iterator[tuple[str, str]]:
-    """Give what is wrong with a selector that the API server doesn't check: (field, what and what to do).
+    """Return what is wrong with a selector that the API server doesn't check: (field, what and what to do).
 
     Source: ``ValidateLabelSelector`` of ``k8s.io/apimachinery/pkg/apis/meta/v1/validation``.
     """

@@ -58,11 +58,11 @@ class Meta(_Struct, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] | None = None
 
     def label(self, key: str) -> str:
-        """Give the label's value, empty when absent."""
+        """Return the label's value, empty when absent."""
         return self.labels.get(key, "") if self.labels else ""
 
     def annotation(self, *keys: str) -> str:
-        """Give the value of the first of ``keys`` that is set, empty when none is."""
+        """Return the value of the first of ``keys`` that is set, empty when none is."""
         # A loop: every pod is asked for several, and a generator takes three times as long.
         mine = self.annotations
         if mine:
@@ -72,7 +72,7 @@ class Meta(_Struct, frozen=True, kw_only=True):
         return ""
 
     def controller(self) -> OwnerReference | None:
-        """Give the owner that controls this object, if one does."""
+        """Return the owner that controls this object, if one does."""
         for owner in self.owner_references or ():
             if owner.controller:
                 return owner

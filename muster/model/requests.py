@@ -18,7 +18,7 @@ _HUGEPAGES: Final = "hugepages-"
 
 
 def pod_request(spec: PodSpec) -> Resources:
-    """Give what a pod of this spec needs: cpu, memory, ephemeral-storage, extended resources, overhead included.
+    """Return what a pod of this spec needs: cpu, memory, ephemeral-storage, extended resources, overhead included.
 
     The ``pods`` that a node or a quota counts aren't part of it. An amount of zero is listed where the spec lists it.
 
@@ -34,7 +34,7 @@ def pod_request(spec: PodSpec) -> Resources:
 
 
 def pod_limits(spec: PodSpec) -> Resources:
-    """Give what a pod of this spec may use at most, as a quota's ``limits.*`` count it; where nothing is said, nothing.
+    """Return what a pod of this spec may use at most, as a quota's ``limits.*`` count it; where nothing is said, nothing.
 
     Raises:
         QuantityError: an amount isn't a quantity.

@@ -124,7 +124,7 @@ class _Reader:
             return 0
 
     def _fields(self, node: yaml.Node, known: Iterable[tuple[str, ...]]) -> dict[str, yaml.Node]:
-        """Give a mapping's values by the first spelling of their key."""
+        """Return a mapping's values by the first spelling of their key."""
         spellings = {each: names[0] for names in known for each in names}
         if not isinstance(node, yaml.MappingNode):
             self._wrong(node, f"this is no mapping: write {', '.join(dict.fromkeys(spellings.values()))}")

@@ -35,7 +35,7 @@ _COMPUTE: Final = ("cpu", "memory")
 
 
 def traits(spec: PodSpec) -> str:
-    """Give the traits of a pod of this spec."""
+    """Return the traits of a pod of this spec."""
     found = [
         *([_BEST_EFFORT] if _best_effort(spec) else []),
         *([_CLASS + spec.priority_class_name] if spec.priority_class_name else []),
@@ -46,12 +46,12 @@ def traits(spec: PodSpec) -> str:
 
 
 def legible(text: str) -> str:
-    """Give traits that somebody wrote; empty where they are none, with which nothing is in a scope."""
+    """Return traits that somebody wrote; empty where they are none, with which nothing is in a scope."""
     return text if all(word in _WORDS or _CLASS_WORD.fullmatch(word) for word in text.split(",")) else ""
 
 
 def lane(spec: ResourceQuotaSpec) -> str:
-    """Give a quota's scopes; empty where it counts everything."""
+    """Return a quota's scopes; empty where it counts everything."""
     every = [f"{name}:Exists" if name == _PRIORITY_CLASS else name for name in spec.scopes or ()]
     for each in (spec.scope_selector.match_expressions or ()) if spec.scope_selector is not None else ():
         values = "|".join(sorted(each.values or ()))
@@ -74,7 +74,7 @@ def parted(resource: str) -> tuple[str, str]:
 
 
 def lanes(resources: Iterable[str]) -> frozenset[str]:
-    """Give the lanes that names of resources speak of."""
+    """Return the lanes that names of resources speak of."""
     return frozenset(lane for resource in resources if (lane := parted(resource)[1]))
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def number(version: str) -> int:
-    """Give a resourceVersion's value; of any length, as the API allows.
+    """Return a resourceVersion's value; of any length, as the API allows.
 
     Raises:
         ValueError: it isn't a positive integer without leading zeros.

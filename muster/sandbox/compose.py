@@ -98,7 +98,7 @@ class Sandbox:
         return await self._write.patch(NODES, made, {"spec": {"taints": nodes.taints(made) or None}})
 
     def transport(self, user: User = ADMIN) -> InProcessTransport:
-        """Give a way in for a client in this process."""
+        """Return a way in for a client in this process."""
         return InProcessTransport(self.server, user)
 
     def _controllers(self) -> list[Controller[Any]]:

@@ -181,7 +181,7 @@ def _answer(response: Response) -> web.Response:
 
 
 def _impersonated(user: User, incoming: web.BaseRequest) -> User:
-    """Give the user that ``kubectl --as`` names: everybody may be anybody here."""
+    """Return the user that ``kubectl --as`` names: everybody may be anybody here."""
     name = incoming.headers.get("Impersonate-User", "")
     if not name:
         return user
@@ -190,7 +190,7 @@ def _impersonated(user: User, incoming: web.BaseRequest) -> User:
 
 
 def kubeconfig(url: str, token: str, ca: bytes = b"", name: str = "muster-sandbox") -> str:
-    """Give a kubeconfig for this server. ``ca`` is PEM. JSON, which is YAML too."""
+    """Return a kubeconfig for this server. ``ca`` is PEM. JSON, which is YAML too."""
     cluster: dict[str, Any] = {"server": url}
     if ca:
         cluster["certificate-authority-data"] = b64encode(ca).decode()

@@ -38,7 +38,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        """Give the virtual seconds since the loop was made."""
+        """Return the virtual seconds since the loop was made."""
         return self._jumping.elapsed
 
 

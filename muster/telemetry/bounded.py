@@ -23,7 +23,7 @@ class Labels:
         self._kept = set(known)
 
     def value(self, text: str) -> str:
-        """Give the label's value for a text."""
+        """Return the label's value for a text."""
         if text in self._kept:
             return text
         if len(self._kept) >= self._most:
@@ -33,7 +33,7 @@ class Labels:
 
 
 def first(items: Iterable[Any], most: int) -> dict[str, Any]:
-    """Give the first of some items, and how many were left out, as JSON."""
+    """Return the first of some items, and how many were left out, as JSON."""
     rest = iter(items)
     shown = list(islice(rest, most))
     return {"items": shown, "leftOut": sum(1 for _ in rest)}

@@ -15,7 +15,7 @@ from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.objects import Meta, Node, Queue, QueueStatus, Taint
 from muster.model.text import counted
-from muster.whatif.cluster import Scene
+from muster.whatif.cluster import WhatIfCluster
 from scheduler.model.constraints import Constraints
 from scheduler.state import conversion
 
@@ -43,7 +43,7 @@ _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _TRIED: Final = 3  # nodes
 
 
-def queue(scene: Scene, name: str, tried: Tried) -> Iterator[Suggestion]:
+def queue(scene: WhatIfCluster, name: str, tried: Tried) -> Iterator[Suggestion]:
     """Try a queue that isn't there, one that is closed, and a larger `maxPodGroups`."""
     found = scene.state.find(kinds.QUEUES, name)
     if found is None:
@@ -62,7 +62,7 @@ def queue(scene: Scene, name: str, tried: Tried) -> Iterator[Suggestion]:
         yield from _more_groups(scene, found, found.spec.max_pod_groups, tried)
 
 
-def _more_groups(scene: Scene, found: Queue, most: int, tried: Tried) -> Iterator[Suggestion]:
+def _more_groups(scene: WhatIfCluster, found: Queue, most: int, tried: Tried) -> Iterator[Suggestion]:
     more, all_ = 1, len(scene.waiting()) + len(scene.running())
     while True:
         spec = replace(found.spec, max_pod_groups=most + more)
@@ -78,7 +78,7 @@ def _more_groups(scene: Scene, found: Queue, most: int, tried: Tried) -> Iterato
 
 
 def nodes(
-    scene: Scene, likes: Iterable[Node], constraints: Iterable[Constraints], free: Free, helps: Helps
+    scene: WhatIfCluster, likes: Iterable[Node], constraints: Iterable[Constraints], free: Free, helps: Helps
 ) -> Iterator[Suggestion]:
     """Try nodes that take no pods now, and more of those there are with the labels, and without the taints, that matter."""
     yield from _uncordoned(scene, helps)
@@ -107,12 +107,12 @@ def _taint(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def cordoned(scene: Scene) -> list[Node]:
-    """Give the nodes that are cordoned, as they would be if they weren't."""
+def cordoned(scene: WhatIfCluster) -> list[Node]:
+    """Return the nodes that are cordoned, as they would be if they weren't."""
     return [_opened(node) for node in scene.state.of(kinds.NODES) if node.spec.unschedulable]
 
 
-def _uncordoned(scene: Scene, helps: Helps) -> Iterator[Suggestion]:
+def _uncordoned(scene: WhatIfCluster, helps: Helps) -> Iterator[Suggestion]:
     free = cordoned(scene)
     one = next((node for node in free[:_TRIED] if helps(partial(scene.nodes, [node]))), None)
     if one is not None:
@@ -131,7 +131,7 @@ def _opened(node: Node) -> Node:
 
 
 def _wanted(constraints: Constraints) -> Mapping[str, str]:
-    """Give labels that satisfy a selector and the first term of a required affinity, where labels do."""
+    """Return labels that satisfy a selector and the first term of a required affinity, where labels do."""
     terms = constraints.required.node_selector_terms if constraints.required is not None else ()
     told = (each for term in terms[:1] for each in term.match_expressions or ())
     named = {each.key: (each.values or ("true",))[0] for each in told if each.operator in {"In", "Exists"}}
@@ -144,7 +144,7 @@ def _bent(like: Node, labels: Mapping[str, str]) -> Node:
 
 
 def called(likes: Sequence[Node], how: str) -> list[Node]:
-    """Give nodes like those, of names of their own."""
+    """Return nodes like those, of names of their own."""
     return [_another(like, how.format(number)) for number, like in enumerate(likes)]
 
 

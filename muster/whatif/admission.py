@@ -27,10 +27,10 @@ from muster.model.objects import (
     ResourceRequirements,
 )
 from muster.whatif import remedies
-from muster.whatif.cluster import Scene
+from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, State
-from muster.whatif.dry_run import BUSY, Answer, Rehearsal
-from muster.whatif.remedies import Change, Lack
+from muster.whatif.dry_run import BUSY, AdmissionDryRun, Answer
+from muster.whatif.remedies import Change, QuotaShortage
 from scheduler.controllers import manifests as generated
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
@@ -116,7 +116,9 @@ async def find_out(
 
     async def rehearse(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
         places = {each.namespace for each in some}
-        stage = Rehearsal(state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places, legacy_apis=legacy)
+        stage = AdmissionDryRun(
+            state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places, legacy_apis=legacy
+        )
         return await stage.apply(some), stage.ledgers()
 
     answers, ledgers = await rehearse(manifests)
@@ -231,7 +233,7 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
     if not wanted:
         return
     state, supposed = _peopled(state, [key for key, _ in wanted])
-    scene = Scene(state, policy, schedulers)
+    scene = WhatIfCluster(state, policy, schedulers)
     with scene.supposing():
         now = scene.starts(key for key, _ in wanted).started
     for key, label in wanted:
@@ -254,7 +256,7 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
 
 
 def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) -> Iterator[tuple[GroupKey, str]]:
-    """Give the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
+    """Return the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
     for each in answers:
         stored = each.stored
         kind = _STATES.get((stored["apiVersion"], stored["kind"])) if stored is not None else None
@@ -325,7 +327,7 @@ def _supposed_pods(group: PodGroup) -> list[Pod]:
     ]
 
 
-def _later(scene: Scene, start: Start) -> Start:
+def _later(scene: WhatIfCluster, start: Start) -> Start:
     key = start.key
     before = scene.decide().records.get(key)
     if before is None:
@@ -336,4 +338,6 @@ def _later(scene: Scene, start: Start) -> Start:
         if ends.groups:
             return replace(start, kind="after", after=ends.groups, text=remedies.ending(scene, ends))
         record = remedies.at_rest(scene, before)
-        return replace(start, kind="never", record=record, changes=tuple(remedies.changes(scene, key, record, Lack())))
+        return replace(
+            start, kind="never", record=record, changes=tuple(remedies.changes(scene, key, record, QuotaShortage()))
+        )

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from muster.ledger import wording
 from muster.ledger.observer import listed
-from muster.ledger.promises import COMPLETED, reserves_late
+from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.ledger.view import View
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
@@ -28,14 +28,14 @@ from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
 from scheduler.engine.reservations import ReservationArguments
-from scheduler.leader.backoff import Patience
+from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Bind, Plan
-from scheduler.model.snapshot import Bystanders, GroupKey, Job, Phase, Snapshot, Wait
+from scheduler.model.snapshot import GroupKey, Job, Phase, RequeueState, SatisfiedJobs, Snapshot
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import Home
 from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import learners
+from scheduler.state.handlers import handlers
 
 T = TypeVar("T", bound=Object)
 
@@ -54,7 +54,7 @@ _TO_COME: Final = str(2**62)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Course(NamedTuple):
+class Outcome(NamedTuple):
     """What came of some decisions in a row.
 
     Attributes:
@@ -66,7 +66,7 @@ class Course(NamedTuple):
     gave_way: frozenset[GroupKey]
 
 
-class Scene:
+class WhatIfCluster:
     """A cluster made of a state. ``now`` is the state's."""
 
     def __init__(self, state: State, policy: Policy, schedulers: Sequence[str]) -> None:
@@ -86,22 +86,22 @@ class Scene:
         self._started: dict[GroupKey, datetime] = {}
         self._undo: list[Callable[[], None]] | None = None
         self._standing: Mapping[GroupKey, Job] = {}
-        self._beside: Mapping[str, Bystanders] = {}
-        alone = satisfied.are_left_alone(policy)
+        self._beside: Mapping[str, SatisfiedJobs] = {}
+        alone = satisfied.may_aggregate(policy)
         self._feed(alone=alone)
         first = self.snapshot()
         # To be found again once supposed nodes are gone.
         self._table = first.table
         if alone:
             self._standing = {job.key: job for job in satisfied.found(first)}
-            self._beside = satisfied.together(self._standing.values(), first.axes)
+            self._beside = satisfied.sum_by_queue(self._standing.values(), first.axes)
             for key in self._groups.keys() - self._standing.keys():
                 self.cluster.single_out(key)
 
     def _feed(self, *, alone: bool) -> None:
         cluster, pods = self.cluster, self.state.of(kinds.PODS)
         cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
-        for kind, learn in (*learners(cluster).items(), (kinds.QUEUES, cluster.queue)):
+        for kind, learn in (*handlers(cluster).items(), (kinds.QUEUES, cluster.queue)):
             for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
                 learn(each)
         self._members = cluster.homes(pods)
@@ -135,21 +135,21 @@ class Scene:
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> Snapshot:
-        """Give what the scheduler sees."""
+        """Return what the scheduler sees."""
         return self.cluster.snapshot()
 
-    def decide(self, waits: Mapping[str, Wait] | None = None) -> Plan:
+    def decide(self, waits: Mapping[str, RequeueState] | None = None) -> Plan:
         """Decide once; ``waits`` as `Snapshot` has them."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
         return decide(replace(snapshot, jobs=jobs, beside=self._beside, waits=waits or {}), self.policy, self.now)
 
     def group(self, key: GroupKey) -> PodGroup | None:
-        """Give a group as the state has it."""
+        """Return a group as the state has it."""
         return self._groups.get(key)
 
     def called(self, key: GroupKey) -> str:
-        """Give a group's name; of one that Muster made, whom it is made for, too: nobody chose that name."""
+        """Return a group's name; of one that Muster made, whom it is made for, too: nobody chose that name."""
         group = self.group(key)
         if group is None or not grouping.is_generated(key.name):
             return str(key)
@@ -159,16 +159,16 @@ class Scene:
         return f"{key.namespace}/{name} ({owner.kind} {owner.name})" if owner is not None else str(key)
 
     def members(self, key: GroupKey) -> Sequence[Pod]:
-        """Give the pods that name a group."""
+        """Return the pods that name a group."""
         return self._members.get((key.namespace, key.name), ())
 
     def running(self) -> list[GroupKey]:
-        """Give the groups that have pods on nodes, those that have had them for the longest first."""
+        """Return the groups that have pods on nodes, those that have had them for the longest first."""
         found = {key: began for key in self._groups if (began := self._since_when(key)) is not None}
         return sorted(found, key=lambda key: (found[key], key))
 
     def waiting(self) -> list[GroupKey]:
-        """Give the groups that have no pods on nodes and aren't over, the oldest first."""
+        """Return the groups that have no pods on nodes and aren't over, the oldest first."""
         found = [
             (group.metadata.creation_timestamp or self.now, key)
             for key, group in self._groups.items()
@@ -192,11 +192,11 @@ class Scene:
         return self._since[key]
 
     def job(self, key: GroupKey) -> Job:
-        """Give a group as the scheduler sees it."""
+        """Return a group as the scheduler sees it."""
         return self._standing.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
 
     def holds(self, key: GroupKey) -> Resources:
-        """Give what a group's pods have on nodes."""
+        """Return what a group's pods have on nodes."""
         job = self.job(key)
         if not job.tasks:
             return Resources.total(kind.request * count for kind, count in job.tally.occupying.items())
@@ -261,13 +261,13 @@ class Scene:
         before = old or Queue(metadata=Meta(name=queue.name))
         self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
-    def starts(self, wanted: Iterable[GroupKey]) -> Course:
+    def starts(self, wanted: Iterable[GroupKey]) -> Outcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
 
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is let in: more can't be seen.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        patience, gave_way, waited = Patience(), frozenset[GroupKey](), False
+        patience, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
             plan = self.decide(patience.waits)
             patience.learn(plan, self.now.timestamp())
@@ -283,7 +283,7 @@ class Scene:
                     break
                 self._pass()
                 waited = True
-        return Course(started, gave_way)
+        return Outcome(started, gave_way)
 
     def _is_let_in(self, key: GroupKey, plan: Plan) -> bool:
         known = self.members(key) or self._jobs_of.get((key.namespace, key.name))
@@ -389,7 +389,7 @@ def _without_reservations(policy: Policy) -> Policy:
 
 
 def view_of(state: State, namespace: str) -> View:
-    """Give what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
+    """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
     quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
     return listed(groups, map(_versioned, quotas), map(_versioned, pods))

@@ -76,16 +76,16 @@ class State(Struct, frozen=True, dict=True):
         return f"State(taken={self.taken})"
 
     def of(self, kind: Kind[T], namespace: str = "") -> tuple[T, ...]:
-        """Give the objects of a kind, of one namespace or of all."""
+        """Return the objects of a kind, of one namespace or of all."""
         found: tuple[T, ...] = self.objects.get(kind, ())
         return self._of_namespaces(kind).get(namespace, ()) if namespace else found
 
     def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
-        """Give an object, or None."""
+        """Return an object, or None."""
         return next((each for each in self._of_namespaces(kind).get(namespace, ()) if each.name == name), None)
 
     def _of_namespaces(self, kind: Kind[T]) -> Mapping[str, tuple[T, ...]]:
-        """Give the objects of a kind by namespace; once, for who asks about one pod of ten thousand asks about several."""
+        """Return the objects of a kind by namespace; once, for who asks about one pod of ten thousand asks about several."""
         known = self._index
         if kind not in known:
             found: defaultdict[str, list[T]] = defaultdict(list)
@@ -99,7 +99,7 @@ class State(Struct, frozen=True, dict=True):
         return {}
 
     def ledger(self, namespace: str) -> Table | None:
-        """Give what a namespace has promised; None where there is no ledger, or one that can't be read."""
+        """Return what a namespace has promised; None where there is no ledger, or one that can't be read."""
         ledger = self.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
         try:
             return Table.parse(ledger.data) if ledger is not None else None
@@ -147,7 +147,7 @@ async def _sent(client: Client, request: Request) -> Response:
 
 
 async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...] | None:
-    """Give the objects of a kind; None of one that isn't served."""
+    """Return the objects of a kind; None of one that isn't served."""
     # In one piece, and no older than the question: who has just applied something asks about that.
     request = Request("GET", kind.path(_PLACES.get(kind, "")))
     try:

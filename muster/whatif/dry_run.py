@@ -82,7 +82,7 @@ class Answer(Struct, frozen=True):
         return 200 <= self.code < 300
 
 
-class Rehearsal:
+class AdmissionDryRun:
     """An API server in memory with the state of a cluster and Muster's webhooks. For one file.
 
     Args:
@@ -126,7 +126,7 @@ class Rehearsal:
         return answers
 
     def ledgers(self) -> list[Json]:
-        """Give the quota ledgers as they are now."""
+        """Return the quota ledgers as they are now."""
         kind = kinds.QUOTALEDGERS
         return list(self.server.store.list((kind.group, kind.plural)))
 
@@ -208,7 +208,7 @@ class Rehearsal:
             self._view.cache(kind).replace(items, str(store.revision))
 
     def _kept(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
-        """Give what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
+        """Return what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
         for kind, items in self._state.objects.items():
             if kind is not kinds.NODES:
                 yield kind, self._near(kind) if kind in _MANY else items
@@ -257,7 +257,7 @@ def _kind(place: Kind[Any] | Resource) -> str:
 
 
 def _newest(state: State) -> int:
-    """Give a version that is newer than all that the state speaks of."""
+    """Return a version that is newer than all that the state speaks of."""
     seen = (each for ledger in state.of(kinds.QUOTALEDGERS) for each in ledger.data.observed.values())
     return max((versions.number(each) for each in seen), default=0) + 1
 
@@ -275,7 +275,7 @@ def _warnings(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def path_of(manifest: Manifest) -> str:
-    """Give the URL path of an object; empty for a kind that an API server without any CustomResourceDefinition hasn't."""
+    """Return the URL path of an object; empty for a kind that an API server without any CustomResourceDefinition hasn't."""
     group, _, version = manifest.api_version.rpartition("/")
     ours = next(
         (each for each in KINDS if (each.api_version, each.name) == (manifest.api_version, manifest.kind)), None

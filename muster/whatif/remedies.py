@@ -1,6 +1,6 @@
 """What would let a group start, and when it would: found by supposing it and asking the scheduler. Pure.
 
-Nothing here is guessed: each answer was tried in a `Scene`, where the group then started, or follows from the ledger's
+Nothing here is guessed: each answer was tried in a `WhatIfCluster`, where the group then started, or follows from the ledger's
 own arithmetic.
 """
 
@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger.promises import Shortage, limited
+from muster.ledger.reservations import Shortage, limited
 from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import Meta, Node, NodeStatus, Queue
 from muster.model.text import counted
 from muster.whatif import adjustments
-from muster.whatif.cluster import Scene
+from muster.whatif.cluster import WhatIfCluster
 from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, Job
@@ -55,7 +55,7 @@ class After(Struct, frozen=True):
     needed: bool = True
 
 
-def after(scene: Scene, wanted: GroupKey) -> After:
+def after(scene: WhatIfCluster, wanted: GroupKey) -> After:
     """Tell which groups have to end, if running ones end in the order in which they began.
 
     Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
@@ -71,7 +71,7 @@ def after(scene: Scene, wanted: GroupKey) -> After:
     return _prefix(scene, wanted, [*line, *between]) if between else found
 
 
-def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
+def _prefix(scene: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
     def enough(ends: Sequence[GroupKey]) -> bool:
         with scene.supposing():
             scene.end(ends)
@@ -98,15 +98,15 @@ def _prefix(scene: Scene, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
     return After(tuple(ends))
 
 
-class Lack(Struct, frozen=True):
+class QuotaShortage(Struct, frozen=True):
     """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
 
     short: tuple[Shortage, ...] = ()
     holders: tuple[tuple[str, Resources], ...] = ()
 
 
-def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator[Change]:
-    """Give what would let a waiting group start, each by itself."""
+def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShortage) -> Iterator[Change]:
+    """Return what would let a waiting group start, each by itself."""
     if record.stage is Stage.QUOTA:
         yield from _more_quota(lack)
         return
@@ -127,13 +127,13 @@ def changes(scene: Scene, key: GroupKey, record: Record, lack: Lack) -> Iterator
             yield Change(text, {**each.data, "after": data} if until else each.data)
 
 
-def at_rest(scene: Scene, before: Record) -> Record:
-    """Give what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
+def at_rest(scene: WhatIfCluster, before: Record) -> Record:
+    """Return what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
     record = scene.decide().records.get(before.key)
     return record if record is not None and (record.limit is not None or record.nodes is not None) else before
 
 
-def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+def _at_rest(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]:
     if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
         return
     if record.limit is not None and record.limit.kind == "queue":
@@ -150,7 +150,7 @@ def _at_rest(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
         yield _ends(scene, ends)
 
 
-def _more_quota(lack: Lack) -> Iterator[Change]:
+def _more_quota(lack: QuotaShortage) -> Iterator[Change]:
     for short in lack.short:
         resource = short.resource
         more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
@@ -167,12 +167,12 @@ def _more_quota(lack: Lack) -> Iterator[Change]:
 # ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ends(scene: Scene, ends: After) -> Change:
+def _ends(scene: WhatIfCluster, ends: After) -> Change:
     data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
     return Change(ending(scene, ends), data)
 
 
-def ending(scene: Scene, ends: After) -> str:
+def ending(scene: WhatIfCluster, ends: After) -> str:
     """Write which groups have to end."""
     if ends.needed and len(ends.groups) == 1:
         (key,) = ends.groups
@@ -207,7 +207,7 @@ def listed(names_: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def holding(scene: Scene, key: GroupKey) -> str:
+def holding(scene: WhatIfCluster, key: GroupKey) -> str:
     """Write what a group has on nodes."""
     return shown(scene.holds(key)) or "its pods on nodes"
 
@@ -221,13 +221,13 @@ def shown(amounts: Resources) -> str:
 # ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wider_queue(scene: Scene, wanted: GroupKey, name: str, short: Resources) -> Iterator[Change]:
+def _wider_queue(scene: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Change]:
     queue = scene.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
     yield from _more_capability(scene, wanted, queue, short)
     yield from _more_weight(scene, wanted, queue)
 
 
-def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Change]:
+def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Change]:
     try:
         has = Resources.parse(queue.spec.capability)
     except QuantityError:
@@ -249,7 +249,7 @@ def _more_capability(scene: Scene, wanted: GroupKey, queue: Queue, short: Resour
     yield Change(text, data | {"enough": enough})
 
 
-def _more_weight(scene: Scene, wanted: GroupKey, queue: Queue) -> Iterator[Change]:
+def _more_weight(scene: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Change]:
     """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
     weight = queue.spec.weight
     while weight < _WEIGHTS:
@@ -265,7 +265,7 @@ def _with(queue: Queue, **spec: Any) -> Queue:
     return replace(queue, spec=replace(queue.spec, **spec))
 
 
-def _tried(scene: Scene, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
+def _tried(scene: WhatIfCluster, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
     """Tell what comes of supposing something about a queue, as `adjusting.Tried`."""
     with scene.supposing():
         suppose()
@@ -277,7 +277,7 @@ def _tried(scene: Scene, wanted: GroupKey, before: Record, suppose: Callable[[],
     return f"; after that it waits for something else: {then.message}"
 
 
-def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
+def _helps(scene: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
     with scene.supposing():
         suppose()
         return bool(scene.starts([wanted]).started)
@@ -286,7 +286,7 @@ def _helps(scene: Scene, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
 # ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _more_nodes(scene: Scene, job: Job, record: Record) -> Iterator[Change]:
+def _more_nodes(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]:
     requests, shapes = missing(job), _shapes(scene) or adjustments.cordoned(scene)[:1]
     classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
     shapes_do = False
@@ -320,7 +320,7 @@ def _roomy(requests: Sequence[Resources]) -> str:
 
 
 def missing(job: Job) -> list[Resources]:
-    """Give the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
+    """Return the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
     there = sum(job.counts.get(status, 0) for status in READY)
     requests = [task.kind.request for task in job.pending]
     requests += [each.kind.request for each in job.coming for _ in range(each.count)]
@@ -346,13 +346,13 @@ def _with_free(like: Node, free: Resources) -> Node:
     return replace(like, status=NodeStatus(allocatable=free.quantities()))
 
 
-def _more_help(scene: Scene, wanted: GroupKey, likes: Sequence[Node]) -> bool:
+def _more_help(scene: WhatIfCluster, wanted: GroupKey, likes: Sequence[Node]) -> bool:
     """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
     return all(_helps(scene, wanted, partial(scene.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES)
 
 
-def _shapes(scene: Scene) -> list[Node]:
-    """Give a node of each of the most frequent kinds that take pods."""
+def _shapes(scene: WhatIfCluster) -> list[Node]:
+    """Return a node of each of the most frequent kinds that take pods."""
     found: dict[bytes, list[Node]] = {}
     for node in scene.state.of(kinds.NODES):
         if not node.spec.unschedulable and conversion.ready(node):
@@ -362,8 +362,8 @@ def _shapes(scene: Scene) -> list[Node]:
     return list(islice((node for node in frequent if conversion.allocatable(node) is not None), _SHAPES))
 
 
-def _enough(scene: Scene, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
-    """Give how many nodes more of a kind it takes; zero where they don't help."""
+def _enough(scene: WhatIfCluster, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
+    """Return how many nodes more of a kind it takes; zero where they don't help."""
     has, asked = Resources.parse(like.status.allocatable), _together(requests)
     if any(not has[name] for name in asked):
         return 0

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from muster.ledger import wording
 from muster.ledger.committer import decide
 from muster.ledger.observer import shown_group, shown_pod, shown_quota
-from muster.ledger.promises import Busy, Promise, Refused
+from muster.ledger.reservations import Exceeded, ReservationRequest, Unavailable
 from muster.ledger.table import Table
-from muster.ledger.view import PODS, QUOTAS, Graveyard, NamespaceView, source
+from muster.ledger.view import PODS, QUOTAS, NamespaceView, Tombstones, source
 from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
@@ -44,24 +44,24 @@ _RULES: Final[Mapping[Kind[Any], str]] = {
 _Place = tuple[str, str]
 
 
-class _Book:
+class _NamespaceLedger:
     """The ledger of a namespace, and what it rests on. ``revisions`` are shared by all books."""
 
     def __init__(self, revisions: Mapping[str, int]) -> None:
-        self.view = NamespaceView(revisions, Graveyard())
+        self.view = NamespaceView(revisions, Tombstones())
         self.table = Table()
 
-    def reserve(self, promise: Promise, now: datetime) -> str:
+    def reserve(self, promise: ReservationRequest, now: datetime) -> str:
         """Promise something; give the refusal, empty where it is granted."""
         decision = decide(self.table, self.view, [promise], now)
         self.table = decision.table
         answer = decision.answers[0]
-        if isinstance(answer, Refused):
+        if isinstance(answer, Exceeded):
             return wording.refusal(promise, answer)
-        return answer.reason if isinstance(answer, Busy) else ""
+        return answer.reason if isinstance(answer, Unavailable) else ""
 
 
-class Gatehouse:
+class InMemoryAdmission:
     """Both sides of `scheduler.simulator.admission.Gate`: what exists, as policies see it, and what may come to exist."""
 
     def __init__(self, settings: Settings) -> None:
@@ -71,26 +71,26 @@ class Gatehouse:
         self._capacity = NOTHING
         self._revision = 1
         self._revisions: dict[str, int] = {}
-        self._books: dict[str, _Book] = {}
+        self._books: dict[str, _NamespaceLedger] = {}
 
     # ── as policies see it (`webhooks.view.View`) ────────────────────────────────────────────────────────────────
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
-        """Give an object, or None."""
+        """Return an object, or None."""
         found: T | None = self._of(kind).get((namespace, name))
         return found
 
     def items(self, kind: Kind[T], namespace: str = "") -> Iterable[T]:
-        """Give the objects of a kind, of one namespace or of all."""
+        """Return the objects of a kind, of one namespace or of all."""
         every: Iterable[T] = self._of(kind).values()
         return [each for each in every if each.namespace == namespace] if namespace else every
 
     def children(self, queue: str) -> Iterable[Queue]:
-        """Give the queues whose parent is the queue of that name."""
+        """Return the queues whose parent is the queue of that name."""
         return self._children.get(queue, {}).values()
 
     def capacity(self) -> Resources:
-        """Give what all nodes have together."""
+        """Return what all nodes have together."""
         return self._capacity
 
     def _of(self, kind: Kind[Any]) -> dict[_Place, Any]:
@@ -134,20 +134,20 @@ class Gatehouse:
         return namespace in self._books
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Give what is promised in a namespace, the groups of these names apart; None where there is no quota."""
+        """Return what is promised in a namespace, the groups of these names apart; None where there is no quota."""
         book = self._book(namespace)
         if book is None:
             return None
         return book.table.fold(book.view, coming={name for name in names if book.view.usage(name)})
 
     def namespace(self, name: str) -> Meta | None:
-        """Give what a namespace says of itself."""
+        """Return what a namespace says of itself."""
         found: Namespace | None = self.get(kinds.NAMESPACES, name)
         return found.metadata if found is not None else None
 
-    def _book(self, namespace: str, *, make: bool = False) -> _Book | None:
+    def _book(self, namespace: str, *, make: bool = False) -> _NamespaceLedger | None:
         if make and namespace not in self._books:
-            book = self._books[namespace] = _Book(self._revisions)
+            book = self._books[namespace] = _NamespaceLedger(self._revisions)
             for kind in _GROUPS:
                 for group in self.items(kind, namespace):
                     book.view.put(shown_group(kind.group, group, 0))
@@ -158,7 +158,7 @@ class Gatehouse:
         return book_or_none
 
     def _renewed(self, one: T) -> T:
-        """Give an object the version of now: the ledger tells by it what it has seen."""
+        """Return an object the version of now: the ledger tells by it what it has seen."""
         return replace(one, metadata=replace(one.metadata, resource_version=str(self._revision)))
 
     # ── what may come to exist ───────────────────────────────────────────────────────────────────────────────────

@@ -14,9 +14,9 @@ from muster.model import grouping, kinds
 from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
 from muster.whatif import remedies
-from muster.whatif.cluster import Scene, view_of
+from muster.whatif.cluster import WhatIfCluster, view_of
 from muster.whatif.cluster_view import PODGROUPS, State
-from muster.whatif.remedies import Change, Lack
+from muster.whatif.remedies import Change, QuotaShortage
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
@@ -70,13 +70,13 @@ class Answer(Struct, frozen=True):
 
 
 def find(state: State, namespace: str, name: str) -> GroupKey | None:
-    """Give the PodGroup of that name, of whichever API group."""
+    """Return the PodGroup of that name, of whichever API group."""
     found = (kind for kind in PODGROUPS if state.find(kind, name, namespace) is not None)
     return next((GroupKey(kind.group, namespace, name) for kind in found), _made_for(state, namespace, name))
 
 
 def _made_for(state: State, namespace: str, name: str) -> GroupKey | None:
-    """Give the group that Muster made for a workload of that name, also if written ``job/train``."""
+    """Return the group that Muster made for a workload of that name, also if written ``job/train``."""
     kind, _, owner = name.rpartition("/")
     for each in state.of(kinds.PODGROUPS, namespace):
         owners = each.metadata.owner_references or ()
@@ -87,7 +87,7 @@ def _made_for(state: State, namespace: str, name: str) -> GroupKey | None:
     return None
 
 
-def ask(scene: Scene, key: GroupKey) -> Answer:
+def ask(scene: WhatIfCluster, key: GroupKey) -> Answer:
     """Find out why a group waits."""
     group = scene.group(key)
     assert group is not None, "it was found just now"
@@ -132,14 +132,14 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
     return (each.key for each in sorted(waiting, key=lambda each: each.ahead))
 
 
-def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], Lack]:
-    """Give where the namespace's quotas stand, and what they lack for a group that holds nothing."""
+def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
+    """Return where the namespace's quotas stand, and what they lack for a group that holds nothing."""
     table = state.ledger(key.namespace)
     if table is None:
-        return (), Lack()
+        return (), QuotaShortage()
     view = view_of(state, key.namespace)
     short = next((lacks for each, lacks in table.outside(view).items() if each.name == key.name), ())
-    return report(key.namespace, "", "", table, view).quotas, Lack(short, table.holders(view, short))
+    return report(key.namespace, "", "", table, view).quotas, QuotaShortage(short, table.holders(view, short))
 
 
 # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────

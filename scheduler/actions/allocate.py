@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.engine import allocation
 from scheduler.engine.arguments import Given
-from scheduler.engine.job_order import Turns
+from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.engine.session import Session
@@ -24,7 +24,7 @@ class Allocate(Action):
 
     def __call__(self, session: Session, _: Given, /) -> None:
         """Place what can be placed."""
-        turns = Turns(session, [job for job in session.jobs if allocation.may_run(session, job)])
+        turns = JobOrder(session, [job for job in session.jobs if allocation.may_run(session, job)])
         for queue, job in turns:
             if session.overused(queue):
                 turns.leave(queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.engine import allocation, messages
 from scheduler.engine.arguments import Given
-from scheduler.engine.job_order import Turns
+from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model import vectors
@@ -26,7 +26,7 @@ class Backfill(Action):
         line_waits = any(job.stuck is not None and job is not session.holder for job in session.jobs)
         for job in session.jobs:
             session.reconsider(job)
-        turns = Turns(
+        turns = JobOrder(
             session,
             [
                 job

@@ -9,7 +9,7 @@ from msgspec import Meta, field
 from muster.model.text import counted
 from scheduler.engine import allocation, requeue
 from scheduler.engine.arguments import Given
-from scheduler.engine.job_order import Turns
+from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.model.obstacle import Obstacle, Reason, Stage
@@ -32,7 +32,7 @@ class EnqueueArguments(Given, frozen=True, kw_only=True):
 
     @property
     def patience(self) -> float:
-        """Give the seconds."""
+        """Return the seconds."""
         return self.timeout if self.timeout is not None else _SCALING if self.autoscaling else _STANDING
 
 
@@ -50,7 +50,7 @@ class Enqueue(Action):
     arguments_type = EnqueueArguments
 
     def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
-        """Give each Pending job its turn."""
+        """Return each Pending job its turn."""
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
             job.rolled_back = requeue.due(session, job, arguments.patience)
             if job.rolled_back is not None or requeue.judged_again(job):
@@ -62,7 +62,7 @@ class Enqueue(Action):
             for queue in session.queues.values()
             if queue.info.max_groups
         }
-        for queue, job in Turns(session, pending):
+        for queue, job in JobOrder(session, pending):
             job.obstacle = (
                 job.rolled_back
                 or _held(job)

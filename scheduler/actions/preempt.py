@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.engine.eviction import Claims, EvictionArguments, Rules, hungry
-from scheduler.engine.job_order import Turns
+from scheduler.engine.eviction import Eviction, EvictionArguments, Rules, hungry
+from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import Session
 
@@ -22,6 +22,6 @@ class Preempt(Action):
             entitled=lambda *_: True,
             whole=arguments.whole,
         )
-        claims = Claims(session, rules)
-        for queue, job in Turns(session, hungry(session)):
+        claims = Eviction(session, rules)
+        for queue, job in JobOrder(session, hungry(session)):
             claims.make(queue, job)

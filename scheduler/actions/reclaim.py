@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.engine.eviction import Claims, EvictionArguments, Rules, hungry
-from scheduler.engine.job_order import Turns
+from scheduler.engine.eviction import Eviction, EvictionArguments, Rules, hungry
+from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import QueueState, Session
 
@@ -23,8 +23,8 @@ class Reclaim(Action):
             return (other for other in session.queues.values() if other is not queue and other.info.reclaimable)
 
         rules = Rules(sources=sources, choose=session.reclaimable, entitled=session.preemptive, whole=arguments.whole)
-        claims = Claims(session, rules)
-        turns = Turns(session, hungry(session))
+        claims = Eviction(session, rules)
+        turns = JobOrder(session, hungry(session))
         for queue, job in turns:
             if queue.info.state != "Open" or session.overused(queue):
                 turns.leave(queue)

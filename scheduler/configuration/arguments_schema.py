@@ -30,7 +30,7 @@ def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> Given | Arguments
 
 
 def names(type_: ArgumentsType) -> list[str]:
-    """Give the names of arguments, as configurations have them."""
+    """Return the names of arguments, as configurations have them."""
     if issubclass(type_, Given):
         return list(type_.__struct_encode_fields__)
     return [field.alias or name for name, field in type_.model_fields.items()]
@@ -43,7 +43,7 @@ def _model(type_: type[Given]) -> type[BaseModel]:
 
 
 def _field(info: FieldInfo) -> tuple[Any, Any]:
-    """Give what pydantic is told of a field."""
+    """Return what pydantic is told of a field."""
     kind, *notes = get_args(info.type) if hasattr(info.type, "__metadata__") else (info.type,)
     bounds: dict[str, Any] = {}
     for meta in notes:

@@ -54,7 +54,7 @@ _TIERS: Final[tuple[tuple[type[Plugin], ...], ...]] = (
 
 
 def policy() -> Policy:
-    """Give what `scheduler.configuration.config.DEFAULT` says. To read that would take longer than many a question that it answers."""
+    """Return what `scheduler.configuration.config.DEFAULT` says. To read that would take longer than many a question that it answers."""
     actions = tuple(ACTIONS[name] for name in ("enqueue", "allocate", "backfill"))
     tiers = tuple(tuple(_enabled(plugin) for plugin in tier) for tier in _TIERS)
     return Policy(actions, tiers, {each.name: each.arguments_type() for each in actions})

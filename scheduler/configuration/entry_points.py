@@ -36,7 +36,7 @@ def names() -> set[str]:
 
 
 def load(name: str) -> type[Plugin] | None:
-    """Give the plugin of that name; None where no package has one.
+    """Return the plugin of that name; None where no package has one.
 
     Raises:
         ExtensionError: several packages have one, it can't be imported, or isn't a plugin.

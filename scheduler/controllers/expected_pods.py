@@ -7,7 +7,7 @@ from typing import Final
 
 from muster.model.objects import Pod, PodSpec
 from scheduler.state import conversion
-from scheduler.state.informers import BY_CONTROLLER, Views
+from scheduler.state.informers import BY_CONTROLLER, Informers
 
 _MOMENT: Final = 3.0
 """Seconds that the other pods of a gang may come after the first, which may be the one that asks for most."""
@@ -16,12 +16,12 @@ _MOMENT: Final = 3.0
 class Siblings:
     """Finds the pods of a pod's controller, and says how long others are worth waiting for."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Informers) -> None:
         self._views = views
         self._until: dict[str, float] = {}
 
     def known(self, pod: Pod) -> list[PodSpec]:
-        """Give what the pods of its controller ask for, itself among them, in the order of their creation."""
+        """Return what the pods of its controller ask for, itself among them, in the order of their creation."""
         controller = pod.metadata.controller()
         if controller is None:
             return [pod.spec]
@@ -30,7 +30,7 @@ class Siblings:
         return [each.spec for each in sorted(alive, key=_age)] or [pod.spec]
 
     def missing(self, pod: Pod, minimum: int) -> float:
-        """Give for how many seconds a group of so many pods is not to be made yet; zero where it is.
+        """Return for how many seconds a group of so many pods is not to be made yet; zero where it is.
 
         What makes pods of one template makes them alike, so that one tells for all.
         """

@@ -12,7 +12,7 @@ from muster.kube.client import Client
 from muster.kube.workqueue import Work
 from muster.model import kinds, names
 from muster.model.objects import Meta, Namespace, PodGroup, ResourceQuota
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 _POLICIES = (names.POLICY_QUEUE, names.POLICY_REJECT)
 
@@ -24,7 +24,7 @@ class FenceController:
     policy is made a label of the same name.
     """
 
-    def __init__(self, client: Client, views: Views, mode: str) -> None:
+    def __init__(self, client: Client, views: Informers, mode: str) -> None:
         self._client = client
         self._mode = mode
         self._views = views

@@ -28,7 +28,7 @@ class OwnerRules:
         self._reflector = Reflector(client, kinds.CONFIGMAPS, self._cache, namespace=namespace)
 
     def __call__(self) -> Sequence[Rule]:
-        """Give the rules in force."""
+        """Return the rules in force."""
         return self._book.rules
 
     async def run(self) -> None:

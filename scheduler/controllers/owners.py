@@ -16,7 +16,7 @@ from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 LEVELS: Final = 10
 """How far up owners are read."""
@@ -56,7 +56,7 @@ class _Resources(msgspec.Struct, frozen=True):
 class Owners:
     """Reads owners, each at most once a minute however many pods it has; caches come first."""
 
-    def __init__(self, client: Client, views: Views) -> None:
+    def __init__(self, client: Client, views: Informers) -> None:
         self._client = client
         self._caches: dict[tuple[str, str], Callable[[str, str], Object | None]] = {
             (kinds.REPLICASETS.api_version, kinds.REPLICASETS.name): views.cache(kinds.REPLICASETS).get,
@@ -90,7 +90,7 @@ class Owners:
         return lineage
 
     async def _find(self, owner: OwnerReference, namespace: str) -> Meta | None:
-        """Give an owner's metadata; None where it is gone."""
+        """Return an owner's metadata; None where it is gone."""
         cached = self._caches.get((owner.api_version, owner.kind))
         found = cached(owner.name, namespace) if cached is not None else None
         if found is not None and found.metadata.uid == owner.uid:

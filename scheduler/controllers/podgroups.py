@@ -24,7 +24,7 @@ from scheduler.controllers.expected_pods import Siblings
 from scheduler.controllers.owners import Owners
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
-from scheduler.state.informers import BY_CONTROLLER, Views, queue_of
+from scheduler.state.informers import BY_CONTROLLER, Informers, queue_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _SHOWN: Final = 30.0
 """Seconds after which a group that was made, and that no watch has shown, is made again."""
 
 
-class _NotNowError(errors.KubeError):
+class RetryLater(errors.KubeError):
     """What is to be done has to wait for something else to end."""
 
 
@@ -56,7 +56,7 @@ class PodGroupController:
     def __init__(
         self,
         client: Client,
-        views: Views,
+        views: Informers,
         recorder: Recorder,
         scheduler_names: Sequence[str],
         *,
@@ -171,7 +171,7 @@ class PodGroupController:
     async def _chosen(
         self, meta: Meta, namespace: str, own: OwnerReference | None, named: str
     ) -> tuple[OwnerReference | None, str]:
-        """Give who a group stands for, and what couldn't be read on the way; None is each pod for itself.
+        """Return who a group stands for, and what couldn't be read on the way; None is each pod for itself.
 
         ``own`` is the object itself where it may be chosen by a rule. A name that is there already decides: it was made
         by rules, maybe by older ones.
@@ -281,7 +281,7 @@ class PodGroupController:
         return (found.metadata,) if found is not None else ()
 
     async def _metas(self, about: Object, nearest: Sequence[Meta]) -> list[Meta]:
-        """Give whose annotations count: the nearest, all above, the namespace."""
+        """Return whose annotations count: the nearest, all above, the namespace."""
         above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
         return [*nearest, *above.metas, *self._namespace(about.namespace)]
 
@@ -323,7 +323,7 @@ class PodGroupController:
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
-            raise _NotNowError(f"queue {queue.name} is being deleted")
+            raise RetryLater(f"queue {queue.name} is being deleted")
         try:
             body = manifests.podgroup(owner, metas, template, known)
         except QuantityError as error:
@@ -345,7 +345,7 @@ class PodGroupController:
 
 
 def _named(owners: Iterable[OwnerReference], group: str) -> OwnerReference | None:
-    """Give the owner after which a generated group is named."""
+    """Return the owner after which a generated group is named."""
     return next((each for each in owners if grouping.generated_name(each.uid) == group), None)
 
 

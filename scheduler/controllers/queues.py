@@ -22,7 +22,7 @@ from scheduler.engine.lifecycle import SCHEDULED
 from scheduler.model.plan import QueueShare
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
-from scheduler.state.informers import Views, queue_of
+from scheduler.state.informers import Informers, queue_of
 
 OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
@@ -96,7 +96,7 @@ def _is_open(queue: Queue) -> bool:
 
 
 def _counted_as(group: PodGroup) -> tuple[str, Phase, bool, bool]:
-    """Give all of a group that its queue's status depends on, the queue first."""
+    """Return all of a group that its queue's status depends on, the queue first."""
     return queue_of(group), conversion.phase_of(group), grouping.is_foreign(group.metadata), _started(group)
 
 
@@ -133,7 +133,7 @@ class QueueController:
         work: what it has to do. Counters must be right soon, however much there is to write about each group.
     """
 
-    def __init__(self, client: Client, views: Views, recorder: Recorder, scheduler_names: Collection[str]) -> None:
+    def __init__(self, client: Client, views: Informers, recorder: Recorder, scheduler_names: Collection[str]) -> None:
         self._client = client
         self._views = views
         self._recorder = recorder
@@ -215,7 +215,7 @@ class QueueController:
             asyncio.get_running_loop().call_later(left, self._postponed_no_more, key)
 
     def _quiet_for(self, key: _Key) -> float:
-        """Give the seconds until a queue's counters may be written again; loops call a little before it is time."""
+        """Return the seconds until a queue's counters may be written again; loops call a little before it is time."""
         left = self._written.get(key, float("-inf")) + _QUIET - asyncio.get_running_loop().time()
         return left if left > _TICK else 0.0
 
@@ -245,7 +245,7 @@ class QueueController:
         await self._write_status(key, self._newest(key, shown))
 
     def _newest(self, key: _Key, shown: Queue) -> Queue:
-        """Give a queue as it was stored last, as far as is known.
+        """Return a queue as it was stored last, as far as is known.
 
         A busy API server shows what was written seconds later; until then it would be written again.
         """
@@ -320,7 +320,7 @@ class QueueController:
             await self._let_go(key, queue)
 
     def _members(self, name: str) -> Iterable[tuple[Kind[Any], PodGroup | Job]]:
-        """Give the groups of a queue, and the Jobs: those in one of its groups, and those of ours whose group isn't there."""
+        """Return the groups of a queue, and the Jobs: those in one of its groups, and those of ours whose group isn't there."""
         yield from list(self._views.groups_of(name))
         namespaces = self._views.cache(kinds.NAMESPACES)
         for job in list(self._views.jobs.items()):

@@ -42,7 +42,7 @@ def unreserved(job: JobState) -> Obstacle | None:
 
 
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
-    """Give a job its turn; tell whether it could use another."""
+    """Return a job its turn; tell whether it could use another."""
     taken: list[Task] = []
     with session.lifted(job), session.statement() as statement:
         passed = _place(session, statement, queue, job, taken, allowed)
@@ -55,7 +55,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
 
 
 def keep_promises(session: Session) -> None:
-    """Give those their turn first who were promised a place in a former cycle."""
+    """Return those their turn first who were promised a place in a former cycle."""
     promised = session.snapshot.promised
     for job in session.jobs if promised else ():
         count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
@@ -67,7 +67,7 @@ def keep_promises(session: Session) -> None:
 
 
 def _promised(session: Session, task: Task) -> int | None:
-    """Give the row of the node that a task was promised a place on, None where there is none."""
+    """Return the row of the node that a task was promised a place on, None where there is none."""
     name = session.snapshot.promised.get(task.uid)
     return session.snapshot.table.row.get(name) if name is not None else None
 
@@ -118,7 +118,7 @@ def _next(session: Session, job: JobState) -> list[Task]:
 
 
 def _allowance(queue: QueueState, alike: list[Task], allowed: Allowed) -> tuple[int, Obstacle | None]:
-    """Give how many of these tasks the queue may take, and what speaks against one more."""
+    """Return how many of these tasks the queue may take, and what speaks against one more."""
     fine, against = 0, allowed(queue, alike[0], len(alike))
     if against is None:
         return len(alike), None

@@ -16,7 +16,7 @@ class Given(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Give what a configuration says by field, where several entries make up one."""
+        """Return what a configuration says by field, where several entries make up one."""
         return given
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.engine.session import JobState, Session
 from scheduler.model import vectors
-from scheduler.model.affinity import Peers
+from scheduler.model.affinity import PodSet
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix
 from scheduler.topology.domains import Domains, domains
@@ -27,7 +27,7 @@ class Gathering:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._members: dict[Peers, list[tuple[JobState, list[TaskClass]]]] | None = None
+        self._members: dict[PodSet, list[tuple[JobState, list[TaskClass]]]] | None = None
 
     def roomy(self, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
         """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
@@ -45,7 +45,7 @@ class Gathering:
         return everywhere
 
     def _parties(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
-        """Give whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
+        """Return whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
         together = kind.constraints.company.together
         jobs = self._known().get(together, []) if together is not None else []
         mine = [(job, members) for job, members in jobs if kind in members]
@@ -54,11 +54,11 @@ class Gathering:
             yield Counter(members)
             yield Counter(members[: max(self._session.missing(job), 1)])
 
-    def _known(self) -> dict[Peers, list[tuple[JobState, list[TaskClass]]]]:
+    def _known(self) -> dict[PodSet, list[tuple[JobState, list[TaskClass]]]]:
         if self._members is None:
             self._members = {}
             for job in self._session.jobs:
-                mine: dict[Peers, list[TaskClass]] = {}
+                mine: dict[PodSet, list[TaskClass]] = {}
                 for task in job.job.pending:
                     together = task.kind.constraints.company.together
                     if together is not None:

@@ -55,7 +55,7 @@ class Rules(Struct, frozen=True):
 
 
 def hungry(session: Session) -> list[JobState]:
-    """Give the jobs for which others may be evicted."""
+    """Return the jobs for which others may be evicted."""
     found = []
     for job in session.jobs:
         session.reconsider(job)
@@ -66,7 +66,7 @@ def hungry(session: Session) -> list[JobState]:
     return found
 
 
-class Claims:
+class Eviction:
     """The claims of one run of an action."""
 
     def __init__(self, session: Session, rules: Rules) -> None:
@@ -124,7 +124,7 @@ class Claims:
         return room
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
-        """Give nodes on which others may be in its way by more than what they use: at most so many."""
+        """Return nodes on which others may be in its way by more than what they use: at most so many."""
         table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.kind)
         mask = eligible(table, task.kind.constraints) & (room >= wanted).all(axis=1)
         mask[list(known)] = False
@@ -162,7 +162,7 @@ class Claims:
         return session.picker.fits(task.kind, row, session.future) and session.allocatable(queue, task) is None
 
     def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
-        """Give the tasks on a node that may go and whose going helps, the least important first."""
+        """Return the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
         short = vectors.short(task.kind.vector(session.axes), tuple(session.future[row].tolist()))
         candidates = [

@@ -88,13 +88,13 @@ class Explanations:
         return NodeReport(total, look.refusals, fitting, look.room, self._count(job, kind), nearest, kept)
 
     def _count(self, job: JobState, kind: TaskClass) -> int:
-        """Give how many pods of a class the minimum lacks."""
+        """Return how many pods of a class the minimum lacks."""
         missing = max(self._session.missing(job), 1)
         others = sum(task.kind is not kind for task in self._next(job, missing))
         return max(missing - others, 1)
 
     def _wanted(self, job: JobState, kind: TaskClass) -> tuple[int, Vector]:
-        """Give how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
+        """Return how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
         axes, missing = self._session.axes, max(self._session.missing(job), 1)
         kinds = [task.kind for task in self._next(job, missing)]
         if kind not in kinds or any(each.constraints != kind.constraints for each in set(kinds)):

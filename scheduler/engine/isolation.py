@@ -31,7 +31,7 @@ Report = Callable[[str, str, str], None]
 """Takes the plugin's name, the extension point, and what went wrong, in one line."""
 
 
-class Guarded(Plugin):
+class IsolatedPlugin(Plugin):
     """Stands for a plugin; its points are those of the one it stands for."""
 
     def __init__(self, plugin: type[Plugin], arguments: Any, session: Session, report: Report) -> None:
@@ -107,7 +107,7 @@ class Guarded(Plugin):
         return self._ask("pipelined", self._objection(), _vote, job)
 
     def deserved(self, queue: QueueState) -> Vector:
-        """Give what a queue deserves."""
+        """Return what a queue deserves."""
         return self._ask("deserved", self.session.axes.zero, self._vector, queue)
 
     def overused(self, queue: QueueState) -> bool:

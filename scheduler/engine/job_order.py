@@ -9,7 +9,7 @@ from scheduler.engine.plugin import Key
 from scheduler.engine.session import JobState, QueueState, Session
 
 
-class Turns:
+class JobOrder:
     """An iterator over (queue, job) in which a job's `again` puts it back in line.
 
     Keys are taken when something is put in line: by the rule of `scheduler.engine.plugin.Key` they change only by their own

@@ -15,7 +15,7 @@ from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine import requeue
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import Phase, Wait
+from scheduler.model.snapshot import Phase, RequeueState
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
@@ -48,7 +48,7 @@ class Facts(Struct, frozen=True):
     over: bool = False
     ready: bool = False
     obstacle: Obstacle | None = None
-    postponed: Wait | None = None
+    postponed: RequeueState | None = None
 
     @property
     def runs(self) -> bool:
@@ -129,7 +129,7 @@ def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
 def conditions(
     old: tuple[Condition, ...], phase: Phase, facts: Facts, *, transition: str, now: datetime
 ) -> tuple[Condition, ...]:
-    """Give the conditions of a group; the very same objects where nothing changed.
+    """Return the conditions of a group; the very same objects where nothing changed.
 
     ``transition`` names the session that makes a change; the time is that of the last change of status.
     """

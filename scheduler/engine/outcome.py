@@ -19,7 +19,7 @@ from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, Job, Phase, Reservation, Status, Task, Wait
+from scheduler.model.snapshot import READY, GroupKey, Job, Phase, RequeueState, Reservation, Status, Task
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
@@ -37,11 +37,11 @@ class Outcome:
         self._transition = _uuid(f"{session.snapshot.revision} {session.now.isoformat()}")
 
     def binds(self) -> tuple[Bind, ...]:
-        """Give the placements of jobs that may start."""
+        """Return the placements of jobs that may start."""
         return self._placements(Status.ALLOCATED)
 
     def pipelined(self) -> tuple[Bind, ...]:
-        """Give the promises."""
+        """Return the promises."""
         return self._placements(Status.PIPELINED)
 
     def _placements(self, status: Status) -> tuple[Bind, ...]:
@@ -59,7 +59,7 @@ class Outcome:
         )
 
     def evictions(self) -> tuple[Eviction, ...]:
-        """Give who has to go, and for whom."""
+        """Return who has to go, and for whom."""
         claimed = [
             Eviction(task, mark.job.job.key, mark.beneficiary.job.key)
             for mark in self._session.placed
@@ -70,12 +70,12 @@ class Outcome:
         return (*claimed, *undone)
 
     def reserved(self) -> Reservation | None:
-        """Give the nodes that are kept for a group from now on."""
+        """Return the nodes that are kept for a group from now on."""
         arguments = self._session.policy.arguments.get("allocate")
         return reservations.choose(self._session, arguments) if isinstance(arguments, ReservationArguments) else None
 
     def released(self) -> frozenset[str]:
-        """Give the uids of the Jobs that we hold back and whose group has its turn."""
+        """Return the uids of the Jobs that we hold back and whose group has its turn."""
         return frozenset(
             each.job
             for job in self._session.jobs
@@ -84,8 +84,8 @@ class Outcome:
             if each.held
         )
 
-    def rolled_back(self) -> Mapping[str, Wait]:
-        """Give the groups that were taken back because nothing came of them, and for how long."""
+    def rolled_back(self) -> Mapping[str, RequeueState]:
+        """Return the groups that were taken back because nothing came of them, and for how long."""
         return {
             job.job.uid: requeue.postponement(self._session, job, job.rolled_back)
             for job in self._session.jobs
@@ -93,7 +93,7 @@ class Outcome:
         }
 
     def unplaced(self) -> Mapping[GroupKey, tuple[Task, ...]]:
-        """Give the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""
+        """Return the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""
         return {
             job.job.key: (*job.waiting, *job.passed)
             for job in self._session.jobs
@@ -109,11 +109,11 @@ class Outcome:
         return job.obstacle.nodes and self._session.valid(job) is None
 
     def statuses(self) -> list[GroupStatus]:
-        """Give each group's status, in the order of the snapshot."""
+        """Return each group's status, in the order of the snapshot."""
         return [self._status(job) for job in self._session.jobs]
 
     def shares(self) -> Mapping[str, QueueShare]:
-        """Give what each queue has and deserves."""
+        """Return what each queue has and deserves."""
         return {name: self._share(queue) for name, queue in self._session.queues.items()}
 
     def tasks(
@@ -152,7 +152,7 @@ class Outcome:
         return share
 
     def _status(self, job: JobState) -> GroupStatus:
-        """Give a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
+        """Return a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
         if not _is_quiet(job):
             return self._new_status(job)
         ready = self._session.ready(job)
@@ -217,14 +217,14 @@ class Outcome:
         )
 
     def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
-        """Give what is known of each group that doesn't run."""
+        """Return what is known of each group that doesn't run."""
         phases = {status.key: status.phase for status in statuses}
         waiting = [job for job in self._session.jobs if phases[job.job.key] not in _RUNS]
         ahead = self._line(waiting)
         return {job.job.key: self._record(job, ahead.get(job.job.key, 0)) for job in waiting}
 
     def _line(self, waiting: Iterable[JobState]) -> Mapping[GroupKey, int]:
-        """Give how many groups of its queue have their turn before each."""
+        """Return how many groups of its queue have their turn before each."""
         queues: dict[str, list[JobState]] = {}
         for job in waiting:
             if not self._session.ready(job):

@@ -17,13 +17,13 @@ PATIENCE: Final = 30.0
 
 
 def since(session: Session) -> Mapping[GroupKey, float]:
-    """Give the gangs that are torn, and since when."""
+    """Return the gangs that are torn, and since when."""
     before, now = session.snapshot.torn, session.now.timestamp()
     return {job.job.key: before.get(job.job.key, now) for job in session.jobs if _torn(session, job)}
 
 
 def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
-    """Give the pods to be taken back, because their gang has been torn for too long."""
+    """Return the pods to be taken back, because their gang has been torn for too long."""
     latest = session.now.timestamp() - PATIENCE
     for job in session.jobs if session.snapshot.torn else ():
         if session.snapshot.torn.get(job.job.key, latest + 1) <= latest and _torn(session, job):

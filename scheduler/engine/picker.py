@@ -135,12 +135,12 @@ class Picker:
         return self._view(kind).reach is Reach.IDLE
 
     def best(self, kind: TaskClass) -> int | None:
-        """Give the best node that has room for a task now, or None."""
+        """Return the best node that has room for a task now, or None."""
         rows = self.pick(kind, 1)
         return rows[0] if rows else None
 
     def pick(self, kind: TaskClass, count: int) -> list[int]:
-        """Give the best nodes for ``count`` tasks, as though each were taken before the next is sought; fewer where there is no more room.
+        """Return the best nodes for ``count`` tasks, as though each were taken before the next is sought; fewer where there is no more room.
 
         Nothing is taken. Only of classes that are `at_once` more than one may be asked for.
         """
@@ -179,7 +179,7 @@ class Picker:
         return _Answer(self._time, count, rows, foresight.after, foresight.used)
 
     def best_later(self, kind: TaskClass) -> int | None:
-        """Give the best node that will have room once the pods that are leaving it are gone, or None."""
+        """Return the best node that will have room once the pods that are leaving it are gone, or None."""
         view = self._view(kind)
         return _highest(self._scores(kind, view, self._all, self._session.future))
 
@@ -188,7 +188,7 @@ class Picker:
         return bool(self._scores(kind, self._view(kind), np.array([row]), free)[0] > _NEVER)
 
     def ranked(self, kind: TaskClass, free: Matrix) -> list[int]:
-        """Give the nodes that have room for a task with ``free`` of each, [nodes, resources]; the best first."""
+        """Return the nodes that have room for a task with ``free`` of each, [nodes, resources]; the best first."""
         scores = self._scores(kind, self._view(kind), self._all, free)
         order = np.argsort(-scores, kind="stable")
         return [int(row) for row in order[scores[order] > _NEVER]]
@@ -202,17 +202,17 @@ class Picker:
         return mask
 
     def room(self, kind: TaskClass) -> int:
-        """Give how many tasks of the class fit in what is idle: no placement of them can do better."""
+        """Return how many tasks of the class fit in what is idle: no placement of them can do better."""
         view = self._view(kind)
         self._refresh(kind, view)
         return self.capacity(kind, view.scores > _NEVER, self._session.idle)
 
     def capacity(self, kind: TaskClass, mask: Mask, free: Matrix) -> int:
-        """Give how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
+        """Return how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
         return sum(self.places(kind, free[mask]).tolist())
 
     def places(self, kind: TaskClass, free: Matrix) -> Rows:
-        """Give how many tasks of the class fit on each of some nodes with ``free`` of each, [nodes, resources]."""
+        """Return how many tasks of the class fit on each of some nodes with ``free`` of each, [nodes, resources]."""
         wanted = self._view(kind).wanted
         columns = np.flatnonzero(wanted)
         places: Rows = (free[:, columns].clip(min=0) // wanted[columns]).min(axis=1, initial=_PLENTY)
@@ -295,7 +295,7 @@ class _Foresight:
         self.after: dict[int, float] = {}
 
     def next(self, row: int, given: int) -> float:
-        """Give the score of a row after one more task; ``given``: how many tasks all rows got."""
+        """Return the score of a row after one more task; ``given``: how many tasks all rows got."""
         used = self.used.get(row, 0) + 1
         ahead = self._view.ahead.get(row)
         if ahead is None:
@@ -334,7 +334,7 @@ def _highest(scores: Floats) -> int | None:
 
 
 def _highest_rows(scores: Floats, count: int) -> Rows:
-    """Give the rows of the ``count`` highest scores, the highest first; of equal ones the first rows."""
+    """Return the rows of the ``count`` highest scores, the highest first; of equal ones the first rows."""
     if count <= _FEW:
         return _few_highest_rows(scores, count)
     rows = np.flatnonzero(scores > _NEVER)

@@ -62,7 +62,7 @@ class Nodes:
         self._parts: dict[int, Floats] = {}
 
     def used_part(self, wanted: Vector, place: int) -> Floats:
-        """Give which part of the resource at a place is used once ``wanted`` is there, too: [len(rows)], 1 is all of it."""
+        """Return which part of the resource at a place is used once ``wanted`` is there, too: [len(rows)], 1 is all of it."""
         # All who rate a class ask the same, so it is worked out once; one resource at a time, since numpy takes several
         # times as long for many rows of three.
         part = self._parts.get(place)

@@ -12,7 +12,7 @@ from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine.session import JobState, Session
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import UNKNOWN, Phase, Wait
+from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState
 
 POSTPONED: Final = "Postponed"
 """True of a group that was taken back: how often, and when its next attempt is. The next leader reads it there."""
@@ -60,8 +60,8 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"no place was found within {seconds:g} s")
 
 
-def postponement(session: Session, job: JobState, why: Obstacle) -> Wait:
-    """Give for how long a group that is taken back waits: twice as long each time.
+def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState:
+    """Return for how long a group that is taken back waits: twice as long each time.
 
     Where room was what it lacked, nodes, queues or the group itself have to be others then, too.
     """
@@ -70,11 +70,11 @@ def postponement(session: Session, job: JobState, why: Obstacle) -> Wait:
     idle = _picture(session, job) if why.reason is Reason.NOT_ENOUGH_RESOURCES else _ANY
     pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
     now = session.now.timestamp()
-    return Wait(since=now, tries=tries + 1, until=now + pause, idle=idle)
+    return RequeueState(since=now, tries=tries + 1, until=now + pause, idle=idle)
 
 
-def _wait(session: Session, job: JobState) -> Wait | None:
-    """Give what is known of a group: by this worker, or by the last one, which wrote it down."""
+def _wait(session: Session, job: JobState) -> RequeueState | None:
+    """Return what is known of a group: by this worker, or by the last one, which wrote it down."""
     return session.snapshot.waits.get(job.job.uid) or recorded(job.job.conditions)
 
 
@@ -97,21 +97,21 @@ def postponed(session: Session, job: JobState) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)
 
 
-def _again(wait: Wait) -> str:
+def _again(wait: RequeueState) -> str:
     moment = datetime.fromtimestamp(wait.until, UTC)
     return f" ({counted(wait.tries, 'attempt')}); the next is after {moment:%H:%M:%S} UTC"
 
 
-def sentence(wait: Wait) -> str:
+def sentence(wait: RequeueState) -> str:
     """Write down how often a group was taken back and until when it waits, as `recorded` reads it."""
     moment = datetime.fromtimestamp(wait.until, UTC)
     return f"{counted(wait.tries, 'attempt')} came to nothing; the next is after {moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def recorded(conditions: Iterable[Condition]) -> Wait | None:
+def recorded(conditions: Iterable[Condition]) -> RequeueState | None:
     """Read from a group's conditions how often it was taken back, and until when it waits; None where none says so.
 
-    Of what nodes and queues offered then they say nothing: `Wait.idle` is ``UNKNOWN`` where that counts.
+    Of what nodes and queues offered then they say nothing: `RequeueState.idle` is ``UNKNOWN`` where that counts.
     """
     for each in conditions:
         found = _ATTEMPTS.fullmatch(each.message) if each.type == POSTPONED and each.status == "True" else None
@@ -121,5 +121,5 @@ def recorded(conditions: Iterable[Condition]) -> Wait | None:
             except ValueError:
                 return None  # somebody else wrote it
             idle = UNKNOWN if each.reason == Reason.NOT_ENOUGH_RESOURCES.value else _ANY
-            return Wait(since=until, tries=int(found[1]), until=until, idle=idle)
+            return RequeueState(since=until, tries=int(found[1]), until=until, idle=idle)
     return None

@@ -53,7 +53,7 @@ def honour(session: Session) -> None:
 
 
 def choose(session: Session, arguments: ReservationArguments) -> Reservation | None:
-    """Give who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
+    """Return who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
     after, now = arguments.after, session.now.timestamp()
     if after is None:
         return None
@@ -112,7 +112,7 @@ def _is_for_amounts(against: Obstacle | None) -> bool:
 
 
 def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
-    """Give what is still to be placed for the minimum, by class."""
+    """Return what is still to be placed for the minimum, by class."""
     missing = job.job.min_member - job.ready
     for kind, count in (*job.job.tally.wanting.items(), *((each.kind, each.count) for each in job.job.coming)):
         if missing > 0:
@@ -140,7 +140,7 @@ def _drained(session: Session) -> Matrix:
 
 
 def _fit(session: Session, job: JobState, free: Matrix, rows: Iterable[int]) -> set[int]:
-    """Give the rows that it takes to place the minimum of a job on ``free``; none where they don't suffice."""
+    """Return the rows that it takes to place the minimum of a job on ``free``; none where they don't suffice."""
     free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
     now = session.idle + session.withheld
     for kind, count in _needs(job):

@@ -13,13 +13,13 @@ from typing import Final
 from scheduler.engine.policy import Policy
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
-from scheduler.model.snapshot import Bystanders, Job, Phase, Snapshot, Status
+from scheduler.model.snapshot import Job, Phase, SatisfiedJobs, Snapshot, Status
 from scheduler.model.vectors import Axes
 
 _EVICTING: Final = frozenset({"preempt", "reclaim"})
 
 
-def are_left_alone(policy: Policy) -> bool:
+def may_aggregate(policy: Policy) -> bool:
     """Whether nothing looks at who runs: nobody is evicted, and no plugin of a user's own is asked."""
     if any(action.name in _EVICTING for action in policy.actions):
         return False
@@ -27,7 +27,7 @@ def are_left_alone(policy: Policy) -> bool:
 
 
 def found(snapshot: Snapshot) -> Iterator[Job]:
-    """Give the jobs that have all they want and go on so, whatever is decided about others."""
+    """Return the jobs that have all they want and go on so, whatever is decided about others."""
     for job in snapshot.jobs:
         queue = snapshot.queues.get(job.queue)
         # Where a queue takes only so many groups, they are counted.
@@ -47,24 +47,24 @@ def _is_content(job: Job, axes: Axes) -> bool:
     return not any(JobState(job, axes).lacking())
 
 
-def together(jobs: Iterable[Job], axes: Axes) -> Mapping[str, Bystanders]:
-    """Give for each queue what all the given jobs of it have."""
+def sum_by_queue(jobs: Iterable[Job], axes: Axes) -> Mapping[str, SatisfiedJobs]:
+    """Return for each queue what all the given jobs of it have."""
     queues: defaultdict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         queues[job.queue].append(job)
-    return {name: Bystanders.of(members, axes) for name, members in queues.items()}
+    return {name: SatisfiedJobs.of(members, axes) for name, members in queues.items()}
 
 
-def without(queues: Mapping[str, Bystanders], gone: Iterable[Job]) -> Mapping[str, Bystanders]:
-    """Give what `together` gave, but for some of these jobs: quicker than to add up all others again."""
+def without(queues: Mapping[str, SatisfiedJobs], gone: Iterable[Job]) -> Mapping[str, SatisfiedJobs]:
+    """Return what `sum_by_queue` gave, but for some of these jobs: quicker than to add up all others again."""
     less: defaultdict[str, list[Job]] = defaultdict(list)
     for job in gone:
         less[job.queue].append(job)
     return {name: _less(each, less[name]) if name in less else each for name, each in queues.items()}
 
 
-def _less(bystanders: Bystanders, gone: Sequence[Job]) -> Bystanders:
+def _less(bystanders: SatisfiedJobs, gone: Sequence[Job]) -> SatisfiedJobs:
     keys = {job.key for job in gone}
     left = tuple([job for job in bystanders.jobs if job.key not in keys])
-    had = Bystanders.of(gone, bystanders.axes).amounts
-    return Bystanders(left, bystanders.axes, vectors.subtract(bystanders.amounts, had))
+    had = SatisfiedJobs.of(gone, bystanders.axes).amounts
+    return SatisfiedJobs(left, bystanders.axes, vectors.subtract(bystanders.amounts, had))

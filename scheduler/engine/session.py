@@ -16,19 +16,19 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler.engine import tiers as votes
-from scheduler.engine.isolation import Guarded
+from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.picker import Picker
 from scheduler.engine.plugin import POINTS, Key, Nodes, Plugin
 from scheduler.engine.policy import Enabled, Policy
 from scheduler.engine.statement import Mark, Statement
 from scheduler.engine.states import JobState, QueueState
-from scheduler.engine.victims import Tenants
+from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
 from scheduler.model.obstacle import Fault, Obstacle
 from scheduler.model.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
-from scheduler.topology.domains import Surroundings
+from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.volumes import Volumes
 
 __all__ = ["JobState", "QueueState", "Session"]
@@ -56,7 +56,7 @@ class Session:
         row = snapshot.table.row
         self.ports = {row[name]: list(taken) for name, taken in snapshot.ports.items()}
         self.ports_later = {row[name]: list(taken) for name, taken in snapshot.ports_later.items()}
-        self.around = Surroundings(snapshot.table, snapshot.neighbours)
+        self.around = TopologyCounts(snapshot.table, snapshot.neighbours)
         self.volumes = Volumes(snapshot.storage, snapshot.table, self.around)
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
         for name in snapshot.beside.keys() & self.queues.keys():
@@ -97,7 +97,7 @@ class Session:
 
     def _open_plugin(self, enabled: Enabled) -> Plugin:
         if enabled.guarded:
-            return Guarded(enabled.plugin, enabled.arguments, self, self._note_fault)
+            return IsolatedPlugin(enabled.plugin, enabled.arguments, self, self._note_fault)
         return enabled.plugin(enabled.arguments, self)
 
     def _note_fault(self, plugin: str, point: str, text: str) -> None:
@@ -140,7 +140,7 @@ class Session:
         return queue.counted_with(holder.lacking())
 
     def valid(self, job: JobState) -> Obstacle | None:
-        """Give the first objection to placing a job."""
+        """Return the first objection to placing a job."""
         return next(filter(None, (ask(job) for ask in self._flat("valid"))), None)
 
     def ready(self, job: JobState) -> bool:
@@ -151,7 +151,7 @@ class Session:
         return True
 
     def missing(self, job: JobState) -> int:
-        """Give how many more tasks a job needs at least before it can be ready."""
+        """Return how many more tasks a job needs at least before it can be ready."""
         return max((ask(job) for ask in self._flat("missing")), default=0)
 
     def pipelined(self, job: JobState) -> bool:
@@ -159,7 +159,7 @@ class Session:
         return votes.vote(self._tiers["pipelined"], job) is None
 
     def deserved(self, queue: QueueState) -> Vector | None:
-        """Give what a queue deserves, None when no plugin divides the cluster."""
+        """Return what a queue deserves, None when no plugin divides the cluster."""
         asks = self._points["deserved"]
         return asks[0](queue) if asks else None
 
@@ -168,7 +168,7 @@ class Session:
         return any(ask(queue) for ask in self._flat("overused"))
 
     def allocatable(self, queue: QueueState, task: Task, count: int = 1, *, beyond: bool = False) -> Obstacle | None:
-        """Give the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class.
+        """Return the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class.
 
         ``beyond`` its share of the cluster, too: how that is divided doesn't count then.
         """
@@ -213,7 +213,7 @@ class Session:
     # ── state ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def queue_of(self, job: JobState) -> QueueState | None:
-        """Give a job's queue, None where it doesn't exist."""
+        """Return a job's queue, None where it doesn't exist."""
         return self.queues.get(job.job.queue)
 
     @cached_property
@@ -227,9 +227,9 @@ class Session:
         return hash((table.names, table.ready, self.snapshot.idle.tobytes(), *queues))
 
     @cached_property
-    def tenants(self) -> Tenants:
+    def tenants(self) -> Victims:
         """Who runs where; worked out when somebody is to be evicted."""
-        return Tenants(self)
+        return Victims(self)
 
     def withhold(self, holder: JobState, rows: list[int]) -> None:
         """Keep what is and will be idle on some nodes from all but one job."""

@@ -120,7 +120,7 @@ class JobState:
         return vectors.add(amounts, vectors.scale(last, missing))
 
     def _members(self) -> Iterator[tuple[TaskClass, int]]:
-        """Give its pods by class: those that run, those that are placed first, those that don't exist yet."""
+        """Return its pods by class: those that run, those that are placed first, those that don't exist yet."""
         yield from self.job.tally.occupying.items()
         for kind, alike in groupby(self.waiting, key=_kind):
             yield kind, sum(1 for _ in alike)

@@ -14,7 +14,7 @@ _KNOWN: Final[dict[tuple[type[Plugin], frozenset[str], bool], tuple[str, ...]]] 
 
 
 def points(plugin: type[Plugin], enabled: frozenset[str], *, guarded: bool) -> tuple[str, ...]:
-    """Give the extension points of a plugin that are on; worked out once, since a session is opened for each cycle."""
+    """Return the extension points of a plugin that are on; worked out once, since a session is opened for each cycle."""
     key = (plugin, enabled, guarded)
     known = _KNOWN.get(key)
     if known is None:
@@ -67,7 +67,7 @@ def by_amount(ask: Callable[..., object]) -> bool:
 
 
 def vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:
-    """Give what speaks against a job: in a tier a rejection wins at once; the first tier with a permit decides."""
+    """Return what speaks against a job: in a tier a rejection wins at once; the first tier with a permit decides."""
     for tier in tiers:
         votes = [ask(job) for ask in tier]
         against = [vote for vote in votes if isinstance(vote, Obstacle)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _RUNS: Final = frozenset({Status.RUNNING, Status.BOUND})
 
 
-class Tenants:
+class Victims:
     """The evictable tasks of a session by queue and node, and the jobs that all tasks belong to."""
 
     def __init__(self, session: Session) -> None:
@@ -31,16 +31,16 @@ class Tenants:
                     self._sum(job)[rows[task.node]] += session.picker.row_of(task.kind)
 
     def owner(self, task: Task) -> JobState:
-        """Give the job of a task."""
+        """Return the job of a task."""
         return self._owners[task.uid]
 
     def there(self, queue: str, row: int) -> list[Task]:
-        """Give the tasks of a queue's jobs that may still be evicted from a node."""
+        """Return the tasks of a queue's jobs that may still be evicted from a node."""
         leaving = self._session.leaving
         return [task for task in self._on.get((queue, row), ()) if task.uid not in leaving]
 
     def amounts(self, queue: str) -> Matrix:
-        """Give what those tasks use, [nodes, resources]; not to be changed."""
+        """Return what those tasks use, [nodes, resources]; not to be changed."""
         known = self._sums.get(queue)
         return known if known is not None else np.zeros_like(self._session.idle)
 

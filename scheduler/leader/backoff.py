@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from scheduler.engine.requeue import recorded
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import GroupKey, Phase, Status, Wait
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Status
 
 
-class Patience:
+class RequeueTimers:
     """Follows the plans of a worker.
 
     Attributes:
@@ -23,12 +23,12 @@ class Patience:
     """
 
     def __init__(self) -> None:
-        self.waits: dict[str, Wait] = {}
+        self.waits: dict[str, RequeueState] = {}
         self._seen: dict[str, Mapping[Status, int]] = {}
 
     def learn(self, plan: Plan, now: float) -> None:
         """Take over what a cycle decided at ``now``, in seconds of the epoch."""
-        waits: dict[str, Wait] = {}
+        waits: dict[str, RequeueState] = {}
         seen: dict[str, Mapping[Status, int]] = {}
         for key, status in plan.groups.items():
             wait = self.waits.get(status.uid)
@@ -37,7 +37,7 @@ class Patience:
             elif status.phase is Phase.INQUEUE:
                 counts = self._counts(plan, key)
                 known = wait is not None
-                wait = wait or recorded(status.conditions) or Wait(since=now)
+                wait = wait or recorded(status.conditions) or RequeueState(since=now)
                 if not known or self._seen.get(status.uid) != counts:
                     wait = replace(wait, since=now, pods=sum(counts.values()))
                 waits[status.uid] = wait

@@ -32,7 +32,7 @@ class _Wait(Struct):
     told: tuple[Stage, ...] = ()
 
 
-class Teller:
+class CycleReport:
     """What was told already isn't told again until it has changed. One for each leadership."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -73,7 +73,7 @@ class Teller:
             self._metrics.longest.labels(stage.value).set(0)
 
     def state(self) -> dict[str, Any]:
-        """Give what the last cycle decided, for a person who looks for a fault; bounded."""
+        """Return what the last cycle decided, for a person who looks for a fault; bounded."""
         return {
             "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), SHOWN),
             "waiting": first((record.data() for record in self._records.values()), SHOWN),

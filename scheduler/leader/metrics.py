@@ -90,7 +90,7 @@ class Queues(Collector):
         self._shares = shares
 
     def collect(self) -> Iterator[Metric]:
-        """Give the queues with the largest shares as metrics."""
+        """Return the queues with the largest shares as metrics."""
         labels = ("queue", "resource")
         allocated = GaugeMetricFamily(
             "muster_scheduler_queue_allocated", "What a queue's pods have, in units (cores, bytes).", labels=labels

@@ -18,7 +18,7 @@ from muster.model.objects import Node
 from muster.model.storage import PersistentVolume, PersistentVolumeClaim
 from scheduler.model import storage
 from scheduler.model.plan import Bind
-from scheduler.model.storage import Choice, ClaimKey
+from scheduler.model.storage import ClaimKey, VolumeDecision
 from scheduler.topology import free_volumes
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class VolumeBinder:
             return False
         return all(self._reached(choice, bind.node) for choice in bind.volumes)
 
-    async def _carry_out(self, choice: Choice) -> None:
+    async def _carry_out(self, choice: VolumeDecision) -> None:
         claim = self._claims.get(choice.claim.name, choice.claim.namespace)
         if claim is None or claim.metadata.uid != choice.uid or claim.spec.volume_name:
             return
@@ -76,7 +76,7 @@ class VolumeBinder:
             told = await self._client.patch(kinds.CLAIMS, claim.name, change, claim.namespace)
             await self._claims.reached(told.metadata.resource_version)
 
-    async def _give(self, choice: Choice, claim: PersistentVolumeClaim) -> None:
+    async def _give(self, choice: VolumeDecision, claim: PersistentVolumeClaim) -> None:
         volume = self._volumes.get(choice.volume)
         if volume is None or (volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == choice.uid):
             return
@@ -91,7 +91,7 @@ class VolumeBinder:
         change = _versioned(volume, {"annotations": _BY_US}) | {"spec": {"claimRef": reference}}
         await self._client.patch(kinds.VOLUMES, volume.name, change)
 
-    async def _bound(self, choice: Choice) -> None:
+    async def _bound(self, choice: VolumeDecision) -> None:
         """Wait until a claim is bound, or isn't there any more."""
         while self._pending(choice):
             change = asyncio.get_running_loop().create_future()
@@ -104,7 +104,7 @@ class VolumeBinder:
                 if not waiting and self._waiting.get(choice.claim) is waiting:
                     del self._waiting[choice.claim]
 
-    def _pending(self, choice: Choice) -> bool:
+    def _pending(self, choice: VolumeDecision) -> bool:
         claim = self._claims.get(choice.claim.name, choice.claim.namespace)
         if claim is None or claim.metadata.uid != choice.uid or storage.bound(claim):
             return False
@@ -118,7 +118,7 @@ class VolumeBinder:
                 if not waiting.done():
                     waiting.set_result(None)
 
-    def _reached(self, choice: Choice, name: str) -> bool:
+    def _reached(self, choice: VolumeDecision, name: str) -> bool:
         claim, node = self._claims.get(choice.claim.name, choice.claim.namespace), self._nodes.get(name)
         if claim is None or node is None or not storage.bound(claim):
             return False

@@ -15,7 +15,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import Recorder
 from muster.kube.fence import Fence, FencedTransport
-from muster.ledger.keeper import Keeper
+from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names, versions
 from muster.model.objects import Pod, PodGroup
@@ -25,9 +25,9 @@ from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
-from scheduler.leader.backoff import Patience
+from scheduler.leader.backoff import RequeueTimers
 from scheduler.leader.binder import Binder
-from scheduler.leader.cycle_report import Teller
+from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.evictor import Evictor
 from scheduler.leader.metrics import Metrics
 from scheduler.leader.pod_conditions import UnplacedPods
@@ -36,7 +36,7 @@ from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.plan import GroupStatus, Plan
 from scheduler.model.snapshot import GroupKey, Snapshot
 from scheduler.state.cluster import Cluster
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Worker:
         return [f"a cycle is being decided for more than {HANG:.0f} seconds"]
 
     def state(self) -> dict[str, Any]:
-        """Give what this process knows as JSON values, for a person who looks for a fault."""
+        """Return what this process knows as JSON values, for a person who looks for a fault."""
         standing = {"program": "scheduler", "leading": self._term is not None, "notReady": self.not_ready()}
         return standing | (self._term.state() if self._term is not None else {})
 
@@ -156,9 +156,9 @@ class Term:
         self._policy = policy
         self._changed = asyncio.Event()
         self._took = 0.0
-        self._views = Views(legacy_apis=legacy_apis)
+        self._views = Informers(legacy_apis=legacy_apis)
         self._cluster = Cluster(scheduler_names)
-        self._teller = Teller(metrics)
+        self._teller = CycleReport(metrics)
         metrics.watches_failing.set_function(self._views.watching.failing)
         self._deciding: float | None = None
         self._views.feed(self._cluster, self._changed.set)
@@ -166,7 +166,7 @@ class Term:
         views = self._views
         volumes = VolumeBinder(client, views.cache(kinds.CLAIMS), views.cache(kinds.VOLUMES), views.cache(kinds.NODES))
         self._binder = Binder(client, volumes, self._give_up)
-        self._patience = Patience()
+        self._patience = RequeueTimers()
         self._evictor = Evictor(client, self._recorder, self)
         self._views.pods.subscribe(self._forget_pod)
         self._queues = QueueController(client, self._views, self._recorder, scheduler_names)
@@ -185,7 +185,7 @@ class Term:
         observer = Observer(self._views.groups, self._views.cache(kinds.RESOURCEQUOTAS), self._views.pods)
         ledgers = self._views.cache(kinds.QUOTALEDGERS)
         waits = guaranteed_in(self._views.cache(kinds.NAMESPACES))
-        self._keeper = Keeper(client, ledgers, observer, clock, metrics.ledger, waits)
+        self._keeper = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)
         ledgers.subscribe(lambda _: self._changed.set())
 
     async def run(self, synced: asyncio.Event) -> None:
@@ -226,7 +226,7 @@ class Term:
         return self._deciding is not None and asyncio.get_running_loop().time() - self._deciding > HANG
 
     def state(self) -> dict[str, Any]:
-        """Give what it knows, for a person who looks for a fault; bounded, and without secrets."""
+        """Return what it knows, for a person who looks for a fault; bounded, and without secrets."""
         return {
             "actions": [action.name for action in self._policy.actions],
             "plugins": [[each.plugin.name for each in tier] for tier in self._policy.tiers],

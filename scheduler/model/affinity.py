@@ -1,6 +1,6 @@
 """What a pod wants of other pods: affinity, anti-affinity and spreading, compiled from its spec once.
 
-Terms name other pods by `Peers`, which are compared by what they select: a thousand pods with the same term ask one
+Terms name other pods by `PodSet`, which are compared by what they select: a thousand pods with the same term ask one
 question. Who of the cluster answers to it is counted in `scheduler.state.peer_index`, by node.
 
 Source: the plugins ``interpodaffinity`` and ``podtopologyspread`` of kube-scheduler, and the merging of matchLabelKeys
@@ -57,7 +57,7 @@ class Selection(Struct, frozen=True):
         return self.namespace_selector is not None and label_rules.matches(self.namespace_selector, namespace_labels)
 
 
-class Peers(Struct, frozen=True, eq=False):
+class PodSet(Struct, frozen=True, eq=False):
     """Which pods a term is about: those in all of ``selections``. Equal when their signature is."""
 
     signature: bytes
@@ -65,13 +65,13 @@ class Peers(Struct, frozen=True, eq=False):
     selections: tuple[Selection, ...]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Peers) and self.signature == other.signature
+        return isinstance(other, PodSet) and self.signature == other.signature
 
     def __hash__(self) -> int:
         return hash(self.signature)
 
     @classmethod
-    def of(cls, purpose: Purpose, *selections: Selection) -> Peers:
+    def of(cls, purpose: Purpose, *selections: Selection) -> PodSet:
         """Name a set of pods."""
         parts = [(sorted(each.namespaces), each.selector, each.namespace_selector) for each in selections]
         return cls(_encode((purpose.value, parts)), purpose, selections)
@@ -81,7 +81,7 @@ class Peers(Struct, frozen=True, eq=False):
         return all(each.matches(namespace, labels, namespace_labels) for each in self.selections)
 
     def labels(self) -> list[tuple[str, str]]:
-        """Give labels of which each of these pods has one; none where the selectors don't say."""
+        """Return labels of which each of these pods has one; none where the selectors don't say."""
         for each in self.selections:
             chosen = each.selector or LabelSelector()
             for pair in (chosen.match_labels or {}).items():
@@ -95,7 +95,7 @@ class Peers(Struct, frozen=True, eq=False):
 class Term(NamedTuple):
     """Peers, and the label that says which nodes are one place. ``weight`` is of a preference; anti-affinity's is below zero."""
 
-    peers: Peers
+    peers: PodSet
     key: str
     weight: int = 0
 
@@ -108,7 +108,7 @@ class Role(Enum):
     PREFERRED = "preference"
 
 
-class Carried(NamedTuple):
+class InverseTerm(NamedTuple):
     """A term that pods on nodes carry."""
 
     role: Role
@@ -125,7 +125,7 @@ class Spread(Struct, frozen=True):
         required: whether it must hold; else it is a preference.
     """
 
-    peers: Peers
+    peers: PodSet
     key: str
     skew: int
     least: int = 1
@@ -134,7 +134,7 @@ class Spread(Struct, frozen=True):
     required: bool = True
 
 
-class Company(Struct, frozen=True, dict=True):
+class PodTerms(Struct, frozen=True, dict=True):
     """All that a pod wants of others.
 
     Attributes:
@@ -144,7 +144,7 @@ class Company(Struct, frozen=True, dict=True):
     """
 
     near: tuple[Term, ...] = ()
-    together: Peers | None = None
+    together: PodSet | None = None
     apart: tuple[Term, ...] = ()
     preferred: tuple[Term, ...] = ()
     spreads: tuple[Spread, ...] = ()
@@ -154,7 +154,7 @@ class Company(Struct, frozen=True, dict=True):
         return bool(self.near or self.apart or self.preferred or self.spreads)
 
     @cached_property
-    def peers(self) -> frozenset[Peers]:
+    def peers(self) -> frozenset[PodSet]:
         """List whom it asks about."""
         found = {term.peers for term in (*self.near, *self.apart, *self.preferred)}
         found |= {each.peers for each in self.spreads}
@@ -167,19 +167,19 @@ class Company(Struct, frozen=True, dict=True):
         return repr((len(self.near), len(self.apart), terms, self.spreads)).encode() if self else b""
 
     @cached_property
-    def carried(self) -> tuple[Carried, ...]:
+    def carried(self) -> tuple[InverseTerm, ...]:
         """List what a pod like this means to others once it is on a node."""
         return (
-            *[Carried(Role.REQUIRED, term) for term in self.near],
-            *[Carried(Role.APART, term) for term in self.apart],
-            *[Carried(Role.PREFERRED, term) for term in self.preferred],
+            *[InverseTerm(Role.REQUIRED, term) for term in self.near],
+            *[InverseTerm(Role.APART, term) for term in self.apart],
+            *[InverseTerm(Role.PREFERRED, term) for term in self.preferred],
         )
 
 
-NONE: Final = Company()
+NONE: Final = PodTerms()
 
 
-def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> Company:
+def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
     """Compile what a pod wants of others."""
     affinity, spreads = spec.affinity, spec.topology_spread_constraints or ()
     near = affinity.pod_affinity if affinity else None
@@ -187,9 +187,9 @@ def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> Company:
     if near is None and apart is None and not spreads:
         return NONE
     required = [_selection(namespace, labels, term) for term in (near.required if near else None) or ()]
-    return Company(
+    return PodTerms(
         near=_terms(namespace, labels, near.required if near else None),
-        together=Peers.of(Purpose.AFFINITY, *required) if required else None,
+        together=PodSet.of(Purpose.AFFINITY, *required) if required else None,
         apart=_terms(namespace, labels, apart.required if apart else None),
         preferred=(
             *[
@@ -210,7 +210,7 @@ def _terms(namespace: str, labels: Labels, terms: Iterable[PodAffinityTerm] | No
 
 
 def _term(namespace: str, labels: Labels, term: PodAffinityTerm, weight: int = 0) -> Term:
-    return Term(Peers.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
+    return Term(PodSet.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
 
 
 def _selection(namespace: str, labels: Labels, term: PodAffinityTerm) -> Selection:
@@ -245,7 +245,7 @@ def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint
         frozenset([namespace]), _merged(constraint.label_selector, labels, constraint.match_label_keys)
     )
     return Spread(
-        peers=Peers.of(Purpose.SPREAD, selection),
+        peers=PodSet.of(Purpose.SPREAD, selection),
         key=constraint.topology_key,
         skew=constraint.max_skew,
         least=constraint.min_domains or 1,

@@ -11,7 +11,7 @@ MOST: Final = 4096
 """Answers that are kept: more come only where every job asks something that none before it did."""
 
 
-class Memo:
+class Cache:
     """Answers by question. When there are too many, all go: those that are asked again are few."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Memo:
         return len(self._known)
 
     def recall(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """Give the answer to a question, worked out by ``answer`` where it isn't known. It must not be changed."""
+        """Return the answer to a question, worked out by ``answer`` where it isn't known. It must not be changed."""
         known: T | None = self._known.get(question)
         if known is None:
             known = answer()
@@ -32,7 +32,7 @@ class Memo:
         return known
 
     def latest(self, question: Hashable, of: Hashable, answer: Callable[[], T]) -> T:
-        """Give the answer to a question about ``of``, as `recall`; only the last one is kept, for what changes now and then."""
+        """Return the answer to a question about ``of``, as `recall`; only the last one is kept, for what changes now and then."""
         known: tuple[Hashable, T] | None = self._known.get(question)
         if known is None or known[0] != of:
             known = self._known[question] = (of, answer())

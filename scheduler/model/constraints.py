@@ -27,8 +27,8 @@ from muster.model.objects import (
     Toleration,
 )
 from scheduler.model import affinity, images, storage
-from scheduler.model.affinity import Company, Peers, Purpose
-from scheduler.model.storage import Mount
+from scheduler.model.affinity import PodSet, PodTerms, Purpose
+from scheduler.model.storage import ClaimRef
 
 Port = tuple[str, str, int]
 """Protocol, address, port on the host."""
@@ -70,12 +70,12 @@ class Constraints(Struct, frozen=True, dict=True):
     ports: frozenset[Port] = frozenset()
     unsupported: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
-    claims: tuple[Mount, ...] = ()
-    company: Company = affinity.NONE
-    peers: frozenset[Peers] = frozenset()
+    claims: tuple[ClaimRef, ...] = ()
+    company: PodTerms = affinity.NONE
+    peers: frozenset[PodSet] = frozenset()
 
-    def among(self, peers: frozenset[Peers]) -> Constraints:
-        """Give the same demands, of a pod that belongs to ``peers``."""
+    def among(self, peers: frozenset[PodSet]) -> Constraints:
+        """Return the same demands, of a pod that belongs to ``peers``."""
         if not peers:
             return self
         return replace(
@@ -83,7 +83,7 @@ class Constraints(Struct, frozen=True, dict=True):
         )
 
     def with_unsupported(self, what: str) -> Constraints:
-        """Give the same demands and one more that isn't evaluated."""
+        """Return the same demands and one more that isn't evaluated."""
         return replace(self, unsupported=(*self.unsupported, what), signature=self.signature + what.encode())
 
     @cached_property
@@ -104,14 +104,14 @@ class Constraints(Struct, frozen=True, dict=True):
 
 
 def shape_of(spec: PodSpec) -> PodSpec | None:
-    """Give what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
+    """Return what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
     if not _wants_company(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
         return replace(spec, node_name="", volumes=None)
     return None
 
 
 def template_of(spec: PodSpec) -> bytes | None:
-    """Give the same, written down."""
+    """Return the same, written down."""
     shape = shape_of(spec)
     return _encode_any(shape) if shape is not None else None
 
@@ -239,7 +239,7 @@ def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool
 
 
 def repelling_taint(constraints: Constraints, taints: Iterable[Taint]) -> Taint | None:
-    """Give the first taint that keeps the pod off a node."""
+    """Return the first taint that keeps the pod off a node."""
     for taint in taints:
         if taint.effect != "PreferNoSchedule" and not tolerated(constraints.tolerations, taint):
             return taint

@@ -41,7 +41,7 @@ class Images:
         self._dirty.add(image)
 
     def view(self) -> Mapping[str, Mapping[str, int]]:
-        """Give the present state; shares with the last one what didn't change."""
+        """Return the present state; shares with the last one what didn't change."""
         if self._dirty:
             shown = dict(self._shown)
             for name in self._dirty:
@@ -55,7 +55,7 @@ class Images:
 
 
 def of_containers(containers: Iterable[Container]) -> tuple[str, ...]:
-    """Give the images of containers as nodes name them, in order: one without a tag is of the tag latest."""
+    """Return the images of containers as nodes name them, in order: one without a tag is of the tag latest."""
     return tuple(sorted(_tagged(each.image) for each in containers if each.image))
 
 

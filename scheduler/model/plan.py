@@ -12,8 +12,8 @@ from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.obstacle import Fault
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, Phase, Reservation, Status, Task, Wait
-from scheduler.model.storage import Choice
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Reservation, Status, Task
+from scheduler.model.storage import VolumeDecision
 
 
 class Urgency(Enum):
@@ -33,7 +33,7 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     task: Task
     node: str
     group: GroupKey
-    volumes: tuple[Choice, ...] = ()
+    volumes: tuple[VolumeDecision, ...] = ()
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ class GroupStatus(Struct, frozen=True):
     reserves: bool = False
 
     def struct(self) -> PodGroupStatus:
-        """Give it as the API has it."""
+        """Return it as the API has it."""
         return PodGroupStatus(
             phase=self.phase.value,
             conditions=self.conditions or None,
@@ -111,7 +111,7 @@ class Plan(Struct, frozen=True):
     tasks: Mapping[GroupKey, Mapping[Status, int]]
     released: frozenset[str]
     waiting: bool
-    rolled_back: Mapping[str, Wait] = field(default_factory=dict)
+    rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
-from scheduler.model.affinity import Carried, Peers
-from scheduler.model.cache import Memo
+from scheduler.model.affinity import InverseTerm, PodSet
+from scheduler.model.cache import Cache
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -42,7 +42,6 @@ __all__ = [
     "OCCUPYING",
     "READY",
     "Budget",
-    "Bystanders",
     "Coming",
     "GroupKey",
     "Job",
@@ -50,12 +49,13 @@ __all__ = [
     "NodeTable",
     "Phase",
     "QueueInfo",
+    "RequeueState",
     "Reservation",
+    "SatisfiedJobs",
     "Snapshot",
     "Status",
     "Task",
     "TaskClass",
-    "Wait",
     "seconds",
 ]
 
@@ -128,7 +128,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
     written: bool = True
 
     def counted(self, tally: Tally) -> Self:
-        """Give it with what its tasks come to, where nobody has made these."""
+        """Return it with what its tasks come to, where nobody has made these."""
         self.__dict__["tally"] = tally
         return self
 
@@ -171,7 +171,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         return sums
 
     def restated(self, phase: Phase, status: PodGroupStatus) -> Job:
-        """Give the same one where it stands otherwise now; its tasks needn't be counted again."""
+        """Return the same one where it stands otherwise now; its tasks needn't be counted again."""
         counters = (status.running, status.succeeded, status.failed)
         told = replace(
             self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
@@ -199,7 +199,7 @@ UNKNOWN: Final = -1
 """No picture of what is idle: a hash is never that."""
 
 
-class Wait(Struct, frozen=True):
+class RequeueState(Struct, frozen=True):
     """What a worker remembers of a group that was let in; times are seconds of the epoch.
 
     Attributes:
@@ -255,14 +255,14 @@ class Neighbours(Struct, frozen=True, eq=False):
 
     present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
     leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
-    carried: Mapping[Peers, tuple[Carried, ...]] = field(default_factory=dict)
+    carried: Mapping[PodSet, tuple[InverseTerm, ...]] = field(default_factory=dict)
 
 
 class Budget(Struct, frozen=True):
     """A PodDisruptionBudget: its pods, and how many of them may go now."""
 
     name: str
-    peers: Peers
+    peers: PodSet
     allowed: int
 
 
@@ -273,7 +273,7 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
     axes: Axes
     allocatable: Matrix
     ready: tuple[bool, ...]
-    memo: Memo = field(default_factory=Memo)
+    memo: Cache = field(default_factory=Cache)
 
     @cached_property
     def serving(self) -> Mask:
@@ -329,7 +329,7 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
         return total(self.allocatable)
 
 
-class Bystanders(Struct, frozen=True, eq=False):
+class SatisfiedJobs(Struct, frozen=True, eq=False):
     """Groups of one queue that no cycle does anything about. ``amounts``: what they have on nodes, by ``axes``."""
 
     jobs: tuple[Job, ...]
@@ -337,14 +337,14 @@ class Bystanders(Struct, frozen=True, eq=False):
     amounts: Vector
 
     @classmethod
-    def of(cls, jobs: Iterable[Job], axes: Axes) -> Bystanders:
+    def of(cls, jobs: Iterable[Job], axes: Axes) -> SatisfiedJobs:
         """Add up what jobs have."""
         members = tuple(jobs)
         return cls(members, axes, added([job.sums(axes).allocated for job in members], axes))
 
     def allocated(self, axes: Axes) -> Vector:
         """What they have, by other axes, too."""
-        return self.amounts if axes is self.axes else Bystanders.of(self.jobs, axes).amounts
+        return self.amounts if axes is self.axes else SatisfiedJobs.of(self.jobs, axes).amounts
 
 
 class Snapshot(Struct, frozen=True, eq=False):
@@ -379,13 +379,13 @@ class Snapshot(Struct, frozen=True, eq=False):
     promised: Mapping[str, str] = field(default_factory=dict)
     reserved: Reservation | None = None
     torn: Mapping[GroupKey, float] = field(default_factory=dict)
-    waits: Mapping[str, Wait] = field(default_factory=dict)
+    waits: Mapping[str, RequeueState] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     neighbours: Neighbours = field(default_factory=Neighbours)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[Budget, ...] = ()
-    beside: Mapping[str, Bystanders] = field(default_factory=dict)
+    beside: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

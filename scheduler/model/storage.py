@@ -1,6 +1,6 @@
 """Volumes as a cycle sees them: claims, volumes, storage classes, and what nodes can attach.
 
-`Storage` is an immutable view; `Shelf` keeps it up to date, object by object. What follows from it for pods and nodes is
+`Storage` is an immutable view; `StorageCache` keeps it up to date, object by object. What follows from it for pods and nodes is
 in `scheduler.topology.volumes`.
 """
 
@@ -23,7 +23,7 @@ from muster.model.storage import (
     PersistentVolumeSpec,
     StorageClass,
 )
-from scheduler.model.cache import Memo
+from scheduler.model.cache import Cache
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """The annotation that tells a provisioner where a claim's first pod goes."""
@@ -43,14 +43,14 @@ class ClaimKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Mount(NamedTuple):
+class ClaimRef(NamedTuple):
     """A claim that a pod mounts; ``owner`` is the pod's uid where the claim is made for it alone (generic ephemeral volume)."""
 
     claim: ClaimKey
     owner: str = ""
 
 
-class Choice(Struct, frozen=True):
+class VolumeDecision(Struct, frozen=True):
     """What is to become of a claim that waits for its first pod: it gets ``volume``, or, if empty, one made for ``node``."""
 
     claim: ClaimKey
@@ -72,8 +72,8 @@ class Storage(Struct, frozen=True, eq=False, dict=True):
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     drivers: Mapping[str, CSINode] = field(default_factory=dict)
-    chosen: Mapping[ClaimKey, Choice] = field(default_factory=dict)
-    memo: WeakKeyDictionary[Hashable, Memo] = field(default_factory=WeakKeyDictionary)
+    chosen: Mapping[ClaimKey, VolumeDecision] = field(default_factory=dict)
+    memo: WeakKeyDictionary[Hashable, Cache] = field(default_factory=WeakKeyDictionary)
 
     @cached_property
     def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
@@ -93,12 +93,12 @@ def by_size(volume: PersistentVolume) -> tuple[int, str]:
 
 
 def capacity(volume: PersistentVolumeSpec) -> int | None:
-    """Give a volume's size; None where it can't be read."""
+    """Return a volume's size; None where it can't be read."""
     return _size(volume.capacity)
 
 
 def requested(claim: PersistentVolumeClaimSpec) -> int | None:
-    """Give the size that a claim asks for; None where it can't be read."""
+    """Return the size that a claim asks for; None where it can't be read."""
     return _size(claim.resources.requests if claim.resources else None)
 
 
@@ -121,16 +121,16 @@ def bound(claim: PersistentVolumeClaim) -> bool:
     )
 
 
-def mounts(pod: Meta, spec: PodSpec) -> Iterable[Mount]:
+def mounts(pod: Meta, spec: PodSpec) -> Iterable[ClaimRef]:
     """List the claims that a pod mounts."""
     for volume in spec.volumes or ():
         if "ephemeral" in volume:
-            yield Mount(ClaimKey(pod.namespace, f"{pod.name}-{volume.get('name', '')}"), pod.uid)
+            yield ClaimRef(ClaimKey(pod.namespace, f"{pod.name}-{volume.get('name', '')}"), pod.uid)
         elif isinstance(mounted := volume.get("persistentVolumeClaim"), Mapping):
-            yield Mount(ClaimKey(pod.namespace, str(mounted.get("claimName", ""))))
+            yield ClaimRef(ClaimKey(pod.namespace, str(mounted.get("claimName", ""))))
 
 
-class Shelf:
+class StorageCache:
     """Keeps a `Storage` up to date."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Shelf:
         self._volumes: dict[str, PersistentVolume] = {}
         self._classes: dict[str, StorageClass] = {}
         self._drivers: dict[str, CSINode] = {}
-        self._chosen: dict[str, tuple[Choice, ...]] = {}
+        self._chosen: dict[str, tuple[VolumeDecision, ...]] = {}
         self._view: Storage | None = None
         self.changes = 0
         """How many there were."""
@@ -159,7 +159,7 @@ class Shelf:
         """Learn of a node's drivers."""
         self._put(self._drivers, node.name, node, gone=gone)
 
-    def choose(self, pod: str, choices: tuple[Choice, ...]) -> None:
+    def choose(self, pod: str, choices: tuple[VolumeDecision, ...]) -> None:
         """Remember what is being done for a pod, by its uid; nothing to forget it."""
         if self._chosen.pop(pod, ()) != choices:
             self._view = None
@@ -167,7 +167,7 @@ class Shelf:
             self._chosen[pod] = choices
 
     def view(self) -> Storage:
-        """Give the present state."""
+        """Return the present state."""
         if self._view is None:
             self._view = Storage(
                 dict(self._claims),

@@ -54,7 +54,7 @@ class Axes(Struct, frozen=True, dict=True):
         return (0,) * len(self.names)
 
     def with_names(self, names: Iterable[str]) -> Axes:
-        """Give axes that know ``names`` too; itself when it does."""
+        """Return axes that know ``names`` too; itself when it does."""
         new = sorted({name for name in names if name not in self.place})
         return Axes(self.names + tuple(new)) if new else self
 
@@ -166,7 +166,7 @@ def matrix(rows: Sequence[Vector], width: int) -> Matrix:
 
 
 def demands(vector: Vector) -> list[tuple[int, int]]:
-    """Give the places of what is asked for, and how much of each has to be idle: what isn't asked for is no hindrance."""
+    """Return the places of what is asked for, and how much of each has to be idle: what isn't asked for is no hindrance."""
     return [(place, min(steps, _CAP + 1)) for place, steps in enumerate(vector) if steps > 0]
 
 

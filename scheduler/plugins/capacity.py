@@ -61,7 +61,7 @@ class Capacity(Plugin):
             self._children.setdefault(line[1] if len(line) > 1 else ROOT, []).append(name)
 
     def _line(self, name: str) -> list[str]:
-        """Give a queue and its ancestors below the root; what is on a circle of parents is directly below it."""
+        """Return a queue and its ancestors below the root; what is on a circle of parents is directly below it."""
         line, queues = [name], self.session.queues
         while (parent := queues[line[-1]].info.parent) in queues and parent not in {ROOT, *line}:
             line.append(parent)

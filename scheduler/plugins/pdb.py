@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler.engine.plugin import Plugin
 from scheduler.engine.session import Session
-from scheduler.model.affinity import Peers
+from scheduler.model.affinity import PodSet
 from scheduler.model.snapshot import Task
 
 
@@ -24,7 +24,7 @@ class Pdb(Plugin):
     def __init__(self, arguments: Any, session: Session) -> None:
         super().__init__(arguments, session)
         self._budgets = session.snapshot.budgets
-        self._before: dict[Peers, int] = {}
+        self._before: dict[PodSet, int] = {}
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose those whom their budgets let go together."""
@@ -45,12 +45,12 @@ class Pdb(Plugin):
         """Choose those whom their budgets let go together."""
         return self.preemptable(claimant, candidates)
 
-    def _gone(self, peers: Peers) -> int:
+    def _gone(self, peers: PodSet) -> int:
         """Count whom this cycle has evicted already; before it the budget's own status counts."""
         stay = int(self.session.around.tally(peers).later.sum())
         return self._before.setdefault(peers, self._at_start(peers)) - stay
 
-    def _at_start(self, peers: Peers) -> int:
+    def _at_start(self, peers: PodSet) -> int:
         around = self.session.snapshot.neighbours
         present, leaving = around.present.get(peers, {}), around.leaving.get(peers, {})
         rows = self.session.snapshot.table.row

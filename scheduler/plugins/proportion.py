@@ -180,7 +180,7 @@ class _Bounds:
         }
 
     def wish(self, name: str, asked: Vector) -> _Wish:
-        """Give what a queue may hope for; most queues ask for what they asked for in the cycle before."""
+        """Return what a queue may hope for; most queues ask for what they asked for in the cycle before."""
         known = self._wishes.get(name)
         if known is None or known.asked != asked:
             most = vectors.least(self.within[name], asked)

@@ -15,7 +15,7 @@ class Claim(NamedTuple):
 
 
 def fill(amount: int, claims: Sequence[Claim]) -> list[int]:
-    """Give each claim its part of ``amount``: by weight, but at least its floor and at most its most.
+    """Return each claim its part of ``amount``: by weight, but at least its floor and at most its most.
 
     Claims that weights alone would put beyond a bound are settled at it and leave, those on the side that matters
     more first; the others share what is left again. Steps that weights can't divide go one each to the first in order.

@@ -20,7 +20,7 @@ class Admitted(Struct, frozen=True):
     refusal: str = ""
 
 
-class Gate(Protocol):
+class SimulatedAdmission(Protocol):
     """Admits objects, and is told what exists: the quota ledger counts it."""
 
     def admit(self, kind: Kind[Any], one: Object, now: datetime) -> Admitted:
@@ -44,9 +44,9 @@ class Gate(Protocol):
         ...
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Give what is promised in a namespace, the groups of these names apart; None where there is no quota."""
+        """Return what is promised in a namespace, the groups of these names apart; None where there is no quota."""
         ...
 
     def namespace(self, name: str) -> Meta | None:
-        """Give what a namespace says of itself, None where nothing is known of it."""
+        """Return what a namespace says of itself, None where nothing is known of it."""
         ...

@@ -14,7 +14,7 @@ from scheduler.engine import partial_gangs
 from scheduler.engine.policy import Policy
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import Phase, Snapshot, Wait
+from scheduler.model.snapshot import Phase, RequeueState, Snapshot
 from scheduler.plugins.sla import SlaArguments
 
 _FOREVER: Final = float("inf")
@@ -26,8 +26,8 @@ _COMING: Final = 3.0
 """Seconds that `enqueue` waits for what a group is made for."""
 
 
-def following(snapshot: Snapshot, policy: Policy, plan: Plan, waits: Mapping[str, Wait], now: float) -> float:
-    """Give the first moment after ``now`` at which another cycle may decide otherwise, in seconds of the epoch.
+def following(snapshot: Snapshot, policy: Policy, plan: Plan, waits: Mapping[str, RequeueState], now: float) -> float:
+    """Return the first moment after ``now`` at which another cycle may decide otherwise, in seconds of the epoch.
 
     ``plan`` is what was decided on ``snapshot``, ``waits`` what `scheduler.leader.backoff` made of it. Infinity: never.
     """
@@ -38,7 +38,7 @@ def following(snapshot: Snapshot, policy: Policy, plan: Plan, waits: Mapping[str
 
 
 def _of_groups(snapshot: Snapshot, policy: Policy, plan: Plan) -> Iterator[float]:
-    """Give when groups that wait have waited for long enough to be treated otherwise."""
+    """Return when groups that wait have waited for long enough to be treated otherwise."""
     after, late = _reserve_after(policy), _sla(policy)
     for job in snapshot.jobs:
         if plan.groups[job.key].phase in {Phase.RUNNING, Phase.COMPLETED} and not job.pending:
@@ -51,8 +51,8 @@ def _of_groups(snapshot: Snapshot, policy: Policy, plan: Plan) -> Iterator[float
             yield job.created + waiting
 
 
-def _of_waits(policy: Policy, waits: Mapping[str, Wait]) -> Iterator[float]:
-    """Give when what was let in goes back, and when what went back may come again."""
+def _of_waits(policy: Policy, waits: Mapping[str, RequeueState]) -> Iterator[float]:
+    """Return when what was let in goes back, and when what went back may come again."""
     arguments = policy.arguments.get("enqueue")
     for wait in waits.values():
         if wait.until:
@@ -62,7 +62,7 @@ def _of_waits(policy: Policy, waits: Mapping[str, Wait]) -> Iterator[float]:
 
 
 def _of_holders(policy: Policy, plan: Plan) -> Iterator[float]:
-    """Give when a reservation ends, and when a gang that is bound in part is undone."""
+    """Return when a reservation ends, and when a gang that is bound in part is undone."""
     after = _reserve_after(policy)
     if plan.reserved is not None and after is not None:
         yield plan.reserved.since + after
@@ -70,13 +70,13 @@ def _of_holders(policy: Policy, plan: Plan) -> Iterator[float]:
 
 
 def _reserve_after(policy: Policy) -> float | None:
-    """Give after how many seconds nodes are kept for a job that waits; None: never."""
+    """Return after how many seconds nodes are kept for a job that waits; None: never."""
     arguments = policy.arguments.get("allocate")
     return arguments.after if isinstance(arguments, ReservationArguments) else None
 
 
 def _sla(policy: Policy) -> float | None:
-    """Give the waiting time for groups that say none, infinity where that is none; None where nobody asks."""
+    """Return the waiting time for groups that say none, infinity where that is none; None where nobody asks."""
     found = (each.arguments for tier in policy.tiers for each in tier)
     arguments = next((each for each in found if isinstance(each, SlaArguments)), None)
     if arguments is None:

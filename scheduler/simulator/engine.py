@@ -22,15 +22,15 @@ from muster.model.objects import PodGroup, PriorityClass
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
-from scheduler.leader.backoff import Patience
+from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
 from scheduler.simulator import due
-from scheduler.simulator.admission import Gate
+from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.measures import Measures
-from scheduler.simulator.pods import GROUP_KINDS, Lives
+from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
 from scheduler.simulator.workloads import Draw, TraceJob, Workloads
 from scheduler.state.cluster import Cluster
 
@@ -58,7 +58,7 @@ class Setting(Struct, frozen=True):
 
     cluster: Cluster
     policy: Policy
-    gate: Gate
+    gate: SimulatedAdmission
     start: datetime
     capacity: Resources
     queues: tuple[str, ...]
@@ -84,15 +84,17 @@ class Simulation:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._cluster = setting.cluster
-        self._patience = Patience()
+        self._patience = RequeueTimers()
         self._calendar = Calendar()
         self._due = 0.0
         self._last = -PACE
         self._waiting = False
-        self._thins = satisfied.are_left_alone(setting.policy)
+        self._thins = satisfied.may_aggregate(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
         self._stirred = 0.0
-        self.lives = Lives(setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed)
+        self.lives = PodLifecycle(
+            setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed
+        )
         self._workloads = Workloads(
             setting.cluster, setting.gate, self.lives, self.measures, setting.start, setting.draw
         )
@@ -143,13 +145,13 @@ class Simulation:
             self._workloads.create(kind, one)
 
     def look(self) -> Plan:
-        """Give what would be decided now; nothing is done."""
+        """Return what would be decided now; nothing is done."""
         if self._looked is None:
             self._looked = self._decide(records=True)[1]
         return self._looked
 
     def group(self, gang: Gang) -> PodGroup | None:
-        """Give a group as it stands."""
+        """Return a group as it stands."""
         if gang.key is None:
             return None
         return self.lives.aside.find(gang.key) or self._cluster.find_group(gang.key)

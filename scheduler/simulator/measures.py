@@ -73,7 +73,7 @@ class Measures:
         self._contended = waiting
 
     def _share(self, amounts: Mapping[str, int]) -> float:
-        """Give the largest part of any resource of the cluster; what the cluster doesn't have, and pods, don't count."""
+        """Return the largest part of any resource of the cluster; what the cluster doesn't have, and pods, don't count."""
         capacity = self.capacity.nano
         parts = [
             amount / capacity[name]

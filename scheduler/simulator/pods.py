@@ -22,7 +22,7 @@ from muster.model.requests import pod_request
 from muster.sandbox.controllers.podlife import JOB_SECONDS, START_SECONDS, STOP_SECONDS
 from scheduler.model.plan import Bind, Eviction
 from scheduler.model.snapshot import GroupKey
-from scheduler.simulator.admission import Gate
+from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.measures import Measures
@@ -56,7 +56,7 @@ class Controllers(Protocol):
         ...
 
 
-class Lives:
+class PodLifecycle:
     """All groups and pods of a simulation, from when they exist.
 
     ``changed`` is called when something came that is to be decided on, ``freed`` when something ended.
@@ -67,7 +67,7 @@ class Lives:
     def __init__(
         self,
         cluster: Cluster,
-        gate: Gate,
+        gate: SimulatedAdmission,
         measures: Measures,
         calendar: Calendar,
         changed: Callable[[], None],
@@ -88,7 +88,7 @@ class Lives:
     # ── what exists ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def gang(self, home: Home) -> Gang:
-        """Give the group of a name; pods may name it before it exists."""
+        """Return the group of a name; pods may name it before it exists."""
         known = self.gangs.get(home)
         if known is None:
             known = self.gangs[home] = Gang(home, self.now)
@@ -241,7 +241,7 @@ def _request(pod: Pod) -> Resources:
 
 
 def _seconds(pod: Pod) -> float | None:
-    """Give how long a pod runs; None: to the end."""
+    """Return how long a pod runs; None: to the end."""
     said = pod.metadata.annotation(names.RUN_SECONDS)
     if said:
         try:

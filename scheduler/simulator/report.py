@@ -246,7 +246,7 @@ def _tasks(gang: Gang) -> dict[str, int]:
 
 
 def _percentile(line: list[float], part: int) -> float:
-    """Give the smallest value that so many of a hundred don't exceed."""
+    """Return the smallest value that so many of a hundred don't exceed."""
     return line[max(-(-len(line) * part // 100), 1) - 1]
 
 

@@ -17,13 +17,13 @@ from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodSpec, Queue
 from scheduler.engine.policy import Policy
 from scheduler.simulator import state
-from scheduler.simulator.admission import Gate
+from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.engine import Setting
 from scheduler.simulator.state import GROUP_KINDS, StateError
 from scheduler.simulator.workloads import Draw, TraceJob
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import learners
+from scheduler.state.handlers import handlers
 
 DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a simulation begins whose objects don't say what time it is."""
@@ -58,15 +58,15 @@ class Scenario(Struct, frozen=True):
         """The names of the PriorityClasses."""
         return tuple(each.name for each in self.objects[kinds.PRIORITYCLASSES])
 
-    def setting(self, policy: Policy, gate: Gate) -> Setting:
-        """Give what a run starts from.
+    def setting(self, policy: Policy, gate: SimulatedAdmission) -> Setting:
+        """Return what a run starts from.
 
         Raises:
             StateError: admission refuses a queue or a quota of the files.
         """
         start = _start(self.objects)
         cluster = Cluster(frozenset(self.schedulers))
-        learn = learners(cluster) | {kinds.QUEUES: cluster.queue}
+        learn = handlers(cluster) | {kinds.QUEUES: cluster.queue}
         for kind in (each for each in _READ if each not in _MADE):
             for one in self.objects[kind]:
                 if kind in _RULED and not _exists(one):
@@ -91,7 +91,7 @@ class Scenario(Struct, frozen=True):
             until=self.until,
         )
 
-    def _admit(self, kind: Kind[Any], one: Object, gate: Gate, start: datetime) -> None:
+    def _admit(self, kind: Kind[Any], one: Object, gate: SimulatedAdmission, start: datetime) -> None:
         uid = replace(one.metadata, uid=one.metadata.uid or f"{kind} {one.namespace}/{one.name}")
         refusal = gate.admit(kind, replace(one, metadata=uid), start).refusal
         if refusal:

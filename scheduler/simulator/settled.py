@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from muster.model.objects import PodGroup
 from scheduler.engine import satisfied
 from scheduler.model import vectors
-from scheduler.model.snapshot import Bystanders, GroupKey, Job, Snapshot
+from scheduler.model.snapshot import GroupKey, Job, SatisfiedJobs, Snapshot
 from scheduler.model.vectors import Axes, Vector
 from scheduler.state.cluster import Cluster
 
@@ -21,25 +21,25 @@ class Aside:
         self._members: dict[str, dict[GroupKey, Job]] = {}
         self._amounts: dict[str, Vector] = {}
         self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
-        self._known: dict[str, Bystanders] = {}
+        self._known: dict[str, SatisfiedJobs] = {}
 
     def take(self, snapshot: Snapshot) -> set[GroupKey]:
         """Take in who of a snapshot's groups is a bystander from now on."""
         if snapshot.axes is not self._axes:
             self._axes = snapshot.axes
-            self._known = {name: Bystanders.of(jobs.values(), self._axes) for name, jobs in self._members.items()}
+            self._known = {name: SatisfiedJobs.of(jobs.values(), self._axes) for name, jobs in self._members.items()}
             self._amounts = {name: each.amounts for name, each in self._known.items()}
         return {self._take(job) for job in satisfied.found(snapshot)}
 
-    def by_queue(self) -> Mapping[str, Bystanders]:
-        """Give who they are, by queue."""
+    def by_queue(self) -> Mapping[str, SatisfiedJobs]:
+        """Return who they are, by queue."""
         for queue, members in self._members.items():
             if queue not in self._known:
-                self._known[queue] = Bystanders(tuple(members.values()), self._axes, self._amounts[queue])
+                self._known[queue] = SatisfiedJobs(tuple(members.values()), self._axes, self._amounts[queue])
         return dict(self._known)
 
     def find(self, key: GroupKey) -> PodGroup | None:
-        """Give a group that is among them."""
+        """Return a group that is among them."""
         known = self._objects.get(key)
         return known[0] if known is not None else None
 

@@ -17,10 +17,10 @@ from scheduler.engine.policy import Policy
 from scheduler.model.plan import Bind, Plan, QueueShare
 from scheduler.model.snapshot import GroupKey
 from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import FED, learners
+from scheduler.state.handlers import WATCHED, handlers
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-READ: Final[tuple[Kind[Any], ...]] = (*FED, kinds.QUEUES, *GROUP_KINDS)
+READ: Final[tuple[Kind[Any], ...]] = (*WATCHED, kinds.QUEUES, *GROUP_KINDS)
 _MAKERS: Final = frozenset(
     [
         *(("apps", name) for name in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")),
@@ -46,7 +46,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
     """
     cluster = Cluster(frozenset(scheduler_names))
     cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
-    learn = learners(cluster) | {kinds.QUEUES: cluster.queue}
+    learn = handlers(cluster) | {kinds.QUEUES: cluster.queue}
     for raw in objects:
         kind = kind_of(raw)
         if kind is None:
@@ -61,7 +61,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
 
 
 def kind_of(raw: Mapping[str, Any], among: Iterable[Kind[Any]] = READ) -> Kind[Any] | None:
-    """Give the kind of an object, None where it is none of those."""
+    """Return the kind of an object, None where it is none of those."""
     return next(
         (kind for kind in among if (raw.get("apiVersion"), raw.get("kind")) == (kind.api_version, kind.name)), None
     )

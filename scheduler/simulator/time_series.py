@@ -67,7 +67,7 @@ class Track:
         return self._area / self._since if self._since else 0.0
 
     def history(self) -> tuple[tuple[float, float], ...]:
-        """Give the beginning of each step and the mean in it."""
+        """Return the beginning of each step and the mean in it."""
         width, end = self.width, self._since
         spans = (min(width, end - place * width) for place in range(len(self._steps)))
         return tuple(

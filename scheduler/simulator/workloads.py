@@ -32,10 +32,10 @@ from muster.model.objects import (
     ResourceRequirements,
 )
 from scheduler.controllers import manifests
-from scheduler.simulator.admission import Gate
+from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.gangs import Gang
 from scheduler.simulator.measures import Measures, Refusal
-from scheduler.simulator.pods import Lives
+from scheduler.simulator.pods import PodLifecycle
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 
@@ -71,7 +71,7 @@ class Draw(Struct, frozen=True):
     schedulers: tuple[str, ...]
 
     def __call__(self, subject: str) -> str:
-        """Give the uid of something; the same for the same seed."""
+        """Return the uid of something; the same for the same seed."""
         return blake2b(f"{self.seed} {subject}".encode(), digest_size=16).hexdigest()
 
 
@@ -79,7 +79,13 @@ class Workloads:
     """Creates objects, and does what the controllers of Jobs and of generated groups do."""
 
     def __init__(
-        self, cluster: Cluster, gate: Gate, lives: Lives, measures: Measures, start: datetime, draw: Draw
+        self,
+        cluster: Cluster,
+        gate: SimulatedAdmission,
+        lives: PodLifecycle,
+        measures: Measures,
+        start: datetime,
+        draw: Draw,
     ) -> None:
         self._cluster = cluster
         self._gate = gate
@@ -167,7 +173,7 @@ class Workloads:
         return group
 
     def _spec(self, job: TraceJob) -> PodSpec:
-        """Give the spec of a trace's pods; equal ones are one."""
+        """Return the spec of a trace's pods; equal ones are one."""
         known = self._specs.get((job.request, job.priority))
         if known is None:
             requests = ResourceRequirements(requests=dict(job.request.quantities()))
@@ -341,7 +347,7 @@ class Workloads:
         return self._start + timedelta(seconds=self._lives.now)
 
     def _stamped(self, kind: Kind[Any], meta: Meta) -> Meta:
-        """Give an object what its creation gives it. Uids, which decide ties, are drawn by the seed."""
+        """Return an object what its creation gives it. Uids, which decide ties, are drawn by the seed."""
         uid = self._draw(f"{kind} {meta.namespace}/{meta.name}")
         return replace(meta, uid=uid, creation_timestamp=self._moment.replace(microsecond=0))
 

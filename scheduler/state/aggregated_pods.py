@@ -18,7 +18,7 @@ Home = tuple[str, str]
 """Namespace and name of a group: how its pods know it."""
 
 
-class Counted(NamedTuple):
+class AggregatedPod(NamedTuple):
     """A pod that runs, or is about to: what it takes, and of which group it is."""
 
     pod: Pod
@@ -26,7 +26,7 @@ class Counted(NamedTuple):
     home: Home | None
 
 
-class Crowd:
+class AggregatedPods:
     """Pods that are counted. What they take of nodes is put down in a `Usage`; ``touch`` is told whose number changed.
 
     ``unasked``: some of them may be among those that terms of others ask about.
@@ -36,14 +36,14 @@ class Crowd:
         self._usage = usage
         self._touch = touch
         self.unasked = False
-        self._pods: dict[str, Counted] = {}
-        self._homes: dict[Home, dict[str, Counted]] = {}
+        self._pods: dict[str, AggregatedPod] = {}
+        self._homes: dict[Home, dict[str, AggregatedPod]] = {}
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is among them."""
         return uid in self._pods
 
-    def take(self, many: Iterable[Counted]) -> None:
+    def take(self, many: Iterable[AggregatedPod]) -> None:
         """Count pods."""
         taken: dict[tuple[str, TaskClass], int] = {}
         pods, homes = self._pods, self._homes
@@ -59,7 +59,7 @@ class Crowd:
             self._usage.crowd(node, kind, count)
         self.unasked = True
 
-    def drop(self, uid: str) -> Counted | None:
+    def drop(self, uid: str) -> AggregatedPod | None:
         """Count a pod no longer; None where it wasn't."""
         each = self._pods.pop(uid, None)
         if each is None:
@@ -72,16 +72,16 @@ class Crowd:
                 del self._homes[each.home]
         return each
 
-    def pods(self) -> Collection[Counted]:
-        """Give all of them."""
+    def pods(self) -> Collection[AggregatedPod]:
+        """Return all of them."""
         return self._pods.values()
 
-    def of(self, home: Home) -> Collection[Counted]:
-        """Give those of a group."""
+    def of(self, home: Home) -> Collection[AggregatedPod]:
+        """Return those of a group."""
         return self._homes.get(home, {}).values()
 
     def tally(self, home: Home) -> Tally:
-        """Give what those of a group come to."""
+        """Return what those of a group come to."""
         # Not with a `Counter`, which takes five times as long; all groups of a cluster come by here.
         running, kinds = 0, dict[TaskClass, int]()
         members = self.of(home)

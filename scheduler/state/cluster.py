@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import astuple
 
-from muster.ledger.promises import reserves_late
+from muster.ledger.reservations import reserves_late
 from muster.ledger.table import Table
 from muster.model import names
 from muster.model.amounts import NOTHING, QuantityError
@@ -31,11 +31,11 @@ from scheduler.model.snapshot import (
     Status,
     seconds,
 )
-from scheduler.model.storage import Choice, Shelf
+from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import Home
-from scheduler.state.peer_index import Register
-from scheduler.state.pods import Member, News, Population
+from scheduler.state.peer_index import PeerIndex
+from scheduler.state.pods import Member, News, PodIndex
 
 
 class Cluster:
@@ -44,9 +44,9 @@ class Cluster:
     def __init__(self, scheduler_names: Collection[str]) -> None:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
-        self._register = Register()
+        self._register = PeerIndex()
         self._dirty: set[Home] = set()
-        self._population = Population(self._ours, self._register, self._dirty.add)
+        self._population = PodIndex(self._ours, self._register, self._dirty.add)
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
         self._torn: Mapping[GroupKey, float] = {}
@@ -61,7 +61,7 @@ class Cluster:
         self._classes_of_priority: dict[str, PriorityClass] = {}
         self._images = Images()
         self._budgets: dict[str, Budget] = {}
-        self.storage = Shelf()
+        self.storage = StorageCache()
         self._jobs: dict[GroupKey, Job] = {}
         self._grown = False
         self._restated: set[GroupKey] = set()
@@ -160,7 +160,7 @@ class Cluster:
             self._touch((namespace, key[1]))
 
     def late(self) -> Iterable[tuple[str, Collection[str]]]:
-        """Give the namespaces with Pending groups that reserve late, and those groups' names."""
+        """Return the namespaces with Pending groups that reserve late, and those groups' names."""
         return [(namespace, names) for namespace, names in self._late.items() if names]
 
     def ledger(self, namespace: str, table: Table | None) -> None:
@@ -216,7 +216,7 @@ class Cluster:
             self._classes_of_priority[priority.name] = priority
         self._changes += 1
 
-    def assume(self, uid: str, node: str, volumes: tuple[Choice, ...] = ()) -> None:
+    def assume(self, uid: str, node: str, volumes: tuple[VolumeDecision, ...] = ()) -> None:
         """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
         if self._population.assume(uid, node):
             self.storage.choose(uid, volumes)
@@ -259,7 +259,7 @@ class Cluster:
         self._reserved, self._torn, self._left_out = reserved, dict(torn), left_out
 
     def find_group(self, key: GroupKey) -> PodGroup | None:
-        """Give a PodGroup as it was last seen."""
+        """Return a PodGroup as it was last seen."""
         return self._groups.get(key)
 
     @property
@@ -270,7 +270,7 @@ class Cluster:
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> Snapshot:
-        """Give the present state."""
+        """Return the present state."""
         self._population.reclassify()
         self._renew_jobs()
         jobs = sorted(self._jobs.values(), key=lambda job: job.order)

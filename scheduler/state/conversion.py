@@ -13,7 +13,7 @@ from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Node, Pod, PodDisruptionBudget, PodGroup, Queue
-from scheduler.model.affinity import Peers, Purpose, Selection
+from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.durations import duration
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
@@ -50,7 +50,7 @@ def stays(pod: Pod) -> bool:
 
 
 def controller(pod: Pod) -> str:
-    """Give the uid of what controls a pod, empty where nothing does."""
+    """Return the uid of what controls a pod, empty where nothing does."""
     found = pod.metadata.controller() if pod.metadata.owner_references else None
     return found.uid if found is not None else ""
 
@@ -67,7 +67,7 @@ def same_demands(old: Pod, new: Pod) -> bool:
 
 
 def role_of(pod: Pod) -> str:
-    """Give the pod's task, in the sense of minTaskMember."""
+    """Return the pod's task, in the sense of minTaskMember."""
     meta = pod.metadata
     return meta.annotation(_ROLE) or meta.label(_ROLE)
 
@@ -85,7 +85,7 @@ def replaced(pod: Pod) -> bool:
 
 
 def group_of_job(job: BatchJob) -> str:
-    """Give the name of the group that a Job's pods are in."""
+    """Return the name of the group that a Job's pods are in."""
     return grouping.group_of_job(job.metadata, job.spec.template.metadata)
 
 
@@ -95,7 +95,7 @@ def job_finished(job: BatchJob) -> bool:
 
 
 def pods_wanted(job: BatchJob) -> int:
-    """Give how many pods a Job wants at a time."""
+    """Return how many pods a Job wants at a time."""
     if job_finished(job):
         return 0
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
@@ -115,7 +115,7 @@ def held_by_us(job: BatchJob) -> bool:
 
 
 def sla_of(group: PodGroup) -> float | None:
-    """Give the waiting time that a group states in seconds; None where it states none that can be read."""
+    """Return the waiting time that a group states in seconds; None where it states none that can be read."""
     stated = group.metadata.annotation(*_SLA)
     try:
         return duration(stated) if stated else None
@@ -124,7 +124,7 @@ def sla_of(group: PodGroup) -> float | None:
 
 
 def min_resources(group: PodGroup) -> Resources | None:
-    """Give what a group states to need of nodes; what only a quota counts is left out.
+    """Return what a group states to need of nodes; what only a quota counts is left out.
 
     Raises:
         QuantityError: an amount isn't a quantity.
@@ -166,7 +166,7 @@ def _timeless(group: PodGroup) -> tuple[Any, ...]:
 
 
 def phase_of(group: PodGroup) -> Phase:
-    """Give a group's phase; none, or one that isn't ours, is Pending."""
+    """Return a group's phase; none, or one that isn't ours, is Pending."""
     return _PHASES.get(group.status.phase, Phase.PENDING)
 
 
@@ -195,7 +195,7 @@ def queue_info(queue: Queue) -> QueueInfo:
 def budget(budget: PodDisruptionBudget) -> Budget:
     """Read a PodDisruptionBudget."""
     pods = Selection(frozenset([budget.namespace]), budget.spec.selector)
-    return Budget(budget.name, Peers.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
+    return Budget(budget.name, PodSet.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
 
 
 def _amounts(field: str, quantities: Mapping[str, Any] | None) -> Resources | None:
@@ -206,7 +206,7 @@ def _amounts(field: str, quantities: Mapping[str, Any] | None) -> Resources | No
 
 
 def allocatable(node: Node) -> Resources | None:
-    """Give what pods may use of a node; None where it can't be read."""
+    """Return what pods may use of a node; None where it can't be read."""
     try:
         return Resources.parse(node.status.allocatable)
     except QuantityError:

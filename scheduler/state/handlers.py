@@ -22,9 +22,9 @@ _METHODS: Final[Mapping[Kind[Any], str]] = {
     kinds.STORAGECLASSES: "storage.storage_class",
     kinds.CSINODES: "storage.csi_node",
 }
-FED: Final = tuple(_METHODS)
+WATCHED: Final = tuple(_METHODS)
 
 
-def learners(cluster: Cluster) -> dict[Kind[Any], Callable[..., None]]:
+def handlers(cluster: Cluster) -> dict[Kind[Any], Callable[..., None]]:
     """Give, by kind, what is called with each new version of an object, or with the last one and ``gone``."""
     return {kind: attrgetter(path)(cluster) for kind, path in _METHODS.items()}

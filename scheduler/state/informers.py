@@ -16,7 +16,7 @@ from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import FED, learners
+from scheduler.state.handlers import WATCHED, handlers
 
 T = TypeVar("T", bound=Object)
 
@@ -25,7 +25,7 @@ BY_CONTROLLER = "controller"
 BY_QUEUE = "queue"
 
 
-class Views:
+class Informers:
     """The caches. Readers and reflectors share the loop, so a read is always whole.
 
     Attributes:
@@ -54,36 +54,36 @@ class Views:
         self.watching = Watching(self._caches)
 
     def cache(self, kind: Kind[T]) -> Cache[T]:
-        """Give the cache of a kind."""
+        """Return the cache of a kind."""
         return self._caches[kind]
 
     def queue(self, name: str) -> Queue | None:
-        """Give the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
+        """Return the queue of that name: the primary group's, of which a legacy one is an alias, else a legacy one."""
         found = (cache.get(name) for cache in self.queues.values())
         return next((queue for queue in found if queue is not None), None)
 
     def groups_of(self, queue: str) -> Iterable[tuple[Kind[PodGroup], PodGroup]]:
-        """Give the PodGroups of a queue; not to be kept across an await."""
+        """Return the PodGroups of a queue; not to be kept across an await."""
         return ((kind, group) for kind, cache in self.groups.items() for group in cache.indexed(BY_QUEUE, queue))
 
     def group(self, key: GroupKey) -> PodGroup | None:
-        """Give a PodGroup as its cache shows it."""
+        """Return a PodGroup as its cache shows it."""
         return next(
             (cache.get(key.name, key.namespace) for kind, cache in self.groups.items() if kind.group == key.group), None
         )
 
     def find_group(self, namespace: str, name: str) -> tuple[Kind[PodGroup], PodGroup] | None:
-        """Give the PodGroup of that name, of whichever API group."""
+        """Return the PodGroup of that name, of whichever API group."""
         found = ((kind, cache.get(name, namespace)) for kind, cache in self.groups.items())
         return next(((kind, group) for kind, group in found if group is not None), None)
 
     def jobs_of(self, group: PodGroup) -> Iterable[Job]:
-        """Give the Jobs whose pods are in a group; not to be kept across an await."""
+        """Return the Jobs whose pods are in a group; not to be kept across an await."""
         return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
 
     def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
         """Keep a cluster equal to the caches, and call ``changed`` after each change that another cycle is due for."""
-        for kind, learn in learners(cluster).items():
+        for kind, learn in handlers(cluster).items():
             self._caches[kind].subscribe(_passing(learn, cluster, changed))
         for cache_of_queues in self.queues.values():
             cache_of_queues.subscribe(self._passing_queues(cluster, changed))
@@ -107,7 +107,7 @@ class Views:
 
 
 _PLAIN: tuple[Kind[Any], ...] = (
-    *[kind for kind in FED if kind not in {kinds.PODS, kinds.JOBS}],
+    *[kind for kind in WATCHED if kind not in {kinds.PODS, kinds.JOBS}],
     kinds.REPLICASETS,
     kinds.RESOURCEQUOTAS,
     kinds.QUOTALEDGERS,
@@ -120,7 +120,7 @@ def home(namespace: str, name: str) -> str:
 
 
 def queue_of(group: PodGroup) -> str:
-    """Give the name of a group's queue."""
+    """Return the name of a group's queue."""
     return group.spec.queue or names.DEFAULT_QUEUE
 
 

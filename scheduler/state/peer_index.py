@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
-from scheduler.model.affinity import Carried, Labels, Peers
+from scheduler.model.affinity import InverseTerm, Labels, PodSet
 from scheduler.model.snapshot import Neighbours
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
@@ -28,10 +28,10 @@ class _Profile:
     def __init__(self, namespace: str, labels: Labels) -> None:
         self.namespace = namespace
         self.labels = labels
-        self.peers: frozenset[Peers] = frozenset()
+        self.peers: frozenset[PodSet] = frozenset()
         self.members: set[str] = set()
 
-    def now_in(self, peers: frozenset[Peers]) -> set[str]:
+    def now_in(self, peers: frozenset[PodSet]) -> set[str]:
         """Take note of the sets they belong to; give the uids of those for whom that is news."""
         changed, self.peers = peers != self.peers, peers
         return self.members if changed else set()
@@ -40,19 +40,19 @@ class _Profile:
 class _Index:
     """Questions by a label that each pod they are about has. Labels are many, keys that questions go by few."""
 
-    def __init__(self, asked: Iterable[Peers] = ()) -> None:
-        self._by_key: dict[str, dict[str, set[Peers]]] = {}
-        self._others: set[Peers] = set()
+    def __init__(self, asked: Iterable[PodSet] = ()) -> None:
+        self._by_key: dict[str, dict[str, set[PodSet]]] = {}
+        self._others: set[PodSet] = set()
         for peers in asked:
             self.add(peers)
 
-    def add(self, peers: Peers) -> None:
+    def add(self, peers: PodSet) -> None:
         for key, value in peers.labels():
             self._by_key.setdefault(key, {}).setdefault(value, set()).add(peers)
         if not peers.labels():
             self._others.add(peers)
 
-    def discard(self, peers: Peers) -> None:
+    def discard(self, peers: PodSet) -> None:
         self._others.discard(peers)
         for key, value in peers.labels():
             there = self._by_key.get(key, {})
@@ -62,7 +62,7 @@ class _Index:
             if not there:
                 self._by_key.pop(key, None)
 
-    def candidates(self, labels: Labels) -> list[Peers]:
+    def candidates(self, labels: Labels) -> list[PodSet]:
         found = list(self._others)
         for key, by_value in self._by_key.items():
             value = labels.get(key)
@@ -71,7 +71,7 @@ class _Index:
         return found
 
     def concerned(self, profiles: Collection[_Profile]) -> Iterable[_Profile]:
-        """Give those of many profiles that have a candidate at all; few have, so each is asked as little as can be."""
+        """Return those of many profiles that have a candidate at all; few have, so each is asked as little as can be."""
         if self._others:
             return profiles
         found: dict[_Profile, None] = {}
@@ -80,14 +80,14 @@ class _Index:
         return found
 
 
-class Register:
+class PeerIndex:
     """Who asks, who answers, and how many there are on each node."""
 
     def __init__(self) -> None:
-        self._asked: Counter[Peers] = Counter()
-        self._carried: Counter[Carried] = Counter()
+        self._asked: Counter[PodSet] = Counter()
+        self._carried: Counter[InverseTerm] = Counter()
         self._index = _Index()
-        self._fresh: set[Peers] = set()
+        self._fresh: set[PodSet] = set()
         self._profiles: dict[_Name, _Profile] = {}
         self._namespaces: dict[str, Labels] = {}
         self._moved: set[str] = set()
@@ -110,7 +110,7 @@ class Register:
     def _labels_of(self, namespace: str) -> Labels:
         return {NAMESPACE_NAME: namespace, **self._namespaces.get(namespace, {})}
 
-    def ask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+    def ask(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
         """Begin to count what a pod's terms are about."""
         for each in peers:
             self._asked[each] += 1
@@ -121,7 +121,7 @@ class Register:
             self._carried[term] += 1
             self._recarried |= self._carried[term] == 1
 
-    def unask(self, peers: Iterable[Peers], carried: Iterable[Carried] = ()) -> None:
+    def unask(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
         """Take a question back; the last one ends its counting for pods that come later."""
         for each in peers:
             self._asked[each] -= 1
@@ -135,7 +135,7 @@ class Register:
                 del self._carried[term]
                 self._recarried = True
 
-    def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[Peers]:
+    def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[PodSet]:
         """Learn of a pod; give the sets that it belongs to."""
         name = (namespace, tuple(sorted(labels.items())) if labels else ())
         profile = self._profiles.get(name)
@@ -154,10 +154,10 @@ class Register:
             if not profile.members:
                 del self._profiles[name]
 
-    def _match(self, profile: _Profile, index: _Index) -> frozenset[Peers]:
+    def _match(self, profile: _Profile, index: _Index) -> frozenset[PodSet]:
         return frozenset(self._matching(profile.namespace, profile.labels, index))
 
-    def _matching(self, namespace: str, labels: Labels, index: _Index) -> list[Peers]:
+    def _matching(self, namespace: str, labels: Labels, index: _Index) -> list[PodSet]:
         found = index.candidates(labels)
         if not found:
             return found
@@ -204,7 +204,7 @@ class Register:
             self._dirty.add(key)
 
     def neighbours(self) -> Neighbours:
-        """Give the present state; shares with the last one what didn't change."""
+        """Return the present state; shares with the last one what didn't change."""
         if self._dirty or self._recarried:
             self._shown = Neighbours(
                 present=self._renewed(self._shown.present, self._present),
@@ -226,12 +226,12 @@ class Register:
                 renewed.pop(key, None)
         return renewed
 
-    def _by_peers(self) -> dict[Peers, tuple[Carried, ...]]:
-        found: dict[Peers, list[Carried]] = {}
+    def _by_peers(self) -> dict[PodSet, tuple[InverseTerm, ...]]:
+        found: dict[PodSet, list[InverseTerm]] = {}
         for each in self._carried:
             found.setdefault(each.term.peers, []).append(each)
         return {peers: tuple(sorted(each, key=_order)) for peers, each in found.items()}
 
 
-def _order(carried: Carried) -> tuple[str, str, int]:
+def _order(carried: InverseTerm) -> tuple[str, str, int]:
     return (carried.role.value, carried.term.key, carried.term.weight)

@@ -19,8 +19,8 @@ from scheduler.model.affinity import Purpose
 from scheduler.model.snapshot import Status, Task, TaskClass, seconds
 from scheduler.model.tasks import Tally
 from scheduler.state import conversion
-from scheduler.state.aggregated_pods import Counted, Crowd, Home
-from scheduler.state.peer_index import Register
+from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, Home
+from scheduler.state.peer_index import PeerIndex
 from scheduler.state.task_classes import Classes
 from scheduler.state.usage import Usage
 
@@ -60,15 +60,15 @@ class _Assumption(NamedTuple):
     home: Home | None
 
 
-class Population:
+class PodIndex:
     """All pods, ours or not. ``touch`` is told which group's pods changed."""
 
-    def __init__(self, ours: Collection[str], register: Register, touch: Callable[[Home], None]) -> None:
+    def __init__(self, ours: Collection[str], register: PeerIndex, touch: Callable[[Home], None]) -> None:
         self._ours = ours
         self._register = register
         self._touch = touch
         self.usage = Usage()
-        self._crowd = Crowd(self.usage, touch)
+        self._crowd = AggregatedPods(self.usage, touch)
         self.classes = Classes()
         self._pods: dict[str, Member] = {}
         self._members: dict[Home, dict[str, Member]] = {}
@@ -96,7 +96,7 @@ class Population:
         """Learn of many pods. New ones that only take something of their nodes are counted, until somebody asks for them."""
         self._crowd.take([each for home, pods in homes.items() for each in self._counted(home, pods)])
 
-    def _counted(self, home: Home | None, pods: Iterable[Pod]) -> Iterator[Counted]:
+    def _counted(self, home: Home | None, pods: Iterable[Pod]) -> Iterator[AggregatedPod]:
         last, kind = None, None
         for pod in pods:
             uid, spec = pod.metadata.uid, pod.spec
@@ -108,10 +108,10 @@ class Population:
             if kind is None:
                 self.show(pod)
             else:
-                yield Counted(pod, kind, home)
+                yield AggregatedPod(pod, kind, home)
 
     def tally(self, home: Home) -> Tally | None:
-        """Give what the pods of a group come to where all of them are but counted."""
+        """Return what the pods of a group come to where all of them are but counted."""
         return self._crowd.tally(home) if self._crowd.of(home) and home not in self._members else None
 
     def controllers(self, home: Home) -> Counter[str]:
@@ -138,7 +138,7 @@ class Population:
         self._spared.discard(uid)
 
     def members(self, home: Home) -> list[Member]:
-        """Give the pods of a group, by uid."""
+        """Return the pods of a group, by uid."""
         self.single_out(home)
         return [member for _, member in sorted(self._members.get(home, {}).items())]
 
@@ -312,7 +312,7 @@ class Population:
             self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
             self._register.unask(company.peers, company.carried)
 
-    def _tally(self, task: Task, sign: int, register: Register) -> None:
+    def _tally(self, task: Task, sign: int, register: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
         keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
         if not keys:
@@ -332,7 +332,7 @@ class Population:
         return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
 
     def ports(self, nodes: Collection[str], *, later: bool = False) -> dict[str, tuple[constraints.Port, ...]]:
-        """Give the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
+        """Return the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
         taken: dict[str, tuple[constraints.Port, ...]] = {}
         for member in self._porters.values():
             node, ports = member.task.node, member.task.kind.constraints.ports
@@ -346,8 +346,8 @@ class Population:
         Raises:
             AssertionError: they disagree.
         """
-        recount, register = Usage(), Register()
-        Crowd(recount, lambda _: None).take(self._crowd.pods())
+        recount, register = Usage(), PeerIndex()
+        AggregatedPods(recount, lambda _: None).take(self._crowd.pods())
         for member in self._pods.values():
             if member.uses:
                 recount.take(member.task)

@@ -8,7 +8,7 @@ from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Meta, PodSpec
 from muster.model.requests import pod_request
 from scheduler.model import constraints
-from scheduler.model.cache import Memo
+from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
 from scheduler.model.tasks import TaskClass
 
@@ -23,24 +23,24 @@ class Classes:
     def __init__(self) -> None:
         self.named: set[str] = set()
         self._known: WeakValueDictionary[tuple[Resources, bytes], TaskClass] = WeakValueDictionary()
-        self._templates = Memo()
+        self._templates = Cache()
         self._last: tuple[PodSpec | None, bytes | None] = (None, None)
 
     def of_pod(self, metadata: Meta, spec: PodSpec) -> TaskClass:
-        """Give the class of pods with this spec that belong to no set that anybody asks about."""
+        """Return the class of pods with this spec that belong to no set that anybody asks about."""
         template = self._template(spec)
         if template is None:
             return self._compiled(spec, constraints.of_pod(metadata, spec))
         return self._alike(template, spec)
 
     def plain(self, spec: PodSpec) -> TaskClass | None:
-        """Give the class of pods that others notice by nothing but what they take; None for those of any other."""
+        """Return the class of pods that others notice by nothing but what they take; None for those of any other."""
         template = self._template(spec)
         kind = self._alike(template, spec) if template is not None else None
         return kind if kind is not None and not kind.constraints.particular else None
 
     def of(self, request: Resources, demands: Constraints) -> TaskClass:
-        """Give the class that asks for so much, and for this."""
+        """Return the class that asks for so much, and for this."""
         key = (request, demands.signature)
         known = self._known.get(key)
         if known is None:

@@ -12,7 +12,7 @@ import numpy as np
 from muster.model.amounts import NOTHING
 from muster.model.objects import Node
 from scheduler.model import vectors
-from scheduler.model.cache import Memo
+from scheduler.model.cache import Cache
 from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
 from scheduler.model.vectors import Axes, Matrix, Vector
 from scheduler.state import conversion
@@ -72,7 +72,7 @@ class Usage:
         self._dirty.add(node)
 
     def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
-        """Give the node table, what is idle and what is being released, [nodes, resources]; not to be changed."""
+        """Return the node table, what is idle and what is being released, [nodes, resources]; not to be changed."""
         if axes is not self.axes:
             self._recount(axes)
         if self._table is None:
@@ -96,7 +96,7 @@ class Usage:
         return self._table, self._idle, self._releasing
 
     def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
-        """Give the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
+        """Return the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
         for table in self._tables:
             same = table.axes is axes and len(table.nodes) == len(nodes)
             if same and all(nodes.get(node.name) is node for node in table.nodes):
@@ -105,7 +105,7 @@ class Usage:
 
     def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
         """Make the table; most nodes are those of the last one."""
-        known, self._rows, alike = self._rows, {}, Memo()
+        known, self._rows, alike = self._rows, {}, Cache()
         for name, node in sorted(nodes.items()):
             row = known.get(name)
             if row is None or row.node is not node or row.axes is not axes:
@@ -151,14 +151,14 @@ class _Row(NamedTuple):
     ready: bool
 
 
-def _row(axes: Axes, node: Node, alike: Memo) -> _Row:
+def _row(axes: Axes, node: Node, alike: Cache) -> _Row:
     # Most nodes are as large as many others.
     amounts: tuple[list[int], bool] = alike.recall(_encode(node.status.allocatable), lambda: _amounts(axes, node))
     return _Row(node, axes, amounts[0], amounts[1] and conversion.ready(node))
 
 
 def _amounts(axes: Axes, node: Node) -> tuple[list[int], bool]:
-    """Give what a node has, and whether that can be read."""
+    """Return what a node has, and whether that can be read."""
     has = conversion.allocatable(node)
     return vectors.clipped(axes.vector(has or NOTHING)), has is not None
 

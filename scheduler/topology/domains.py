@@ -41,7 +41,7 @@ class Domains:
         self.found = np.unique(codes[codes >= 0])
 
     def of(self, mask: Mask) -> Domains:
-        """Give the same domains, of which only some nodes count."""
+        """Return the same domains, of which only some nodes count."""
         return Domains(np.where(mask, self.codes, NOWHERE), self._numbers)
 
     def among(self, values: Iterable[str]) -> Mask:
@@ -54,7 +54,7 @@ class Domains:
 
 
 def domains(table: NodeTable, key: str) -> Domains:
-    """Give the domains that a label divides the nodes into."""
+    """Return the domains that a label divides the nodes into."""
 
     def divide() -> Domains:
         numbers: dict[str, int] = {}
@@ -100,7 +100,7 @@ class Tally:
         self._sums: dict[Hashable, Sums] = {}
 
     def at(self, *, later: bool) -> Counts:
-        """Give the counts of one of the two states, [nodes]; not to be changed."""
+        """Return the counts of one of the two states, [nodes]; not to be changed."""
         return self.later if later else self.now
 
     def add(self, row: int, now: int, later: int) -> None:
@@ -111,14 +111,14 @@ class Tally:
             sums.add(row, now, later)
 
     def by(self, name: Hashable, nodes: Domains, *, later: bool) -> Counts:
-        """Give the counts by domain, kept from now on under ``name``; the last place is zero."""
+        """Return the counts by domain, kept from now on under ``name``; the last place is zero."""
         sums = self._sums.get(name)
         if sums is None:
             sums = self._sums[name] = Sums(nodes, self.now, self.later)
         return sums.later if later else sums.now
 
 
-class Surroundings:
+class TopologyCounts:
     """The tallies of one session; each is read from the snapshot when it is first asked for."""
 
     def __init__(self, table: NodeTable, neighbours: Neighbours) -> None:
@@ -128,7 +128,7 @@ class Surroundings:
         self._tallies: dict[Hashable, Tally] = {}
 
     def tally(self, key: Hashable) -> Tally:
-        """Give the counts of a set of pods, or of the pods that carry a term."""
+        """Return the counts of a set of pods, or of the pods that carry a term."""
         tally = self._tallies.get(key)
         if tally is None:
             now = self._array(self._neighbours.present.get(key, {}))
@@ -140,7 +140,7 @@ class Surroundings:
         return key not in self._tallies and key not in self._neighbours.present
 
     def rows(self, key: Hashable) -> list[int]:
-        """Give the nodes where somebody counts; told without an array where nobody asked for one."""
+        """Return the nodes where somebody counts; told without an array where nobody asked for one."""
         tally = self._tallies.get(key)
         if tally is not None:
             found: list[int] = np.flatnonzero(tally.now).tolist()

@@ -51,7 +51,7 @@ class Supply:
         self._nodes = len(table.nodes)
 
     def first(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> PersistentVolume | None:
-        """Give the smallest volume that suits a claim and is reached from a node, but for those that are taken."""
+        """Return the smallest volume that suits a claim and is reached from a node, but for those that are taken."""
         class_ = facts.class_of(claim)
         near = next(_free(self._local.get((class_, row), ()), claim, taken), None)
         anywhere = next((each for each in self._anywhere(class_, claim) if each.name not in taken), None)
@@ -82,7 +82,7 @@ class Supply:
         return known
 
     def _likeness(self, claim: PersistentVolumeClaim) -> tuple[str, bytes]:
-        """Give what is equal for claims that the same volumes suit; where some are kept for one claim, its uid."""
+        """Return what is equal for claims that the same volumes suit; where some are kept for one claim, its uid."""
         return (facts.class_of(claim), claim.metadata.uid.encode() if self._kept else msgspec.json.encode(claim.spec))
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from scheduler.model.affinity import Purpose, Role, Term
 from scheduler.model.constraints import Constraints
 from scheduler.model.vectors import Floats, Mask
-from scheduler.topology.domains import Counts, Surroundings, domains
+from scheduler.topology.domains import Counts, TopologyCounts, domains
 
 FULL: Final = 100.0
 _HARD: Final = 1
 """What a required affinity of a pod that runs already is worth to pods that it wants near (hardPodAffinityWeight)."""
 
 
-def far(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
+def far(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have none of those near that the pod's affinity asks for, [nodes]."""
     company, table = demands.company, around.table
     missing = np.zeros(len(table.nodes), dtype=np.bool_)
@@ -36,7 +36,7 @@ def far(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
     return missing
 
 
-def begins(demands: Constraints, around: Surroundings, *, later: bool) -> bool:
+def begins(demands: Constraints, around: TopologyCounts, *, later: bool) -> bool:
     """Whether the pod is the first of those that want to be together: it finds nobody, and may go to any domain."""
     together = demands.company.together
     if together is None or together not in demands.peers:
@@ -47,7 +47,7 @@ def begins(demands: Constraints, around: Surroundings, *, later: bool) -> bool:
     )
 
 
-def near(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
+def near(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have somebody near whom the pod's anti-affinity excludes, [nodes]."""
     excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
     for term in demands.company.apart:
@@ -55,7 +55,7 @@ def near(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
     return excluded
 
 
-def unwanted(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
+def unwanted(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have somebody near whose own anti-affinity excludes the pod, [nodes]."""
     excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
     for peers in demands.peers:
@@ -65,12 +65,12 @@ def unwanted(demands: Constraints, around: Surroundings, *, later: bool) -> Mask
     return excluded
 
 
-def _counts(around: Surroundings, key: object, term: Term, *, later: bool) -> Counts:
+def _counts(around: TopologyCounts, key: object, term: Term, *, later: bool) -> Counts:
     by = domains(around.table, term.key)
     return around.tally(key).by(term.key, by, later=later)[by.codes]
 
 
-def rate(demands: Constraints, around: Surroundings, among: Mask, *, later: bool) -> Floats:
+def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bool) -> Floats:
     """Rate all nodes by preferences: the pod's own, and those of pods that are placed."""
     raw = np.zeros(len(among), dtype=np.int64)
     for term in demands.company.preferred:
@@ -86,7 +86,7 @@ def rate(demands: Constraints, around: Surroundings, among: Mask, *, later: bool
     return rated
 
 
-def _of_others(demands: Constraints, around: Surroundings) -> Iterable[tuple[object, Term, int]]:
+def _of_others(demands: Constraints, around: TopologyCounts) -> Iterable[tuple[object, Term, int]]:
     for peers in sorted(demands.peers, key=lambda each: each.signature):
         for carried in around.carried.get(peers, ()) if peers.purpose is Purpose.AFFINITY else ():
             if carried.role is not Role.APART and not around.empty(carried):

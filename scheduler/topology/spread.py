@@ -17,7 +17,7 @@ from scheduler.model.affinity import Spread
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable
 from scheduler.model.vectors import Floats, Mask
-from scheduler.topology.domains import Counts, Domains, Surroundings, domains
+from scheduler.topology.domains import Counts, Domains, TopologyCounts, domains
 
 FULL: Final = 100.0
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -28,7 +28,7 @@ def unlabelled(demands: Constraints, table: NodeTable) -> Mask:
     return ~_labelled(table, [each for each in demands.company.spreads if each.required])
 
 
-def crowded(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
+def crowded(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
     """Tell on which nodes the pod would make a required constraint's skew too large, [nodes]."""
     excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
     required = [each for each in demands.company.spreads if each.required]
@@ -41,7 +41,7 @@ def crowded(demands: Constraints, around: Surroundings, *, later: bool) -> Mask:
     return excluded
 
 
-def rate(demands: Constraints, around: Surroundings, among: Mask, *, later: bool) -> Floats:
+def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bool) -> Floats:
     """Rate all nodes by the constraints that are preferences; ``among`` are those that could take the pod at all."""
     table, wished = around.table, [each for each in demands.company.spreads if not each.required]
     candidates = among & _labelled(table, wished)
@@ -62,15 +62,15 @@ def rate(demands: Constraints, around: Surroundings, among: Mask, *, later: bool
     return rated
 
 
-def _on_nodes(around: Surroundings, spread: Spread, *, later: bool) -> Counts:
+def _on_nodes(around: TopologyCounts, spread: Spread, *, later: bool) -> Counts:
     tally = around.tally(spread.peers)
     return tally.later if later else tally.now
 
 
 def _counts(
-    demands: Constraints, spread: Spread, together: Sequence[Spread], around: Surroundings, *, later: bool
+    demands: Constraints, spread: Spread, together: Sequence[Spread], around: TopologyCounts, *, later: bool
 ) -> tuple[Domains, Counts]:
-    """Give a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
+    """Return a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
     keys = tuple(each.key for each in together)
     name = (spread.key, keys, spread.affinity, spread.taints, demands.of_nodes)
 

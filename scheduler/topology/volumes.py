@@ -18,12 +18,12 @@ import numpy as np
 from muster.model.objects import Node
 from muster.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.model import storage as facts
-from scheduler.model.cache import Memo
+from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable, Status
-from scheduler.model.storage import Choice, ClaimKey, Mount, Storage
+from scheduler.model.storage import ClaimKey, ClaimRef, Storage, VolumeDecision
 from scheduler.model.vectors import Mask
-from scheduler.topology.domains import Counts, Surroundings, domains
+from scheduler.topology.domains import Counts, TopologyCounts, domains
 from scheduler.topology.free_volumes import Supply, reached
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -33,14 +33,16 @@ _ALONE: Final = "ReadWriteOncePod"
 class Volumes:
     """The volumes of one session, and what it decides about them."""
 
-    def __init__(self, storage: Storage, table: NodeTable, around: Surroundings) -> None:
+    def __init__(self, storage: Storage, table: NodeTable, around: TopologyCounts) -> None:
         self._storage = storage
         self._table = table
-        self._memo = storage.memo.setdefault(table, Memo())
+        self._memo = storage.memo.setdefault(table, Cache())
         self._around = around
-        self._chosen: dict[ClaimKey, tuple[Choice, int]] = {key: (each, 0) for key, each in storage.chosen.items()}
+        self._chosen: dict[ClaimKey, tuple[VolumeDecision, int]] = {
+            key: (each, 0) for key, each in storage.chosen.items()
+        }
         self._taken: set[str] = set()
-        self._of: dict[tuple[str, int], tuple[Choice, ...]] = {}
+        self._of: dict[tuple[str, int], tuple[VolumeDecision, ...]] = {}
         self._attached: dict[tuple[str, bool], Counts] | None = None
         self._supply = self._memo.recall("supply", lambda: Supply(storage, table))
 
@@ -50,7 +52,7 @@ class Volumes:
         """Say why no node can have the pod, as far as its claims go; empty when one might."""
         return next(filter(None, (self._wrong(mount) for mount in demands.claims)), "")
 
-    def _wrong(self, mount: Mount) -> str:
+    def _wrong(self, mount: ClaimRef) -> str:
         key = mount.claim
         claim = self._storage.claims.get(key)
         if claim is None:
@@ -129,7 +131,7 @@ class Volumes:
             ("allowed", class_.name), lambda: np.array([_allows(class_, node) for node in nodes], dtype=np.bool_)
         )
 
-    def _shared(self, choice: Choice, class_: StorageClass) -> Mask:
+    def _shared(self, choice: VolumeDecision, class_: StorageClass) -> Mask:
         """Tell from which nodes the volume chosen, or made for the first pod's node, will be reached, [nodes]."""
         if choice.volume:
             volume = self._storage.volumes.get(choice.volume)
@@ -173,7 +175,7 @@ class Volumes:
 
     # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
 
-    def _bindings(self, waiting: Iterable[PersistentVolumeClaim], row: int) -> tuple[Choice, ...] | None:
+    def _bindings(self, waiting: Iterable[PersistentVolumeClaim], row: int) -> tuple[VolumeDecision, ...] | None:
         """Find each claim a volume that the node reaches, or could have made; None where one has none."""
         taken, found = set(self._taken), []
         for claim in sorted(waiting, key=lambda each: (facts.requested(each.spec) or 0, each.name)):
@@ -184,22 +186,22 @@ class Volumes:
             found.append(choice)
         return tuple(found)
 
-    def _binding(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> Choice | None:
+    def _binding(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> VolumeDecision | None:
         key, node, class_ = _key(claim), self._table.names[row], self._storage.classes[facts.class_of(claim)]
         if key in self._chosen:
             choice = self._chosen[key][0]
             return choice if self._shared(choice, class_)[row] else None
         selected = claim.metadata.annotation(facts.SELECTED_NODE)
         if selected:
-            return Choice(key, claim.metadata.uid, node) if selected == node else None
+            return VolumeDecision(key, claim.metadata.uid, node) if selected == node else None
         volume = self._supply.first(claim, row, taken)
         if volume is not None:
-            return Choice(key, claim.metadata.uid, node, volume.name)
+            return VolumeDecision(key, claim.metadata.uid, node, volume.name)
         makes = _provisions(class_) and self._allowed(class_)[row]
-        return Choice(key, claim.metadata.uid, node) if makes else None
+        return VolumeDecision(key, claim.metadata.uid, node) if makes else None
 
     def _segments(self, provisioner: str, node: str) -> tuple[str, ...]:
-        """Give the labels that say which nodes reach a volume made for a node; what no driver tells holds for all."""
+        """Return the labels that say which nodes reach a volume made for a node; what no driver tells holds for all."""
         there = self._storage.drivers.get(node)
         drivers = there.spec.drivers if there is not None else ()
         return next((each.topology_keys or () for each in drivers if each.name == provisioner), ())
@@ -214,7 +216,7 @@ class Volumes:
         return class_.provisioner if class_ is not None and class_.provisioner != _NO_PROVISIONER else ""
 
     def _limits(self, driver: str) -> Counts:
-        """Give how many volumes of a driver each node takes, -1 for any number, [nodes]."""
+        """Return how many volumes of a driver each node takes, -1 for any number, [nodes]."""
         names = self._table.names
         return self._memo.recall(
             ("limits", driver), lambda: np.array([self._limit(name, driver) for name in names], dtype=np.int64)
@@ -275,8 +277,8 @@ class Volumes:
                 if driver and users.at(later=later)[row] == max(gain, 0):
                     self._add(driver, row, gain, later=later)
 
-    def choices(self, uid: str, row: int) -> tuple[Choice, ...]:
-        """Give what is to be done before a pod is bound to the node that it got."""
+    def choices(self, uid: str, row: int) -> tuple[VolumeDecision, ...]:
+        """Return what is to be done before a pod is bound to the node that it got."""
         return self._of.get((uid, row), ())
 
 

@@ -15,9 +15,9 @@ from plane import Plane, running
 from certs import bundle, stored
 from certs.bundle import KeyPair
 from certs.controller import Changes, Driver
-from certs.publish import Rotator, Target, Turn, Wanted
+from certs.publish import Rotator, StepResult, Target, Wanted
 from certs.replicas import Shown
-from certs.rotation import Wish
+from certs.rotation import Command
 from certs.state import Phase, Waits
 from certs.stored import Keys, Served
 from muster.kube import errors
@@ -102,24 +102,24 @@ class Setting:
         return stored.read_served(await self.client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
 
     async def trusted(self) -> list[bytes]:
-        """Give the bundle of every webhook."""
+        """Return the bundle of every webhook."""
         found = [await self.client.get(kind, self.target.configuration) for kind in (kinds.VALIDATING, kinds.MUTATING)]
         return [base64.b64decode(each["clientConfig"].get("caBundle", "")) for one in found for each in one.webhooks]
 
     async def drive(
         self,
         until: Phase = Phase.STEADY,
-        wish: Wish | None = None,
+        wish: Command | None = None,
         *,
         client: Client | None = None,
         idle: bool = True,
-    ) -> Turn:
+    ) -> StepResult:
         """Take steps until nothing is left to do in a phase; unless ``idle``, no more than enters it."""
         client = client or self.client
         changes = Changes(client, self.target)
         first = True
 
-        def holds(turn: Turn) -> bool:
+        def holds(turn: StepResult) -> bool:
             nonlocal first
             asked, first = first and wish is not None, False
             if not idle:
@@ -131,7 +131,7 @@ class Setting:
             driver = Driver(self.rotator(client), changes, self.clock)
             return await driver.until(holds, self._hear, wish)
 
-    def _hear(self, turn: Turn) -> None:
+    def _hear(self, turn: StepResult) -> None:
         self.said.append(turn.did or turn.step.why)
         self._heard.set()
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs.publish import Target
-from certs.rotation import Wish
+from certs.rotation import Command
 from certs.state import Phase
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -57,7 +57,7 @@ deaths = st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=12)
 
 
 @settings(max_examples=60)
-@given(deaths, st.lists(st.sampled_from(list(Wish)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
+@given(deaths, st.lists(st.sampled_from(list(Command)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
 def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
     make_setting, check, deaths, wishes, lag, two
 ):
@@ -71,7 +71,7 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
         async def still() -> None:
             await check(setting)
 
-        async def lives(wish: Wish | None) -> None:
+        async def lives(wish: Command | None) -> None:
             """Drive to the end, dying on the way as often as is drawn."""
             while deaths:
                 writes, sent = deaths.pop()
@@ -83,8 +83,8 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
 
         async with setting.taking_up(lag):
             for wish in wishes:
-                if wish is Wish.ROLL_BACK:
-                    await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+                if wish is Command.ROLL_BACK:
+                    await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
                 if two:
                     await asyncio.gather(lives(wish), lives(wish))
                 else:

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from certs import authority, bundle, diagnosis
 from certs.bundle import KeyPair
-from certs.holders import Entry, Holder
+from certs.observation import Observation
 from certs.replicas import Shown
-from certs.sight import Sight
 from certs.state import Phase
 from certs.stored import Keys, Served
+from certs.targets import BundleTarget, Entry
 from muster.model import kinds
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -26,17 +26,17 @@ def ca() -> KeyPair:
     return authority.new_ca(NOW)
 
 
-def holder(trusted: bytes, **changes: object) -> Holder:
-    return replace(Holder(kinds.VALIDATING, "muster", "1", (Entry("jobs", None, HOST, trusted),)), **changes)
+def holder(trusted: bytes, **changes: object) -> BundleTarget:
+    return replace(BundleTarget(kinds.VALIDATING, "muster", "1", (Entry("jobs", None, HOST, trusted),)), **changes)
 
 
 @pytest.fixture
-def sight(ca: KeyPair) -> Sight:
+def sight(ca: KeyPair) -> Observation:
     pair = authority.issue(ca, HOSTS, NOW)
     keys = Keys(Phase.STEADY, NOW, 1, ca, hosts=HOSTS)
-    return Sight(
+    return Observation(
         now=NOW,
-        holders=(holder(ca.certificate),),
+        targets=(holder(ca.certificate),),
         served=Served(pair, ca.certificate, "1"),
         keys=keys,
         shown={"10.0.0.5:9443": showing(pair)},
@@ -47,7 +47,7 @@ def showing(pair: KeyPair, clock: datetime = NOW) -> Shown:
     return Shown(bundle.certificates(pair.certificate), clock)
 
 
-def said(sight: Sight, now: datetime = NOW) -> list[str]:
+def said(sight: Observation, now: datetime = NOW) -> list[str]:
     found = list(map(str, diagnosis.findings(sight, now, HOSTS)))
     assert not [each for each in found if "\n" in each]
     return found
@@ -118,12 +118,12 @@ def test_a_ca_near_its_end_is_found_before_it_is_too_late(sight, ca):
     ],
 )
 def test_a_webhook_without_a_bundle_is_found(sight, trusted, told):
-    assert said(replace(sight, holders=(holder(trusted),))) == [f"ValidatingWebhookConfiguration muster jobs: {told}"]
+    assert said(replace(sight, targets=(holder(trusted),))) == [f"ValidatingWebhookConfiguration muster jobs: {told}"]
 
 
 def test_a_webhook_that_trusts_too_much_is_found(sight, ca):
     both = ca.certificate + authority.new_ca(NOW, 2).certificate
-    (found,) = said(replace(sight, holders=(holder(both),)))
+    (found,) = said(replace(sight, targets=(holder(both),)))
     assert "it trusts something else than the Secret's bundle" in found
 
 
@@ -141,7 +141,7 @@ def test_replicas_that_can_not_be_seen_are_findings(sight, shown, told):
 
 
 def test_no_configuration_and_no_secret_are_findings(sight):
-    found = said(replace(sight, holders=(), served=Served(KeyPair(b"", b""))))
+    found = said(replace(sight, targets=(), served=Served(KeyPair(b"", b""))))
     assert found == [
         "Secret muster-webhook-tls: it doesn't exist; `muster certs renew` makes it",
         "webhook configurations: none of Muster's name; `muster install` makes them, --configuration says another name",

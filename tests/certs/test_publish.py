@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from certs import authority, bundle, holders, stored
+from certs import authority, bundle, stored, targets
+from certs.observation import RefusedError
 from certs.publish import Rotator, Wanted
 from certs.replicas import Shown
-from certs.rotation import Action, Wish, plan
-from certs.sight import RefusedError
+from certs.rotation import Action, Command, plan
 from certs.state import Phase
 from certs.stored import StateError
 from muster.cli.commands import install
@@ -59,7 +59,7 @@ async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up(0.5):
-        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
         assert {len(subjects(pem)) for pem in await setting.trusted()} == {2}
         await setting.drive()
     entered = [said.partition(" -> ")[2].partition(":")[0] for said in setting.said if " -> " in said]
@@ -78,8 +78,8 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up():
-        await setting.drive(phase, Wish.ROTATE, idle=False)
-        await setting.drive(Phase.STEADY, Wish.ROLL_BACK)
+        await setting.drive(phase, Command.ROTATE, idle=False)
+        await setting.drive(Phase.STEADY, Command.ROLL_BACK)
     after = await setting.keys()
     assert (after.current, after.following, after.generation) == (before.current, None, before.generation)
     assert set(await setting.trusted()) == {before.current.certificate}
@@ -89,7 +89,7 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
 async def test_two_at_once_make_one_rotation(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await asyncio.gather(*(setting.drive(Phase.STEADY, Wish.ROTATE) for _ in range(3)))
+        await asyncio.gather(*(setting.drive(Phase.STEADY, Command.ROTATE) for _ in range(3)))
     assert (await setting.keys()).generation == 2
     await check(setting)
 
@@ -97,7 +97,7 @@ async def test_two_at_once_make_one_rotation(setting, check):
 async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
         setting.fleet.lagging.add("b:1")
         waiting = asyncio.create_task(setting.drive())
         await setting.hears("1 of 3 replicas: b:1 serves the other certificate")
@@ -114,8 +114,8 @@ async def test_who_decided_by_what_was_then_writes_nothing(setting):
     seen = await late.look()
     state = seen.state()
     async with setting.taking_up():
-        await setting.drive(Phase.SPREAD, Wish.ROTATE, idle=False)
-    for wish in (Wish.RENEW, Wish.ROTATE):
+        await setting.drive(Phase.SPREAD, Command.ROTATE, idle=False)
+    for wish in (Command.RENEW, Command.ROTATE):
         step = late_plan(state, seen.now, wish)
         with pytest.raises(errors.ConflictError):
             await late._perform(step, seen, state)
@@ -139,8 +139,8 @@ async def test_only_the_bundles_are_ours_and_the_rest_stays_with_who_applied_it(
     await setting.drive()
     trusted = (await setting.keys()).current.certificate
     found = await fields(setting, kind)
-    assert set(found) == {"helm", holders.MANAGER}
-    entry = found[holders.MANAGER]["f:webhooks"]['k:{"name":"one.example.com"}']
+    assert set(found) == {"helm", targets.MANAGER}
+    entry = found[targets.MANAGER]["f:webhooks"]['k:{"name":"one.example.com"}']
     assert entry == {".": {}, "f:clientConfig": {"f:caBundle": {}}, "f:name": {}}
     whole["webhooks"][0]["timeoutSeconds"] = 7
     await setting.client.apply(kind, whole, manager="helm")
@@ -177,7 +177,7 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
     mark = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "muster-system/webhook"}}}
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await setting.client.patch(kind, setting.target.configuration, mark)
-    for wish in (None, *Wish):
+    for wish in (None, *Command):
         turn = await setting.rotator().turn(wish)
         assert (turn.step.action, turn.did) == (Action.WAIT, "")
         assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
@@ -242,7 +242,7 @@ async def test_who_may_not_make_a_secret_that_is_gone_says_who_may(setting):
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(Phase.SWITCH, Wish.ROTATE, idle=False)
+        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
         setting.fleet.silent.add("c:1")
         for _ in range(3):
             turn = await setting.rotator().turn()
@@ -283,7 +283,7 @@ async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
     await setting.begun()
     before = await setting.served()
     rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
-    for wish in (Wish.RENEW, Wish.ROTATE):
+    for wish in (Command.RENEW, Command.ROTATE):
         turn = await rotator.turn(wish)
         assert (turn.step.action, turn.did) == (Action.WAIT, "")
         assert f"the API server's clock is {told} this machine's" in turn.step.why

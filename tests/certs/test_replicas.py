@@ -13,7 +13,7 @@ import pytest
 
 from certs import authority, replicas
 from certs.bundle import KeyPair
-from certs.holders import Service
+from certs.targets import Service
 from muster.kube.clock import SystemClock
 
 

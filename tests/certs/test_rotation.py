@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from certs import rotation
 from certs.authority import CA_LIFE, LEAF_LIFE
 from certs.bundle import Certificate
-from certs.rotation import Action, Step, Wish, plan
+from certs.rotation import Action, Command, Step, plan
 from certs.state import Authority, Leaf, Phase, State, Waits
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -164,7 +164,7 @@ def live(world: World, end: datetime) -> None:
     """Run a rotator that looks when it pleases, is dead now and then, and is asked for this and that."""
     chance = world.chance
     while world.now < end:
-        wish = chance.choice(list(Wish)) if chance.random() < world.habits.wishes else None
+        wish = chance.choice(list(Command)) if chance.random() < world.habits.wishes else None
         step = plan(world.observed(), world.now, wish)
         if step.action is Action.WAIT:
             if step.phase is Phase.STEADY:
@@ -240,7 +240,7 @@ def world() -> World:
 
 
 def rotating(world: World, phase: Phase, **changes: object) -> State:
-    """Give a state in which all is as ``phase`` wants it."""
+    """Return a state in which all is as ``phase`` wants it."""
     new = world.authority()
     state = replace(world.state, phase=phase, since=world.now, following=new)
     leaf = world.leaf(state.issuer)
@@ -272,16 +272,16 @@ def test_old_and_new_are_both_trusted_before_the_new_one_signs(world):
 
 @pytest.mark.parametrize("phase", [Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK])
 def test_it_can_be_rolled_back_until_the_old_ca_is_retired(world, phase):
-    assert plan(rotating(world, phase), START, Wish.ROLL_BACK).phase is Phase.ROLLBACK
+    assert plan(rotating(world, phase), START, Command.ROLL_BACK).phase is Phase.ROLLBACK
     state = rotating(world, phase)
     keyless = replace(state, current=replace(state.current, signs=False))
     for impossible, now in ((keyless, START), (state, START + CA_LIFE * 0.9)):
-        step = plan(impossible, now, Wish.ROLL_BACK)
+        step = plan(impossible, now, Command.ROLL_BACK)
         assert (step.action, step.phase) == (Action.WAIT, phase)
 
 
 def test_from_retire_there_is_no_way_back(world):
-    assert plan(rotating(world, Phase.RETIRE), START, Wish.ROLL_BACK).phase is Phase.STEADY
+    assert plan(rotating(world, Phase.RETIRE), START, Command.ROLL_BACK).phase is Phase.STEADY
 
 
 @pytest.mark.parametrize("phase", [Phase.ROLLBACK, Phase.WITHDRAW])
@@ -353,22 +353,22 @@ def test_a_rotation_that_was_rolled_back_is_not_begun_again_before_the_ca_is_nea
     world.now = START + CA_LIFE * part
     steady = replace(world.state, hold=Phase.STEADY, leaf=world.leaf(world.state.current))
     assert (plan(steady, world.now).phase is Phase.STEADY) is held
-    assert plan(steady, world.now, Wish.ROTATE).phase is Phase.PUBLISH
+    assert plan(steady, world.now, Command.ROTATE).phase is Phase.PUBLISH
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
     skewed = replace(world.state, skew=timedelta(minutes=minutes))
-    for asked in (Wish.RENEW, Wish.ROTATE):
+    for asked in (Command.RENEW, Command.ROTATE):
         step = plan(skewed, START, asked)
         assert step.action is Action.WAIT
         assert "10 minutes" in step.why
-    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, Wish.RENEW).action is Action.ISSUE
+    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, Command.RENEW).action is Action.ISSUE
 
 
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
-    for wish in (None, *Wish):
+    for wish in (None, *Command):
         assert plan(state, START + CA_LIFE, wish) == Step(Action.WAIT, state.foreign, Phase.STEADY, blocked=True)
 
 

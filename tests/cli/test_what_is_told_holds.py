@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from muster.model import kinds, names
 from muster.whatif import why
-from muster.whatif.cluster import Scene
+from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, State
 from scheduler.configuration import config
 from scheduler.model.snapshot import GroupKey
@@ -45,7 +45,7 @@ def queue(name: str, state: str = "Open", **spec: Any) -> Json:
 
 
 def gang(name: str, cpus: Sequence[int], queue: str, place: str = "", **spec: Any) -> list[Json]:
-    """Give a group and its pods, all of the minimum; on a node, or waiting."""
+    """Return a group and its pods, all of the minimum; on a node, or waiting."""
     phase = "Running" if place else "Pending"
     meta = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T11:00:00Z"}
     status = {"phase": phase, "running": len(cpus) if place else 0}
@@ -62,7 +62,7 @@ def pod(group: Json, number: int, cpu: int, place: str, spec: Json) -> Json:
 
 
 def state(objects: Iterable[Json], taken: datetime = TAKEN) -> State:
-    """Give a cluster as `muster dump` would."""
+    """Return a cluster as `muster dump` would."""
     found = defaultdict(list)
     for each in objects:
         kind = next(one for one in KINDS if (one.api_version, one.name) == (each["apiVersion"], each["kind"]))
@@ -70,12 +70,12 @@ def state(objects: Iterable[Json], taken: datetime = TAKEN) -> State:
     return State(taken, {kind: tuple(found[kind]) for kind in KINDS})
 
 
-def asked(objects: Iterable[Json], taken: datetime = TAKEN) -> Scene:
-    return Scene(state(objects, taken), POLICY, ["muster"])
+def asked(objects: Iterable[Json], taken: datetime = TAKEN) -> WhatIfCluster:
+    return WhatIfCluster(state(objects, taken), POLICY, ["muster"])
 
 
 def at_rest(objects: Sequence[Json], key: GroupKey) -> tuple[list[Json], datetime]:
-    """Give the cluster as it is once the scheduler has done for a group what it can: a change comes after that."""
+    """Return the cluster as it is once the scheduler has done for a group what it can: a change comes after that."""
     scene, after = asked(objects), copy.deepcopy(list(objects))
     scene.starts([key])
     places = {str(task): task.node for job in scene.snapshot().jobs for task in job.tasks if task.node}
@@ -286,7 +286,7 @@ def test_a_group_that_muster_made_is_called_by_whom_it_is_made_for_and_found_by_
         None,
         None,
     ]
-    answer = why.ask(Scene(objects, POLICY, ["muster"]), key)
+    answer = why.ask(WhatIfCluster(objects, POLICY, ["muster"]), key)
     first, second, *rest = why.lines(answer, 80, TAKEN)
     assert first == "PodGroup team/podgroup-6a0ab211 (Job train) waits for room in the cluster, to be"
     assert second == "  let in"

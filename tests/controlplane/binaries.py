@@ -44,13 +44,13 @@ BINARIES = (
 
 
 def cache() -> Path:
-    """Give the directory that built binaries are kept in."""
+    """Return the directory that built binaries are kept in."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "muster" / "controlplane" / VERSION
 
 
 def find(name: str) -> Path | None:
-    """Give the path of a binary, or None where it has yet to be built."""
+    """Return the path of a binary, or None where it has yet to be built."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     for folder in ([Path(assets)] if assets else []) + [cache()]:
         if os.access(folder / name, os.X_OK):

@@ -46,7 +46,7 @@ def _die_with_parent() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Give ports of loopback that nobody listens on, all different.
+    """Return ports of loopback that nobody listens on, all different.
 
     Whoever is told one binds it only later, or again after a crash. So they are of those below what the kernel gives
     to connections, of which there are hundreds meanwhile.
@@ -140,11 +140,11 @@ class ControlPlane:
         return path
 
     def pids(self) -> dict[str, int]:
-        """Give the parts that run, and their processes."""
+        """Return the parts that run, and their processes."""
         return {name: process.pid for name, process in self._processes.items()}
 
     def said(self, name: str = _CONTROLLERS) -> str:
-        """Give what a part wrote last."""
+        """Return what a part wrote last."""
         return (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
 
     def start_apiserver(self) -> None:

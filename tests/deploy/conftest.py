@@ -36,13 +36,13 @@ def image() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def value_sets() -> Any:
-    """Give sets of values, by name."""
+    """Return sets of values, by name."""
     return yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 
 
 @pytest.fixture(scope="session")
 def render(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Give the manifests that the chart makes of values; each set once."""
+    """Return the manifests that the chart makes of values; each set once."""
     chart.needed()
     made: dict[str, list[Any]] = {}
 

@@ -325,7 +325,7 @@ def no_nodes(cluster):
 
 
 def shown(line: str) -> str:
-    """Give a command that the page shows beside those that it has in order."""
+    """Return a command that the page shows beside those that it has in order."""
     assert f"\n    {line}\n" in PAGE
     return line
 

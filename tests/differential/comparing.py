@@ -61,7 +61,7 @@ class Normaliser:
         self._prefixes: dict[str, int] = {}
 
     def normal(self, seen: list[Seen]) -> list[dict[str, Any]]:
-        """Give the steps as plain JSON."""
+        """Return the steps as plain JSON."""
         plain = [_plain(each) for each in seen]
         versions: set[int] = set()
         self._learn(plain, versions)
@@ -128,7 +128,7 @@ class Normaliser:
         return text
 
     def _embedded(self, quoted: re.Match[str]) -> str:
-        """Give a quoted JSON object in its normal form, and anything else as it is."""
+        """Return a quoted JSON object in its normal form, and anything else as it is."""
         try:
             value = json.loads(json.loads(quoted[0]))
         except ValueError:
@@ -152,7 +152,7 @@ def _manager(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def differences(sandbox: list[Seen], real: list[Seen]) -> str:
-    """Give a diff from the real control plane to the sandbox, step by step; empty where they agree."""
+    """Return a diff from the real control plane to the sandbox, step by step; empty where they agree."""
     texts: list[str] = []
     for expected, actual in zip(Normaliser().normal(real), Normaliser().normal(sandbox), strict=True):
         if expected != actual:

@@ -79,7 +79,7 @@ _WIDGETS = {
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def compare(real_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compare]:
-    """Give a function that plays steps on both and fails, with a diff, where the sandbox differs."""
+    """Return a function that plays steps on both and fails, with a diff, where the sandbox differs."""
     folder = tmp_path_factory.mktemp("planes")
     numbers = itertools.count(1)
     async with (

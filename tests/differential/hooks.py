@@ -45,7 +45,7 @@ class Hooks:
         self._answers[f"/{plane}/{namespace}/{hook}"] = answer
 
     def calls(self, plane: str, namespace: str, hook: str) -> list[Any]:
-        """Give the reviews that a hook was asked for, and forget them."""
+        """Return the reviews that a hook was asked for, and forget them."""
         return self._calls.pop(f"/{plane}/{namespace}/{hook}", [])
 
     async def serve(self, request: web.BaseRequest) -> web.Response:

@@ -53,7 +53,7 @@ class Plane:
 
     @asynccontextmanager
     async def watch(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[Answer | AsyncIterator[Any]]:
-        """Give the events of a watch as they come, or the answer that refuses it."""
+        """Return the events of a watch as they come, or the answer that refuses it."""
         async with self._request("GET", path, headers, None) as response:
             if response.status == 200:
                 yield _events(response)
@@ -119,6 +119,6 @@ async def sandbox(folder: Path, session: aiohttp.ClientSession) -> AsyncIterator
 
 
 def kubernetes(running: ControlPlane, session: aiohttp.ClientSession) -> Plane:
-    """Give the real control plane, which runs already."""
+    """Return the real control plane, which runs already."""
     trust = ssl.create_default_context(cafile=str(running.ca_file))
     return Plane("kubernetes", running.url, trust, running.token, session)

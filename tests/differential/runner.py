@@ -291,7 +291,7 @@ class Runner:
 
 
 def at(value: Any, path: str) -> Any:
-    """Give the value at a path as ``a.0.b``; ``[Ready]`` picks the entry of that type, or of that name."""
+    """Return the value at a path as ``a.0.b``; ``[Ready]`` picks the entry of that type, or of that name."""
     for part in path.split("."):
         if part.startswith("["):
             value = next(each for each in value if part[1:-1] in {each.get("type"), each.get("name")})

@@ -31,7 +31,7 @@ def title(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Give the anchors of a page's headings, as GitHub and GitLab make them."""
+    """Return the anchors of a page's headings, as GitHub and GitLab make them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     plain = (re.sub(r"\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading).lower() for heading in headings)
     return {re.sub(r"[^\w\- ]", "", heading).strip().replace(" ", "-") for heading in plain}

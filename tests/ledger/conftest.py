@@ -18,10 +18,10 @@ from muster.kube.cache import Cache
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response, Transport
 from muster.ledger.committer import Committer
-from muster.ledger.keeper import Keeper
+from muster.ledger.controller import LedgerController
 from muster.ledger.metrics import Metrics as LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
-from muster.ledger.promises import PODGROUP, Busy, Granted, Learned, Promise, Refused
+from muster.ledger.reservations import PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model import kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import PodGroup, QuotaLedger
@@ -39,7 +39,7 @@ EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason
 ASKING = ("podgroupminresources.muster.sh", "pods.guarded.muster.sh", "resourcequotas.muster.sh")
 """The webhooks that ask the ledger."""
 
-Answers = dict[str, Granted | Refused | Busy | Learned]
+Answers = dict[str, Reserved | Exceeded | Unavailable | Observed]
 
 
 @dataclass
@@ -105,12 +105,14 @@ class Noted:
     committer: Committer
     answers: Answers
 
-    async def reserve(self, promise: Promise, *, deadline: float, dry_run: bool) -> Granted | Refused | Busy:
+    async def reserve(
+        self, promise: ReservationRequest, *, deadline: float, dry_run: bool
+    ) -> Reserved | Exceeded | Unavailable:
         answer = await self.committer.reserve(promise, deadline=deadline, dry_run=dry_run)
         self.answers[promise.name] = answer
         return answer
 
-    async def learn_quota(self, namespace: str, name: str, *about: Any, **how: Any) -> Learned | Busy:
+    async def learn_quota(self, namespace: str, name: str, *about: Any, **how: Any) -> Observed | Unavailable:
         answer = await self.committer.learn_quota(namespace, name, *about, **how)
         self.answers[name] = answer
         return answer
@@ -124,7 +126,7 @@ class Process:
     network: Network
     view: CachedView
     committer: Committer
-    keeper: Keeper
+    keeper: LedgerController
     admission: Admission
     metrics: Metrics
 
@@ -204,7 +206,7 @@ class Lab:
         )
         waits = guaranteed_in(view.cache(kinds.NAMESPACES))
         shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
-        committer, keeper = Committer(client, *shared), Keeper(client, *shared)
+        committer, keeper = Committer(client, *shared), LedgerController(client, *shared)
         admission = Admission(view, Noted(committer, self.answers), client, Settings(), metrics)
         process = Process(self.namespace, network, view, committer, keeper, admission, metrics)
         self.processes.append(process)
@@ -235,11 +237,11 @@ class Lab:
         # Until Kubernetes has counted itself, it refuses pods under the quota.
         await self.plane.until(kinds.RESOURCEQUOTAS, name, self.namespace, lambda quota: quota.status.hard)
 
-    async def change_quota(self, process: Process, **hard: str) -> Learned | Busy:
+    async def change_quota(self, process: Process, **hard: str) -> Observed | Unavailable:
         self.front.replica = process
         await self.client.patch(kinds.RESOURCEQUOTAS, "quota", {"spec": {"hard": hard}}, self.namespace)
         answer = self.answers["quota"]
-        assert isinstance(answer, Learned | Busy)
+        assert isinstance(answer, Observed | Unavailable)
         return answer
 
     async def store(self, name: str, cpu: str, kind: kinds.Kind[PodGroup] = kinds.PODGROUPS) -> PodGroup:
@@ -247,17 +249,19 @@ class Lab:
         self.front.replica = None
         return await self.client.create(kind, _manifest(name, cpu), self.namespace)
 
-    async def create(self, process: Process, name: str, cpu: str, traits: str = "") -> Granted | Refused | Busy:
+    async def create(
+        self, process: Process, name: str, cpu: str, traits: str = ""
+    ) -> Reserved | Exceeded | Unavailable:
         """Create a PodGroup through a replica's webhook; gives what the ledger said."""
         answer = await self._asked(
             process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu, traits), self.namespace)
         )
-        assert isinstance(answer, Granted | Refused | Busy)
+        assert isinstance(answer, Reserved | Exceeded | Unavailable)
         return answer
 
     async def pod(
         self, process: Process | None, name: str, cpu: str, group: str = "", **more: Any
-    ) -> Granted | Refused | Busy | None:
+    ) -> Reserved | Exceeded | Unavailable | None:
         """Create a Pod, through a replica's webhook or past all; ``more`` goes into its spec."""
         self.front.replica = None
         meta = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
@@ -266,17 +270,19 @@ class Lab:
         answer = await self._asked(
             process, name, self.client.create(kinds.PODS, {"metadata": meta, "spec": spec}, self.namespace)
         )
-        assert not isinstance(answer, Learned)
+        assert not isinstance(answer, Observed)
         return answer
 
-    async def resize(self, process: Process, name: str, cpu: str) -> Granted | Refused | Busy | None:
+    async def resize(self, process: Process, name: str, cpu: str) -> Reserved | Exceeded | Unavailable | None:
         """Change what a PodGroup asks for, through a replica's webhook; None where the ledger wasn't asked."""
         change = {"spec": {"minResources": {"cpu": cpu}}}
         answer = await self._asked(process, name, self.client.patch(kinds.PODGROUPS, name, change, self.namespace))
-        assert not isinstance(answer, Learned)
+        assert not isinstance(answer, Observed)
         return answer
 
-    async def decided(self, ask: Callable[[], Awaitable[Granted | Refused | Busy | None]]) -> Granted | Refused | None:
+    async def decided(
+        self, ask: Callable[[], Awaitable[Reserved | Exceeded | Unavailable | None]]
+    ) -> Reserved | Exceeded | None:
         """Ask until the ledger decides: on a busy machine many at once may be too many for the time that a review has."""
         while True:
             try:
@@ -285,13 +291,13 @@ class Lab:
                 if self.virtual:
                     raise
                 continue
-            if not isinstance(answer, Busy):
+            if not isinstance(answer, Unavailable):
                 return answer
             assert not self.virtual, answer
 
     async def _asked(
         self, process: Process | None, name: str, request: Coroutine[Any, Any, Any]
-    ) -> Granted | Refused | Busy | Learned | None:
+    ) -> Reserved | Exceeded | Unavailable | Observed | None:
         """Send a write for one replica to judge, and hold its outcome against what the ledger said."""
         self.answers.pop(name, None)
         if process is not None:
@@ -302,7 +308,7 @@ class Lab:
         except (errors.ForbiddenError, errors.TooManyRequestsError):
             refused = True
         answer = self.answers.get(name)
-        assert refused == isinstance(answer, Refused | Busy)
+        assert refused == isinstance(answer, Exceeded | Unavailable)
         return answer
 
     async def until(self, holds: Callable[[], Any]) -> None:
@@ -329,9 +335,9 @@ async def eventually(holds: Callable[[], Any]) -> None:
 
 async def ask(
     process: Process, name: str, cpu: str, *, uid: str = "", dry_run: bool = False, within: float = 4.5, **more: Any
-) -> Granted | Refused | Busy:
+) -> Reserved | Exceeded | Unavailable:
     """Ask a replica's committer, past the API server: as if for a write that comes to nothing."""
-    promise = Promise(
+    promise = ReservationRequest(
         process.namespace, PODGROUP, names.VOLCANO_GROUP, name, uid or f"uid-{name}", Resources.parse({"cpu": cpu})
     )
     deadline = asyncio.get_running_loop().time() + within
@@ -339,7 +345,7 @@ async def ask(
 
 
 @pytest.fixture
-def asking() -> Callable[..., Coroutine[Any, Any, Granted | Refused | Busy]]:
+def asking() -> Callable[..., Coroutine[Any, Any, Reserved | Exceeded | Unavailable]]:
     return ask
 
 

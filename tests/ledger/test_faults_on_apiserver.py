@@ -10,7 +10,7 @@ from controlplane import ControlPlane
 from plane import PATIENCE
 
 from muster.kube import errors
-from muster.ledger.promises import Granted, Refused
+from muster.ledger.reservations import Exceeded, Reserved
 from muster.model import kinds, names
 from webhooks.verdict import Patched
 
@@ -23,8 +23,8 @@ async def test_case_10_a_pod_that_kubernetes_own_quota_rejects_after_us_is_charg
     await lab.quota(replica, **{"requests.cpu": "4", "limits.cpu": "4"})
     await _rejected_after_us(lab, "main", "3")
     limited = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}}
-    assert await lab.pod(replica, "main", "3", containers=[limited]) == Granted()
-    assert isinstance(await lab.pod(replica, "more", "2", containers=[limited]), Refused)
+    assert await lab.pod(replica, "main", "3", containers=[limited]) == Reserved()
+    assert isinstance(await lab.pod(replica, "more", "2", containers=[limited]), Exceeded)
     assert (await lab.ledger()).data.summary == "quota limits.cpu 3/4, quota requests.cpu 3/4"
 
 
@@ -34,9 +34,9 @@ async def test_case_10_what_was_promised_to_it_is_let_go_where_it_is_not_tried_a
     lab.run(replica.keeper.run())
     await lab.quota(replica, **{"requests.cpu": "4", "limits.cpu": "4"})
     await _rejected_after_us(lab, "main", "3")
-    assert isinstance(await lab.create(replica, "gang", "2"), Refused)
+    assert isinstance(await lab.create(replica, "gang", "2"), Exceeded)
     await asyncio.sleep(60)
-    assert await lab.create(replica, "gang", "2") == Granted()
+    assert await lab.create(replica, "gang", "2") == Reserved()
 
 
 async def test_case_16_what_other_webhooks_make_of_a_group_is_what_it_reserves(lab: Any) -> None:
@@ -53,17 +53,17 @@ async def test_case_16_what_other_webhooks_make_of_a_group_is_what_it_reserves(l
     async with asyncio.timeout(PATIENCE):
         while not await enlarges():  # noqa: ASYNC110 - the API server notices a configuration when it does
             await asyncio.sleep(0.05)
-    assert await lab.create(replica, "first", "1") == Granted()
+    assert await lab.create(replica, "first", "1") == Reserved()
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
     refused = await lab.create(replica, "second", "1")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Exceeded)
     assert str(refused.shortages[0].asked) == "6000000000"
 
 
 async def test_case_19_a_minimum_applied_from_the_server_s_side_asks_and_a_subresource_changes_none(lab: Any) -> None:
     replica = await lab.process()
     await lab.quota(replica, cpu="10")
-    assert await lab.create(replica, "gang", "4") == Granted()
+    assert await lab.create(replica, "gang", "4") == Reserved()
     lab.front.replica = replica
     for cpu, fits in (("12", False), ("9", True)):
         manifest = {"metadata": {"name": "gang"}, "spec": {"minResources": {"cpu": cpu}}}
@@ -81,23 +81,23 @@ async def test_case_19_a_minimum_applied_from_the_server_s_side_asks_and_a_subre
         subresource="status",
     )
     assert (group.spec.min_resources, group.status.running) == ({"cpu": "9"}, 1)
-    assert isinstance(await lab.create(replica, "other", "2"), Refused)
-    assert await lab.create(replica, "small", "1") == Granted()
+    assert isinstance(await lab.create(replica, "other", "2"), Exceeded)
+    assert await lab.create(replica, "small", "1") == Reserved()
 
 
 async def test_case_22_a_namespace_takes_its_ledger_along_and_a_new_one_of_its_name_begins_anew(lab: Any) -> None:
     replica = await lab.process()
     task = lab.run(replica.keeper.run())
     await lab.quota(replica, cpu="4")
-    assert await lab.create(replica, "gang", "3") == Granted()
+    assert await lab.create(replica, "gang", "3") == Reserved()
     lab.front.replica = replica
     await lab.client.delete(kinds.NAMESPACES, lab.namespace)
     await lab.plane.until(kinds.NAMESPACES, lab.namespace, holds=lambda found: found is None)
     labels = {names.QUOTA_MODE: "guarded"}
     await lab.client.create(kinds.NAMESPACES, {"metadata": {"name": lab.namespace, "labels": labels}})
     await lab.quota(replica, cpu="4")
-    assert await lab.create(replica, "gang", "4") == Granted()
-    assert isinstance(await lab.create(replica, "more", "1"), Refused)
+    assert await lab.create(replica, "gang", "4") == Reserved()
+    assert isinstance(await lab.create(replica, "more", "1"), Exceeded)
     assert not task.done()
 
 
@@ -108,7 +108,7 @@ async def test_case_24_a_leader_that_restarts_as_itself_counts_each_deadline_fro
     replica, former = await lab.process(), await lab.process()
     working = lab.run(former.keeper.run())
     await lab.quota(replica, cpu="4")
-    assert await asking(replica, "ghost", "4") == Granted()
+    assert await asking(replica, "ghost", "4") == Reserved()
     await asyncio.sleep(30)
     working.cancel()
     lab.tasks.remove(working)
@@ -116,26 +116,26 @@ async def test_case_24_a_leader_that_restarts_as_itself_counts_each_deadline_fro
     lab.run(again.keeper.run())
     await asyncio.sleep(30)
     # A minute old, but nobody who leads has known it for longer than the API server may take.
-    assert isinstance(await lab.create(replica, "gang", "4"), Refused)
+    assert isinstance(await lab.create(replica, "gang", "4"), Exceeded)
     await asyncio.sleep(30)
-    assert await lab.create(replica, "gang", "4") == Granted()
+    assert await lab.create(replica, "gang", "4") == Reserved()
 
 
 async def test_case_32_a_watch_that_has_to_begin_anew_forgets_nothing_that_was_promised(lab: Any) -> None:
     first, second = await lab.process(), await lab.process()
     lab.run(first.keeper.run())
     await lab.quota(first, cpu="10")
-    assert await lab.create(first, "gang", "6") == Granted()
+    assert await lab.create(first, "gang", "6") == Reserved()
     for process in lab.processes:
         await process.sees("gang")
         process.network.expired_watches = 3
     await lab.client.delete(kinds.PODGROUPS, "gang", lab.namespace)
     given = await asyncio.gather(*(lab.create((first, second)[n % 2], f"g{n}", "2") for n in range(8)))
-    assert sum(isinstance(answer, Granted) for answer in given) <= 5
+    assert sum(isinstance(answer, Reserved) for answer in given) <= 5
     for process in lab.processes:
         await process.forgets("gang")
     for n in range(5):
-        assert isinstance(await lab.create(second, f"late{n}", "2"), Granted | Refused)
+        assert isinstance(await lab.create(second, f"late{n}", "2"), Reserved | Exceeded)
     groups = (await lab.client.list(kinds.PODGROUPS, lab.namespace)).items
     assert sum(int(group.spec.min_resources["cpu"]) for group in groups) == 10
 
@@ -147,7 +147,7 @@ async def test_case_33_an_api_server_that_is_killed_and_comes_back_has_promised_
     first, second = await lab.process(), await lab.process()
     lab.run(first.keeper.run())
     await lab.quota(first, cpu="10")
-    assert await lab.create(first, "gang", "4") == Granted()
+    assert await lab.create(first, "gang", "4") == Reserved()
     lab.front.replica = second
     crowd = [asyncio.create_task(_tried(lab, f"g{n}")) for n in range(16)]
     await lab.ledger_says(lambda ledger: ledger.data.rows)
@@ -177,7 +177,7 @@ async def test_case_35_a_certificate_that_changes_while_reviews_are_under_way_fa
         lab.plane.renew_certificate()
         lab.certificate.refresh()
         await asyncio.sleep(0.02)
-    assert all(answer == Granted() for answer in await asyncio.gather(*crowd))
+    assert all(answer == Reserved() for answer in await asyncio.gather(*crowd))
     assert not lab.certificate.problems()
 
 
@@ -188,7 +188,7 @@ async def _rejected_after_us(lab: Any, name: str, cpu: str) -> None:
     pod = {"metadata": {"name": name}, "spec": {"containers": [main], "schedulerName": "nobody"}}
     with pytest.raises(errors.ForbiddenError, match=r"must specify limits\.cpu"):
         await lab.client.create(kinds.PODS, pod, lab.namespace)
-    assert lab.answers[name] == Granted()
+    assert lab.answers[name] == Reserved()
 
 
 async def _tried(lab: Any, name: str) -> str | None:

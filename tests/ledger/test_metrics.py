@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from muster.ledger.metrics import NAMESPACES, RESOURCES, Metrics
-from muster.ledger.promises import Shortage
+from muster.ledger.reservations import Shortage
 
 CORE = 10**9
 

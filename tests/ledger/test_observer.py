@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.kube.cache import Cache
 from muster.ledger.observer import Observer, limits_of
-from muster.ledger.promises import Refused
+from muster.ledger.reservations import Exceeded
 from muster.ledger.view import NamespaceView, View, source
 from muster.model.amounts import Resources
 from muster.model.kinds import PODGROUPS
@@ -101,7 +101,7 @@ async def test_a_fresh_read_waits_for_the_watch_to_tell_what_came_late(lab: Any,
     late = await lab.store("late", "6")
     asyncio.get_running_loop().call_later(0.1, one.network.slow_watch.set)
     answer = await asking(one, "next", "5")
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Exceeded)
     assert answer.holders[0][0] == "first"
     assert await lab.create(one, "small", "1")
     assert f"{late.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)

@@ -11,7 +11,7 @@ import pytest
 
 from muster.kube.transport import Request
 from muster.ledger import wording
-from muster.ledger.promises import JOB, POD, PODGROUP, Busy, Granted, Promise, Refused
+from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable
 from muster.model import kinds, names
 from muster.model.amounts import NANO, Resources
 
@@ -22,36 +22,38 @@ def puts_ledger(request: Request) -> bool:
 
 async def test_without_a_quota_a_group_costs_one_read_and_no_ledger(lab: Any, asking: Any) -> None:
     one = await lab.process()
-    assert await asking(one, "train", "6") == Granted(promised=False)
+    assert await asking(one, "train", "6") == Reserved(promised=False)
     assert [(each.method, each.path.rsplit("/", 1)[1]) for each in one.network.sent] == [("GET", "resourcequotas")]
 
 
 async def test_a_group_that_asks_for_nothing_costs_no_call(lab: Any, asking: Any) -> None:
     one = await lab.process()
-    assert await asking(one, "train", "0") == Granted(promised=False)
+    assert await asking(one, "train", "0") == Reserved(promised=False)
     assert one.network.sent == []
 
 
 async def test_a_quota_that_limits_none_of_what_is_asked_makes_no_row(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, memory="1Gi")
-    assert await asking(one, "train", "6") == Granted(promised=False)
+    assert await asking(one, "train", "6") == Reserved(promised=False)
     assert not [row for row in (await lab.ledger()).data.rows if row.startswith(PODGROUP)]
 
 
 async def test_the_story_of_the_demo_deleting_a_group_frees_what_it_held(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
-    assert await lab.create(one, "train-a", "6") == Granted()
+    assert await lab.create(one, "train-a", "6") == Reserved()
     refused = await lab.create(one, "train", "6")
-    assert isinstance(refused, Refused)
-    promise = Promise(lab.namespace, PODGROUP, names.VOLCANO_GROUP, "train", "u", Resources.parse({"cpu": "6"}))
+    assert isinstance(refused, Exceeded)
+    promise = ReservationRequest(
+        lab.namespace, PODGROUP, names.VOLCANO_GROUP, "train", "u", Resources.parse({"cpu": "6"})
+    )
     assert wording.refusal(promise, refused) == (
         'PodGroup "train" asks for 6 cpu, but quota "quota" has 10 cpu hard, 6 reserved (train-a 6), so 4 are free:'
         " short by 2 cpu; lower spec.minResources, wait for train-a, or raise the quota"
     )
     await lab.client.delete(kinds.PODGROUPS, "train-a", lab.namespace)
-    assert await lab.create(one, "train", "6") == Granted()
+    assert await lab.create(one, "train", "6") == Reserved()
 
 
 async def test_case_14_a_refusal_is_confirmed_live_where_the_watch_is_behind(lab: Any, asking: Any) -> None:
@@ -61,7 +63,7 @@ async def test_case_14_a_refusal_is_confirmed_live_where_the_watch_is_behind(lab
     await one.sees("train-a")
     one.network.slow_watch.clear()
     await lab.client.delete(kinds.PODGROUPS, "train-a", lab.namespace)
-    assert await lab.create(one, "train", "6") == Granted()
+    assert await lab.create(one, "train", "6") == Reserved()
     one.network.slow_watch.set()
 
 
@@ -70,8 +72,8 @@ async def test_case_01_64_at_once_for_the_last_slots_get_exactly_what_there_is(l
     await lab.quota(one, cpu="10")
     one.network.sent.clear()
     answers = await asyncio.gather(*(lab.decided(partial(lab.create, one, f"g{n}", "3")) for n in range(64)))
-    assert [type(answer) for answer in answers].count(Granted) == 3
-    assert [type(answer) for answer in answers].count(Refused) == 61
+    assert [type(answer) for answer in answers].count(Reserved) == 3
+    assert [type(answer) for answer in answers].count(Exceeded) == 61
     if lab.virtual:  # where all of them come in at one moment
         assert one.network.count("PUT", "quotaledgers") <= 2
 
@@ -87,7 +89,7 @@ async def test_case_02_two_replicas_never_grant_more_than_there_is_and_both_prog
         for turn in range(4):
             answer = await lab.decided(partial(lab.create, replicas[number % 2], f"g{number}-{turn}", "1"))
             done.append((number % 2, asyncio.get_running_loop().time()))
-            granted.append(isinstance(answer, Granted))
+            granted.append(isinstance(answer, Reserved))
 
     granted: list[bool] = []
     await asyncio.gather(*(client(number) for number in range(clients)))
@@ -105,14 +107,14 @@ async def test_case_02_a_replica_that_is_slower_than_another_has_its_turn_too(la
     numbers = itertools.count()
 
     async def client() -> None:
-        while isinstance(await asking(fast, f"g{next(numbers)}", "1"), Granted):
+        while isinstance(await asking(fast, f"g{next(numbers)}", "1"), Reserved):
             pass
 
     for _ in range(4):
         lab.run(client())
     await asyncio.sleep(0.05)
     for number in range(3):
-        assert await asking(slow, f"mine{number}", "1") == Granted()
+        assert await asking(slow, f"mine{number}", "1") == Reserved()
     # Two that come too late, and then its turn.
     assert slow.network.count("PUT", "quotaledgers") <= 9
 
@@ -123,16 +125,16 @@ async def test_case_03_put_applied_response_lost_is_read_back_and_granted_once(
     one = await lab.process()
     await lab.quota(one, cpu="10")
     one.network.faults.append(fault(puts_ledger, applied=True))
-    assert await lab.create(one, "train-a", "6") == Granted()
-    assert isinstance(await lab.create(one, "train-b", "6"), Refused)
-    assert await lab.create(one, "train-c", "4") == Granted()
+    assert await lab.create(one, "train-a", "6") == Reserved()
+    assert isinstance(await lab.create(one, "train-b", "6"), Exceeded)
+    assert await lab.create(one, "train-c", "4") == Reserved()
 
 
 async def test_case_04_a_write_that_never_arrived_is_made_again(lab: Any, asking: Any, fault: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
     one.network.faults.append(fault(puts_ledger, applied=False))
-    assert await lab.create(one, "train-a", "6") == Granted()
+    assert await lab.create(one, "train-a", "6") == Reserved()
     assert any("train-a" in row for row in (await lab.ledger()).data.rows)
 
 
@@ -144,22 +146,24 @@ async def test_case_06_whoever_can_not_be_answered_in_time_is_told_that_the_ledg
     await lab.quota(one, cpu="10")
     one.network.faults.append(fault(puts_ledger, times=1000, applied=False))
     answer = await asking(one, "train", "6")
-    assert answer == Busy(f"the quota ledger of namespace {lab.namespace} is busy (the reply was lost); try again")
+    assert answer == Unavailable(
+        f"the quota ledger of namespace {lab.namespace} is busy (the reply was lost); try again"
+    )
     assert 4.4 < asyncio.get_running_loop().time() < 5
 
 
 async def test_case_07_a_retry_with_a_new_uid_is_not_charged_twice(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
-    assert await asking(one, "train", "6", uid="first") == Granted()
-    assert await asking(one, "train", "6", uid="second") == Granted()
+    assert await asking(one, "train", "6", uid="first") == Reserved()
+    assert await asking(one, "train", "6", uid="second") == Reserved()
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
 
 
 async def test_case_08_the_same_review_sent_twice_is_one_row(lab: Any, asking: Any) -> None:
     one, two = await lab.process(), await lab.process()
     await lab.quota(one, cpu="10")
-    assert await asyncio.gather(asking(one, "train", "6"), asking(two, "train", "6")) == [Granted(), Granted()]
+    assert await asyncio.gather(asking(one, "train", "6"), asking(two, "train", "6")) == [Reserved(), Reserved()]
     assert sum("train" in row for row in (await lab.ledger()).data.rows) == 1
 
 
@@ -168,11 +172,11 @@ async def test_cases_05_and_09_what_is_never_stored_is_let_go_after_its_deadline
     one, leader = await lab.process(), await lab.process()
     lab.run(leader.keeper.run())
     await lab.quota(one, cpu="10")
-    assert await asking(one, "vetoed", "6") == Granted()
+    assert await asking(one, "vetoed", "6") == Reserved()
     await asyncio.sleep(40)
-    assert isinstance(await asking(one, "train", "6"), Refused)
+    assert isinstance(await asking(one, "train", "6"), Exceeded)
     await asyncio.sleep(10)
-    assert await asking(one, "train", "6") == Granted()
+    assert await asking(one, "train", "6") == Reserved()
     assert leader.metrics.registry.get_sample_value("muster_ledger_expiries_total") >= 1
 
 
@@ -183,15 +187,15 @@ async def test_case_11_a_name_that_exists_is_charged_once_so_that_the_api_server
     await lab.quota(one, cpu="10")
     await lab.create(one, "train", "6")
     await one.sees("train")
-    assert await asking(one, "train", "6", uid="again") == Granted()
+    assert await asking(one, "train", "6", uid="again") == Reserved()
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
 
 
 async def test_case_15_dry_run_answers_and_writes_nothing(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(None, cpu="10")
-    assert await asking(one, "train", "6", dry_run=True) == Granted()
-    assert isinstance(await asking(one, "train", "12", dry_run=True), Refused)
+    assert await asking(one, "train", "6", dry_run=True) == Reserved()
+    assert isinstance(await asking(one, "train", "12", dry_run=True), Exceeded)
     assert {each.method for each in one.network.sent} == {"GET"}
 
 
@@ -199,12 +203,12 @@ async def test_case_18_growth_is_charged_on_top_and_shrinking_when_it_is_seen(la
     one = await lab.process()
     await lab.quota(one, cpu="10")
     await lab.create(one, "train", "6")
-    assert isinstance(await lab.resize(one, "train", "11"), Refused)
-    assert await lab.resize(one, "train", "9") == Granted()
-    assert isinstance(await asking(one, "other", "2"), Refused)
+    assert isinstance(await lab.resize(one, "train", "11"), Exceeded)
+    assert await lab.resize(one, "train", "9") == Reserved()
+    assert isinstance(await asking(one, "other", "2"), Exceeded)
     # Nobody is asked whether something may be given back.
     assert await lab.resize(one, "train", "1") is None
-    assert await asking(one, "other", "9") == Granted()
+    assert await asking(one, "other", "9") == Reserved()
 
 
 async def test_case_20_a_group_that_a_finalizer_holds_still_holds_its_amounts(lab: Any, asking: Any) -> None:
@@ -214,9 +218,9 @@ async def test_case_20_a_group_that_a_finalizer_holds_still_holds_its_amounts(la
     finalizer = {"metadata": {"finalizers": ["example.com/hold"]}}
     await lab.client.patch(kinds.PODGROUPS, "train", finalizer, lab.namespace)
     await lab.client.delete(kinds.PODGROUPS, "train", lab.namespace)
-    assert isinstance(await asking(one, "next", "6"), Refused)
+    assert isinstance(await asking(one, "next", "6"), Exceeded)
     await lab.client.patch(kinds.PODGROUPS, "train", {"metadata": {"finalizers": None}}, lab.namespace)
-    assert await asking(one, "next", "6") == Granted()
+    assert await asking(one, "next", "6") == Reserved()
 
 
 async def test_a_completed_group_holds_nothing(lab: Any, asking: Any) -> None:
@@ -226,14 +230,14 @@ async def test_a_completed_group_holds_nothing(lab: Any, asking: Any) -> None:
     await lab.client.patch(
         kinds.PODGROUPS, "train", {"status": {"phase": "Completed"}}, lab.namespace, subresource="status"
     )
-    assert await asking(one, "next", "10") == Granted()
+    assert await asking(one, "next", "10") == Reserved()
 
 
 async def test_case_21_delete_and_recreate_under_one_name(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
     for _ in range(5):
-        assert await lab.create(one, "train", "10") == Granted()
+        assert await lab.create(one, "train", "10") == Reserved()
         await lab.client.delete(kinds.PODGROUPS, "train", lab.namespace)
 
 
@@ -245,15 +249,15 @@ async def test_case_26_a_raised_quota_admits_at_once_and_a_lowered_one_admits_no
     await lab.create(one, "a", "8")
 
     await lab.change_quota(one, cpu="20")
-    assert await lab.create(one, "b", "8") == Granted()
+    assert await lab.create(one, "b", "8") == Reserved()
     learned = await lab.change_quota(one, cpu="10")
     (shortage,) = learned.overcommitted
     assert wording.overcommitted("quota", shortage) == (
         '10 cpu of quota "quota" is less than the 16 promised: no more is admitted until it fits'
     )
-    assert isinstance(await asking(one, "c", "1"), Refused)
+    assert isinstance(await asking(one, "c", "1"), Exceeded)
     await lab.client.delete(kinds.RESOURCEQUOTAS, "quota", lab.namespace)
-    assert await asking(one, "c", "1") == Granted(promised=False)
+    assert await asking(one, "c", "1") == Reserved(promised=False)
 
 
 async def test_case_36_a_quota_that_no_webhook_saw_is_noticed_by_a_committer_and_by_the_leader(
@@ -261,7 +265,7 @@ async def test_case_36_a_quota_that_no_webhook_saw_is_noticed_by_a_committer_and
 ) -> None:
     one, leader = await lab.process(), await lab.process()
     await lab.quota(None, cpu="10")
-    assert isinstance(await asking(one, "train", "11"), Refused)
+    assert isinstance(await asking(one, "train", "11"), Exceeded)
     await lab.client.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, lab.namespace)
     lab.run(leader.keeper.run())
     await lab.ledger_says(lambda ledger: ledger.data.seeded_at)
@@ -273,17 +277,17 @@ async def test_case_37_a_quota_over_existing_groups_counts_them(lab: Any, asking
     one = await lab.process()
     await lab.quota(one, cpu="10")
     assert (await lab.ledger()).data.summary == "quota cpu 16/10"
-    assert isinstance(await asking(one, "new", "1"), Refused)
+    assert isinstance(await asking(one, "new", "1"), Exceeded)
 
 
 @pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
 async def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does_not_fit(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
-    assert await lab.create(one, "first", "6") == Granted()
+    assert await lab.create(one, "first", "6") == Reserved()
     late = await lab.store("late", "6")
-    assert isinstance(await asking(one, "next", "5"), Refused)
-    assert await asking(one, "next", "4") == Granted()
+    assert isinstance(await asking(one, "next", "5"), Exceeded)
+    assert await asking(one, "next", "4") == Reserved()
     assert any(late.metadata.uid in row and "unreserved" in row for row in (await lab.ledger()).data.rows)
     await lab.client.delete(kinds.PODGROUPS, "first", lab.namespace)
     leader = await lab.process()
@@ -302,7 +306,7 @@ async def test_a_guaranteed_namespace_promises_nothing_before_all_that_was_under
     await lab.until(lambda: seen.get(lab.namespace).metadata.label(names.QUOTA_MODE) == names.GUARANTEED)
     await lab.quota(replica, cpu="4")
     early = await lab.create(replica, "early", "1")
-    assert isinstance(early, Busy)
+    assert isinstance(early, Unavailable)
     assert "is guaranteed, so nothing is promised until all that was under way" in early.reason
     await asyncio.sleep(30)
     # These were admitted before there was a quota, and took their time.
@@ -310,8 +314,8 @@ async def test_a_guaranteed_namespace_promises_nothing_before_all_that_was_under
     await lab.pod(None, "stray", "1")
     assert not (await lab.ledger()).data.seeded_at
     await asyncio.sleep(20)
-    assert isinstance(await lab.create(replica, "gang", "2"), Refused)
-    assert await lab.create(replica, "small", "1") == Granted()
+    assert isinstance(await lab.create(replica, "gang", "2"), Exceeded)
+    assert await lab.create(replica, "small", "1") == Reserved()
     assert (await lab.ledger()).data.summary == "quota cpu 4/4"
 
 
@@ -320,8 +324,8 @@ async def test_a_deleted_ledger_is_made_again_from_what_exists(lab: Any, asking:
     await lab.quota(one, cpu="10")
     await lab.create(one, "train", "6")
     await lab.client.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, lab.namespace)
-    assert isinstance(await asking(one, "next", "6"), Refused)
-    assert await asking(one, "next", "4") == Granted()
+    assert isinstance(await asking(one, "next", "6"), Exceeded)
+    assert await asking(one, "next", "4") == Reserved()
 
 
 async def test_a_ledger_that_can_not_be_read_admits_nothing_and_says_where(lab: Any, asking: Any) -> None:
@@ -329,7 +333,7 @@ async def test_a_ledger_that_can_not_be_read_admits_nothing_and_says_where(lab: 
     await lab.quota(one, cpu="10")
     await lab.client.patch(kinds.QUOTALEDGERS, names.LEDGER_NAME, {"data": {"rows": ["nonsense"]}}, lab.namespace)
     answer = await asking(one, "train", "1", within=1.0)
-    assert isinstance(answer, Busy)
+    assert isinstance(answer, Unavailable)
     assert f"QuotaLedger {lab.namespace}/default: data.rows[0] 'nonsense': it isn't of the form" in answer.reason
     assert "delete it, and it is made again from what exists" in answer.reason
 
@@ -337,16 +341,16 @@ async def test_a_ledger_that_can_not_be_read_admits_nothing_and_says_where(lab: 
 async def test_a_name_is_refused_in_a_second_api_group(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
-    assert await asking(one, "train", "1") == Granted()
+    assert await asking(one, "train", "1") == Reserved()
     answer = await asking(one, "train", "1", uid="other", group=names.SIGS_GROUP)
-    assert answer == Refused("", taken_in=names.VOLCANO_GROUP)
+    assert answer == Exceeded("", taken_in=names.VOLCANO_GROUP)
 
 
 async def test_the_leader_folds_when_nobody_else_writes(lab: Any, asking: Any) -> None:
     one, leader = await lab.process(), await lab.process()
     lab.run(leader.keeper.run())
     await lab.quota(one, cpu="10")
-    assert await lab.create(one, "train", "6") == Granted()
+    assert await lab.create(one, "train", "6") == Reserved()
     await lab.ledger_says(lambda ledger: ledger.data.rows == () and ledger.data.summary == "quota cpu 6/10")
     await lab.client.delete(kinds.PODGROUPS, "train", lab.namespace)
     await lab.ledger_says(lambda ledger: ledger.data.summary == "quota cpu 0/10")
@@ -362,7 +366,7 @@ async def test_a_living_job_keeps_its_promise_until_its_group_is_there_and_a_del
     pod = {"containers": [{"name": "main", "image": "example"}], "restartPolicy": "Never"}
     body = {"metadata": {"name": "job"}, "spec": {"suspend": True, "template": {"spec": pod}}}
     job = await lab.client.create(kinds.JOBS, body, lab.namespace)
-    assert await asking(one, f"podgroup-{job.metadata.uid}", "6", uid=job.metadata.uid, kind=JOB) == Granted()
+    assert await asking(one, f"podgroup-{job.metadata.uid}", "6", uid=job.metadata.uid, kind=JOB) == Reserved()
     await asyncio.sleep(200)
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
     await lab.client.delete(kinds.JOBS, "job", lab.namespace)
@@ -375,7 +379,7 @@ async def test_case_12_and_34_200_at_once_are_answered_by_a_handful_of_writes(la
     await lab.quota(one, cpu="1k")
     one.network.sent.clear()
     answers = await asyncio.gather(*(asking(one, f"g{n}", "1") for n in range(300)))
-    assert set(answers) == {Granted()}
+    assert set(answers) == {Reserved()}
     assert one.network.count("PUT", "quotaledgers") == 2
 
 
@@ -386,9 +390,9 @@ async def test_case_13_a_group_stored_after_its_promise_expired_is_unreserved_wh
     one, leader = await lab.process(), await lab.process()
     lab.run(leader.keeper.run())
     await lab.quota(one, cpu="10")
-    assert await asking(one, "slow", "6") == Granted()
+    assert await asking(one, "slow", "6") == Reserved()
     await asyncio.sleep(60)
-    assert await lab.create(one, "quick", "6") == Granted()
+    assert await lab.create(one, "quick", "6") == Reserved()
     slow = await lab.store("slow", "6")
     await asyncio.sleep(5)
     assert f"{slow.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
@@ -402,7 +406,7 @@ async def test_case_23_a_second_leader_and_a_replica_can_not_undo_each_other(lab
     await lab.quota(one, cpu="10")
     answers = [await lab.create(one, f"g{n}", "3") for n in range(5)]
     await asyncio.sleep(100)
-    assert [type(answer) for answer in answers].count(Granted) == 3
+    assert [type(answer) for answer in answers].count(Reserved) == 3
     assert (await lab.ledger()).data.summary == "quota cpu 9/10"
 
 
@@ -411,10 +415,10 @@ async def test_case_25_a_partitioned_replica_says_busy_and_recovers(lab: Any, as
     await lab.quota(one, cpu="10")
     one.network.faults.append(fault(lambda _: True, times=50, applied=False))
     cut_off, served = await asyncio.gather(asking(one, "a", "6", within=2.0), lab.create(two, "b", "6"))
-    assert isinstance(cut_off, Busy)
-    assert served == Granted()
+    assert isinstance(cut_off, Unavailable)
+    assert served == Reserved()
     one.network.faults.clear()
-    assert isinstance(await asking(one, "a", "6"), Refused)
+    assert isinstance(await asking(one, "a", "6"), Exceeded)
 
 
 async def test_whoever_waits_when_a_replica_stops_is_told(lab: Any, asking: Any, fault: Any) -> None:
@@ -425,32 +429,32 @@ async def test_whoever_waits_when_a_replica_stops_is_told(lab: Any, asking: Any,
     await asyncio.sleep(0.1)
     await one.committer.close()
     answer = await waiting
-    assert isinstance(answer, Busy)
+    assert isinstance(answer, Unavailable)
     assert "this replica is shutting down" in answer.reason
 
 
 async def test_a_group_that_says_nothing_of_its_pods_is_in_no_scope(lab: Any) -> None:
     one = await lab.process()
     await lab.quota(one, scopes=["NotTerminating"], cpu="1")
-    assert await lab.create(one, "train", "6") == Granted(promised=False)
+    assert await lab.create(one, "train", "6") == Reserved(promised=False)
 
 
 async def test_case_27_quotas_of_disjoint_scopes_each_count_what_is_in_theirs(lab: Any) -> None:
     one, two = await lab.process(), await lab.process()
     await lab.quota(one, "batch", scopes=["Terminating"], **{"requests.cpu": "6"})
     await lab.quota(one, "services", scopes=["NotTerminating"], **{"requests.cpu": "2"})
-    assert await lab.create(one, "train", "4", "terminating") == Granted()
+    assert await lab.create(one, "train", "4", "terminating") == Reserved()
     refused = await lab.create(two, "tune", "3", "terminating")
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Exceeded)
     assert (refused.quota, [each.short // NANO for each in refused.shortages]) == ("batch", [1])
-    assert await lab.create(two, "web", "1", "plain") == Granted()
+    assert await lab.create(two, "web", "1", "plain") == Reserved()
     # Pods of both kinds; a member's first four are what its group has reserved.
-    assert await lab.pod(one, "service", "1") == Granted()
-    assert isinstance(await lab.pod(two, "service-2", "1"), Refused)
-    assert await lab.pod(two, "task", "2", activeDeadlineSeconds=60) == Granted()
-    assert isinstance(await lab.pod(one, "task-2", "1", activeDeadlineSeconds=60), Refused)
-    assert await lab.pod(one, "train-0", "4", "train", activeDeadlineSeconds=60) == Granted()
-    assert isinstance(await lab.pod(two, "train-1", "1", "train", activeDeadlineSeconds=60), Refused)
+    assert await lab.pod(one, "service", "1") == Reserved()
+    assert isinstance(await lab.pod(two, "service-2", "1"), Exceeded)
+    assert await lab.pod(two, "task", "2", activeDeadlineSeconds=60) == Reserved()
+    assert isinstance(await lab.pod(one, "task-2", "1", activeDeadlineSeconds=60), Exceeded)
+    assert await lab.pod(one, "train-0", "4", "train", activeDeadlineSeconds=60) == Reserved()
+    assert isinstance(await lab.pod(two, "train-1", "1", "train", activeDeadlineSeconds=60), Exceeded)
     assert (await lab.ledger()).data.summary == "batch requests.cpu 6/6, services requests.cpu 2/2"
 
 
@@ -458,12 +462,12 @@ async def test_a_quota_of_a_scope_that_is_made_over_what_runs_counts_it(lab: Any
     one = await lab.process()
     lab.run(one.keeper.run())
     await lab.quota(one, cpu="100")
-    assert await lab.create(one, "train", "4", "terminating") == Granted()
-    assert await lab.pod(one, "task", "1", activeDeadlineSeconds=60) == Granted()
+    assert await lab.create(one, "train", "4", "terminating") == Reserved()
+    assert await lab.pod(one, "task", "1", activeDeadlineSeconds=60) == Reserved()
     await lab.quota(one, "batch", scopes=["Terminating"], cpu="6")
-    assert isinstance(await lab.pod(one, "task-2", "2", activeDeadlineSeconds=60), Refused)
-    assert await lab.pod(one, "service", "2") == Granted()
-    assert await lab.pod(one, "task-3", "1", activeDeadlineSeconds=60) == Granted()
+    assert isinstance(await lab.pod(one, "task-2", "2", activeDeadlineSeconds=60), Exceeded)
+    assert await lab.pod(one, "service", "2") == Reserved()
+    assert await lab.pod(one, "task-3", "1", activeDeadlineSeconds=60) == Reserved()
 
 
 @pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting: in virtual time")
@@ -487,12 +491,12 @@ async def test_a_late_group_that_does_not_fit_is_marked_once_and_the_leader_rest
 async def test_what_a_group_reserved_stays_free_for_its_pods_through_two_replicas(lab: Any) -> None:
     first, second = await lab.process(), await lab.process()
     await lab.quota(first, cpu="10")
-    assert await lab.create(first, "gang", "6") == Granted()
+    assert await lab.create(first, "gang", "6") == Reserved()
     pods = [lab.pod((first, second)[n % 2], f"out{n}", "1") for n in range(8)]
-    assert sorted(type(each).__name__ for each in await asyncio.gather(*pods)) == ["Granted"] * 4 + ["Refused"] * 4
+    assert sorted(type(each).__name__ for each in await asyncio.gather(*pods)) == ["Exceeded"] * 4 + ["Reserved"] * 4
     members = [lab.pod((first, second)[n % 2], f"m{n}", "2", "gang") for n in range(4)]
     given = await asyncio.gather(*members)
-    assert sorted(type(each).__name__ for each in given) == ["Granted"] * 3 + ["Refused"]
+    assert sorted(type(each).__name__ for each in given) == ["Exceeded"] + ["Reserved"] * 3
     assert (await lab.ledger()).data.summary == "quota cpu 10/10"
 
 
@@ -508,7 +512,7 @@ async def test_case_29_pods_and_groups_that_race_never_get_more_than_there_is(la
         )
     ]
     given = await asyncio.gather(*asks)
-    units = sum((1, 2)[n % 2] for n, answer in enumerate(given) if isinstance(answer, Granted))
+    units = sum((1, 2)[n % 2] for n, answer in enumerate(given) if isinstance(answer, Reserved))
     assert units in {9, 10}
     assert (await lab.ledger()).data.summary == f"quota cpu {units}/10"
 
@@ -518,11 +522,11 @@ async def test_a_pod_that_was_never_stored_gives_back_what_it_was_promised(lab: 
     replica = await lab.process()
     lab.run(replica.keeper.run())
     await lab.quota(replica, cpu="4")
-    assert await asking(replica, "ghost", "4", kind=POD, group="") == Granted()
+    assert await asking(replica, "ghost", "4", kind=POD, group="") == Reserved()
     await asyncio.sleep(30)
-    assert isinstance(await lab.pod(replica, "a", "1"), Refused)
+    assert isinstance(await lab.pod(replica, "a", "1"), Exceeded)
     await asyncio.sleep(30)
-    assert await lab.pod(replica, "b", "4") == Granted()
+    assert await lab.pod(replica, "b", "4") == Reserved()
 
 
 async def test_a_pod_that_no_webhook_saw_is_counted_once_it_is_shown(lab: Any) -> None:
@@ -531,15 +535,15 @@ async def test_a_pod_that_no_webhook_saw_is_counted_once_it_is_shown(lab: Any) -
     await lab.quota(replica, cpu="4")
     await lab.pod(None, "stray", "3")
     await lab.ledger_says(lambda ledger: ledger.data.summary == "quota cpu 3/4")
-    assert isinstance(await lab.create(replica, "gang", "2"), Refused)
+    assert isinstance(await lab.create(replica, "gang", "2"), Exceeded)
     await lab.client.delete(kinds.PODS, "stray", lab.namespace)
-    assert await lab.create(replica, "gang", "2") == Granted()
+    assert await lab.create(replica, "gang", "2") == Reserved()
 
 
 async def test_a_group_that_comes_after_its_pods_needs_no_second_place_for_them(lab: Any) -> None:
     replica = await lab.process()
     await lab.quota(replica, cpu="6")
-    assert await lab.pod(replica, "m0", "2", "gang") == Granted()
-    assert await lab.create(replica, "gang", "6") == Granted()
-    assert isinstance(await lab.pod(replica, "out", "1"), Refused)
-    assert await lab.pod(replica, "m1", "4", "gang") == Granted()
+    assert await lab.pod(replica, "m0", "2", "gang") == Reserved()
+    assert await lab.create(replica, "gang", "6") == Reserved()
+    assert isinstance(await lab.pod(replica, "out", "1"), Exceeded)
+    assert await lab.pod(replica, "m1", "4", "gang") == Reserved()

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from muster.cli.commands import quota
-from muster.ledger.promises import Granted
 from muster.ledger.report import Report
+from muster.ledger.reservations import Reserved
 from muster.model import kinds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -29,12 +29,12 @@ async def test_it_shows_who_holds_what_and_what_is_left(
     replica = await lab.process()
     await lab.quota(replica, "team", **{"requests.cpu": "10", "pods": "20"})
     await lab.quota(replica, "short", scopes=["Terminating"], cpu="3")
-    assert await lab.create(replica, "train", "6") == Granted()
-    assert await lab.pod(replica, "train-0", "2", "train") == Granted()
-    assert await lab.pod(replica, "web", "500m", activeDeadlineSeconds=60) == Granted()
+    assert await lab.create(replica, "train", "6") == Reserved()
+    assert await lab.pod(replica, "train-0", "2", "train") == Reserved()
+    assert await lab.pod(replica, "web", "500m", activeDeadlineSeconds=60) == Reserved()
     lab.run(replica.keeper.run())
     await lab.ledger_says(lambda ledger: not ledger.data.rows)
-    assert await asking(replica, "ghost", "1") == Granted()
+    assert await asking(replica, "ghost", "1") == Reserved()
     assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
         "namespace NAMESPACE: guarded, pods are held to it while a webhook replica answers",
         "policy Reject: a PodGroup reserves when it is created",
@@ -60,7 +60,7 @@ async def test_a_group_that_has_come_is_not_under_way_though_its_promise_still_s
 ) -> None:
     replica = await lab.process()
     await lab.quota(replica, "team", cpu="10")
-    assert await lab.create(replica, "train", "6") == Granted()
+    assert await lab.create(replica, "train", "6") == Reserved()
     ledger = await lab.client.get(kinds.QUOTALEDGERS, "default", lab.namespace)
     assert any("train" in row for row in ledger.data.rows)
     lines = printed(capsys, await quota.read(lab.client, lab.namespace))
@@ -80,7 +80,7 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
     replica = await lab.process()
     lab.run(replica.keeper.run())
     await lab.quota(replica, "team", cpu="4")
-    assert await lab.create(replica, "train", "4") == Granted()
+    assert await lab.create(replica, "train", "4") == Reserved()
     await lab.store("late", "2")
     await lab.ledger_says(lambda ledger: any("unreserved" in row for row in ledger.data.rows))
     await lab.client.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"cpu": "3"}}}, lab.namespace)

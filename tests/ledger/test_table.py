@@ -7,11 +7,20 @@ from datetime import UTC, datetime
 import pytest
 
 from muster.ledger import wording
-from muster.ledger.promises import JOB, POD, PODGROUP, Busy, Granted, Promise, Refused, held
+from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
 from muster.ledger.rows import MalformedLedgerError, Row, State
 from muster.ledger.table import MOST_ROWS, Table
 from muster.ledger.tally import Totals
-from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, source
+from muster.ledger.view import (
+    PODS,
+    QUOTAS,
+    NamespaceView,
+    ObservedGroup,
+    ObservedPod,
+    ObservedQuota,
+    Tombstones,
+    source,
+)
 from muster.model.amounts import QuantityError, Resources
 from muster.model.names import SIGS_GROUP, VOLCANO_GROUP
 from muster.model.objects import LedgerData, QuotaTotals
@@ -23,60 +32,62 @@ def amounts(**quantities: str) -> Resources:
     return Resources.parse({name.replace("__", "/").replace("_", "."): each for name, each in quantities.items()})
 
 
-def promise(name: str, asks: Resources, uid: str = "", kind: str = PODGROUP, group: str = VOLCANO_GROUP) -> Promise:
-    return Promise("ns", kind, group, name, uid or f"u-{name}", asks)
+def promise(
+    name: str, asks: Resources, uid: str = "", kind: str = PODGROUP, group: str = VOLCANO_GROUP
+) -> ReservationRequest:
+    return ReservationRequest("ns", kind, group, name, uid or f"u-{name}", asks)
 
 
-def view_of(*groups: Shown | ShownPod, at: int = 100, **hard: Resources) -> NamespaceView:
-    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at, PODS: at}, Graveyard())
+def view_of(*groups: ObservedGroup | ObservedPod, at: int = 100, **hard: Resources) -> NamespaceView:
+    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at, PODS: at}, Tombstones())
     for each in groups:
-        if isinstance(each, Shown):
+        if isinstance(each, ObservedGroup):
             view.put(each)
         else:
             view.put_pod(each)
     for name, limits in hard.items():
-        view.put_quota(Limits(name, f"u-{name}", 50, limits))
+        view.put_quota(ObservedQuota(name, f"u-{name}", 50, limits))
     return view
 
 
-def shown(name: str, asks: Resources, revision: int = 60, group: str = VOLCANO_GROUP) -> Shown:
-    return Shown(group, name, f"u-{name}", revision, asks)
+def shown(name: str, asks: Resources, revision: int = 60, group: str = VOLCANO_GROUP) -> ObservedGroup:
+    return ObservedGroup(group, name, f"u-{name}", revision, asks)
 
 
-def seeded(*groups: Shown | ShownPod, **hard: Resources) -> Table:
+def seeded(*groups: ObservedGroup | ObservedPod, **hard: Resources) -> Table:
     return Table().seed(view_of(*groups, **hard), NOW)
 
 
-def answers(table: Table, *promises: Promise) -> list[type]:
+def answers(table: Table, *promises: ReservationRequest) -> list[type]:
     return [type(answer) for answer in table.reserve(promises)[1]]
 
 
 def test_a_batch_is_served_in_order_each_against_what_those_before_it_got() -> None:
     table = seeded(team=amounts(cpu="10"))
     asks = [promise(f"g{n}", amounts(cpu=cpu)) for n, cpu in enumerate(["6", "6", "4", "1"])]
-    assert answers(table, *asks) == [Granted, Refused, Granted, Refused]
+    assert answers(table, *asks) == [Reserved, Exceeded, Reserved, Exceeded]
 
 
 @pytest.mark.parametrize("spelled", ["cpu", "requests_cpu"])
 def test_cpu_is_held_against_cpu_and_requests_cpu(spelled: str) -> None:
     for hard in (amounts(cpu="4"), amounts(requests_cpu="4")):
-        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "5"}))) == [Refused]
-        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "4"}))) == [Granted]
+        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "5"}))) == [Exceeded]
+        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "4"}))) == [Reserved]
 
 
 def test_extended_resources_and_hugepages_are_held_against_requests_of_them() -> None:
     table = seeded(team=Resources.parse({"requests.nvidia.com/gpu": "2", "requests.hugepages-2Mi": "4Mi"}))
     for asks in ({"nvidia.com/gpu": "3"}, {"hugepages-2Mi": "6Mi"}):
-        assert answers(table, promise("a", Resources.parse(asks))) == [Refused]
-    assert answers(table, promise("a", Resources.parse({"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}))) == [Granted]
+        assert answers(table, promise("a", Resources.parse(asks))) == [Exceeded]
+    assert answers(table, promise("a", Resources.parse({"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}))) == [Reserved]
 
 
 def test_limits_and_pods_count_only_where_the_group_lists_them() -> None:
     table = seeded(team=Resources.parse({"limits.cpu": "4", "pods": "2", "count/pods": "2"}))
-    assert table.reserve([promise("a", amounts(cpu="100"))])[1] == (Granted(promised=False),)
-    assert answers(table, promise("a", amounts(limits_cpu="5"))) == [Refused]
+    assert table.reserve([promise("a", amounts(cpu="100"))])[1] == (Reserved(promised=False),)
+    assert answers(table, promise("a", amounts(limits_cpu="5"))) == [Exceeded]
     refused = table.reserve([promise("a", Resources.parse({"pods": "3"}))])[1][0]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Exceeded)
     assert {shortage.resource for shortage in refused.shortages} == {"pods", "count/pods"}
 
 
@@ -85,20 +96,20 @@ def test_both_spellings_in_one_group_count_once() -> None:
 
 
 def test_a_limit_of_zero_limits() -> None:
-    assert answers(seeded(team=amounts(cpu="0")), promise("a", amounts(cpu="1m"))) == [Refused]
+    assert answers(seeded(team=amounts(cpu="0")), promise("a", amounts(cpu="1m"))) == [Exceeded]
 
 
 def test_case_27_every_quota_of_a_namespace_must_hold_it() -> None:
     table = seeded(team=amounts(cpu="10"), memory=amounts(memory="1Gi"))
     answer = table.reserve([promise("a", amounts(cpu="12", memory="2Gi"))])[1][0]
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Exceeded)
     assert [(each.quota, each.resource) for each in answer.shortages] == [("team", "cpu"), ("memory", "memory")]
 
 
 def test_case_30_amounts_are_exact_and_absurd_ones_are_refused_by_name() -> None:
     table, _ = seeded(team=amounts(cpu="1")).reserve([promise(f"g{n}", amounts(cpu="100m")) for n in range(9)])
-    assert answers(table, promise("a", amounts(cpu="0.1"))) == [Granted]
-    assert answers(table, promise("a", amounts(cpu="100000001n"))) == [Refused]
+    assert answers(table, promise("a", amounts(cpu="0.1"))) == [Reserved]
+    assert answers(table, promise("a", amounts(cpu="100000001n"))) == [Exceeded]
     for absurd in ("1e19", "-1", "NaN", "9" * 70):
         with pytest.raises(QuantityError, match="cpu: "):
             amounts(cpu=absurd)
@@ -110,14 +121,14 @@ def test_case_30_groups_of_the_largest_amount_do_not_make_the_ledger_unreadable(
     most = Resources.parse({"memory": str(2**63 - 1)})
     table = seeded(shown("a", most), shown("b", most), team=amounts(memory="1Gi"))
     again = Table.parse(table.render())
-    assert answers(again, promise("c", amounts(memory="1"))) == [Refused]
+    assert answers(again, promise("c", amounts(memory="1"))) == [Exceeded]
 
 
 def test_case_31_a_full_ledger_is_busy_and_loses_nothing() -> None:
     table = seeded(team=amounts(cpu="100000"))
     table, _ = table.reserve(promise(f"g{n}", amounts(cpu="1")) for n in range(MOST_ROWS))
     after, (answer,) = table.reserve([promise("one-more", amounts(cpu="1"))])
-    assert isinstance(answer, Busy)
+    assert isinstance(answer, Unavailable)
     assert after == table
 
 
@@ -133,7 +144,7 @@ def test_a_name_is_refused_in_a_second_api_group_in_view_and_in_rows() -> None:
     table = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10"))
     table = table.fold(view_of(shown("a", amounts(cpu="1")), team=amounts(cpu="10")), coming={"a"})
     _, (answer,) = table.reserve([promise("a", amounts(cpu="1"), uid="x", group=SIGS_GROUP)])
-    assert answer == Refused("", taken_in=VOLCANO_GROUP)
+    assert answer == Exceeded("", taken_in=VOLCANO_GROUP)
 
 
 def test_a_jobs_row_goes_when_its_group_is_shown_and_until_then_both_are_one_charge() -> None:
@@ -141,7 +152,7 @@ def test_a_jobs_row_goes_when_its_group_is_shown_and_until_then_both_are_one_cha
     job = promise("podgroup-j", amounts(cpu="6"), uid="j", kind=JOB)
     group = promise("podgroup-j", amounts(cpu="6"))
     table, given = table.reserve([job, group])
-    assert given == (Granted(), Granted())
+    assert given == (Reserved(), Reserved())
     assert table.render().summary == "team cpu 6/10"
     folded = table.fold(view_of(shown("podgroup-j", amounts(cpu="6")), at=200, team=amounts(cpu="10")))
     assert folded.rows == ()
@@ -156,15 +167,15 @@ def test_case_28_an_older_view_changes_nothing() -> None:
 def test_case_26_until_a_view_shows_which_quota_holds_the_smallest_counts() -> None:
     table = seeded(team=amounts(cpu="10")).learn_quota("team", "u-team", amounts(cpu="20"), 50)
     raised = table.fold(view_of(team=amounts(cpu="10")))
-    assert answers(raised, promise("a", amounts(cpu="11"))) == [Refused]
+    assert answers(raised, promise("a", amounts(cpu="11"))) == [Exceeded]
     lowered = raised.learn_quota("team", "u-team", amounts(cpu="4"), 50).fold(view_of(team=amounts(cpu="10")))
-    assert answers(lowered, promise("a", amounts(cpu="5"))) == [Refused]
+    assert answers(lowered, promise("a", amounts(cpu="5"))) == [Exceeded]
 
 
 def test_an_overcommitted_namespace_admits_what_does_not_grow_the_sum() -> None:
     table = seeded(shown("a", amounts(cpu="12")), team=amounts(cpu="10", memory="10Gi"))
     assert [each.short for each in table.overcommitted()] == [2 * 10**9]
-    assert answers(table, promise("b", amounts(cpu="1m")), promise("c", amounts(memory="1Gi"))) == [Refused, Granted]
+    assert answers(table, promise("b", amounts(cpu="1m")), promise("c", amounts(memory="1Gi"))) == [Exceeded, Reserved]
 
 
 def test_an_unseeded_ledger_is_not_folded_into_use() -> None:
@@ -191,9 +202,9 @@ def test_a_ledger_that_someone_else_wrote_is_refused_whole(data: LedgerData, why
         Table.parse(data)
 
 
-def refusal(table: Table, ask: Promise) -> str:
+def refusal(table: Table, ask: ReservationRequest) -> str:
     _, (answer,) = table.reserve([ask])
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, Exceeded)
     return wording.refusal(ask, answer)
 
 
@@ -214,7 +225,7 @@ def test_what_no_wait_can_cure_is_not_told_to_wait() -> None:
 
 
 def test_growth_is_told_as_growth() -> None:
-    ask = Promise("ns", PODGROUP, VOLCANO_GROUP, "a", "u-a", amounts(cpu="11"), "60", amounts(cpu="6"))
+    ask = ReservationRequest("ns", PODGROUP, VOLCANO_GROUP, "a", "u-a", amounts(cpu="11"), "60", amounts(cpu="6"))
     assert refusal(seeded(shown("a", amounts(cpu="6")), team=amounts(cpu="10")), ask).startswith(
         'PodGroup "a" asks for 5 cpu more, but quota "team" has 10 cpu hard, 6 reserved, so 4 are free: short by 1 cpu'
     )
@@ -229,7 +240,7 @@ def test_other_pods_are_part_of_what_is_taken() -> None:
 
 
 def test_a_taken_name_is_told_with_the_api_group_that_has_it() -> None:
-    answer = Refused("", taken_in=SIGS_GROUP)
+    answer = Exceeded("", taken_in=SIGS_GROUP)
     assert wording.refusal(promise("a", amounts(cpu="1")), answer) == (
         'PodGroup "a" can\'t be: API group scheduling.sigs.dev has a PodGroup of that name in namespace ns,'
         " and pods name their group without its API group; choose another name"
@@ -244,22 +255,22 @@ def test_unreserved_groups_are_known_by_uid() -> None:
 # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def pod(name: str, group: str, asks: Resources, uid: str = "") -> Promise:
-    return Promise("ns", POD, group, name, uid or f"u-{name}", asks)
+def pod(name: str, group: str, asks: Resources, uid: str = "") -> ReservationRequest:
+    return ReservationRequest("ns", POD, group, name, uid or f"u-{name}", asks)
 
 
-def shown_pod(name: str, group: str, asks: Resources) -> ShownPod:
-    return ShownPod(f"u-{name}", group, 70, asks)
+def shown_pod(name: str, group: str, asks: Resources) -> ObservedPod:
+    return ObservedPod(f"u-{name}", group, 70, asks)
 
 
 def test_what_a_group_reserved_is_for_its_own_pods_only() -> None:
     hard, gang = amounts(cpu="10"), shown("gang", amounts(cpu="6"))
     table = seeded(gang, team=hard).fold(view_of(gang, team=hard), coming={"gang"})
     members = [pod(f"m{n}", "gang", amounts(cpu="2")) for n in range(3)]
-    assert answers(table, *members, pod("out", "", amounts(cpu="5"))) == [Granted, Granted, Granted, Refused]
+    assert answers(table, *members, pod("out", "", amounts(cpu="5"))) == [Reserved, Reserved, Reserved, Exceeded]
     assert answers(table, *members, pod("out", "", amounts(cpu="4")), pod("m3", "gang", amounts(cpu="1m"))) == [
-        *[Granted] * 4,
-        Refused,
+        *[Reserved] * 4,
+        Exceeded,
     ]
 
 
@@ -268,8 +279,8 @@ def test_an_elastic_group_pays_for_what_exceeds_its_minimum() -> None:
     table = seeded(gang, shown_pod("m0", "gang", amounts(cpu="5")), team=hard)
     assert table.render().summary == "team cpu 5/10"
     assert answers(table, promise("other", amounts(cpu="6")), promise("another", amounts(cpu="5"))) == [
-        Refused,
-        Granted,
+        Exceeded,
+        Reserved,
     ]
 
 
@@ -277,9 +288,9 @@ def test_a_group_that_comes_after_its_pods_takes_them_over_in_the_same_write() -
     hard = amounts(cpu="6")
     view = view_of(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
     table = seeded(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
-    assert answers(table, promise("stranger", amounts(cpu="3"))) == [Refused]
+    assert answers(table, promise("stranger", amounts(cpu="3"))) == [Exceeded]
     after, given = table.fold(view, coming={"gang"}).reserve([promise("gang", amounts(cpu="6"))])
-    assert given == (Granted(),)
+    assert given == (Reserved(),)
     assert after.render().summary == "team cpu 6/6"
 
 
@@ -294,26 +305,26 @@ def test_until_a_view_can_fold_a_member_is_charged_more_than_is_due_and_never_le
 def test_case_29_a_pod_and_a_group_for_the_same_place_are_served_in_order() -> None:
     table = seeded(team=amounts(cpu="4"))
     asks = [pod("out", "", amounts(cpu="3")), promise("gang", amounts(cpu="2"))]
-    assert answers(table, *asks) == [Granted, Refused]
-    assert answers(table, *reversed(asks)) == [Granted, Refused]
+    assert answers(table, *asks) == [Reserved, Exceeded]
+    assert answers(table, *reversed(asks)) == [Reserved, Exceeded]
 
 
 def test_case_17_a_sidecar_makes_members_cost_what_exceeds_the_minimum() -> None:
     hard, gang = amounts(cpu="6"), shown("gang", amounts(cpu="4"))
     table = seeded(gang, team=hard).fold(view_of(gang, team=hard), coming={"gang"})
     members = [pod(f"m{n}", "gang", amounts(cpu="1500m")) for n in range(5)]
-    assert answers(table, *members) == [Granted] * 4 + [Refused]
+    assert answers(table, *members) == [Reserved] * 4 + [Exceeded]
 
 
 def test_pods_are_counted_against_a_limit_of_pods() -> None:
     one = amounts(pods="1")
     table = seeded(shown_pod("a", "", one), shown_pod("b", "gang", one), team=amounts(pods="3", count__pods="3"))
-    assert answers(table, pod("c", "", one), pod("d", "gang", one)) == [Granted, Refused]
+    assert answers(table, pod("c", "", one), pod("d", "gang", one)) == [Reserved, Exceeded]
 
 
 def test_pods_of_a_group_that_holds_nothing_are_others_to_all() -> None:
     hard = amounts(cpu="4")
-    late = Shown(VOLCANO_GROUP, "late", "u-late", 150, amounts(cpu="9"), absent_at=120)
+    late = ObservedGroup(VOLCANO_GROUP, "late", "u-late", 150, amounts(cpu="9"), absent_at=120)
     table = seeded(team=hard).fold(view_of(late, shown_pod("m", "late", amounts(cpu="3")), at=200, team=hard))
     assert table.unreserved == {"u-late"}
     assert table.render().summary == "team cpu 3/4"
@@ -335,7 +346,7 @@ def test_a_pod_that_may_grow_keeps_its_group_beside_it_so_that_a_fold_charges_no
     hard, gang = amounts(cpu="4"), shown("gang", amounts(cpu="3"))
     view = view_of(gang, shown_pod("m", "gang", Resources({})), team=hard)
     table = seeded(gang, shown_pod("m", "gang", Resources({})), team=hard).fold(view, coming={"gang"})
-    grow = Promise("ns", POD, "gang", "m", "u-m", amounts(cpu="3"), "70", Resources({}))
+    grow = ReservationRequest("ns", POD, "gang", "m", "u-m", amounts(cpu="3"), "70", Resources({}))
     table, given = table.reserve([grow])
-    assert given == (Granted(),)
+    assert given == (Reserved(),)
     assert table.fold(view).render().summary == "team cpu 3/4"

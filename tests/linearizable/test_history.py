@@ -19,7 +19,7 @@ from fleet import Fleet, History
 
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.ledger.promises import held, reserving, taken_by
+from muster.ledger.reservations import held, reserving, taken_by
 from muster.model import grouping, kinds, names
 from muster.model.amounts import NANO, Resources
 from muster.model.objects import Pod, PodGroup

@@ -84,7 +84,7 @@ def test_any_text_is_a_schedule_or_is_refused(text: str) -> None:
 
 @st.composite
 def fields(draw: st.DrawFn) -> list[set[int] | None]:
-    """Give the values of each field, or None for a star; days and hours are dense enough to come within days."""
+    """Return the values of each field, or None for a star; days and hours are dense enough to come within days."""
     sizes = (5, 8, 20, 12, 5)
     sets = [
         st.sets(st.integers(low, high), min_size=size, max_size=size)

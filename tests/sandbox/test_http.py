@@ -30,7 +30,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """Give the file of a certificate for loopback and its key, one after the other."""
+    """Return the file of a certificate for loopback and its key, one after the other."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox")])
     now = SystemClock().now()

@@ -20,7 +20,7 @@ def section(title: str) -> str:
 
 
 def row(title: str, first: str) -> set[str]:
-    """Give the names in backticks in the row of a section's table that begins with a word."""
+    """Return the names in backticks in the row of a section's table that begins with a word."""
     line = next(line for line in section(title).splitlines() if line.startswith(f"| {first} |"))
     return set(re.findall(r"`([^`]+)`", line))
 

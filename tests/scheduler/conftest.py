@@ -63,11 +63,11 @@ class Line:
         return self.transport.watch(request, idle=idle)
 
     def asked(self, path: str) -> list[Request]:
-        """Give the reads of one object."""
+        """Return the reads of one object."""
         return [each for each in self.sent if each.method == "GET" and each.path == path]
 
     def written(self, *about: str) -> list[str]:
-        """Give the writes; ``about``: only those to objects of these names, or in these namespaces.
+        """Return the writes; ``about``: only those to objects of these names, or in these namespaces.
 
         A real API server may still be ending what other tests left.
         """

@@ -90,7 +90,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
     standing = {job.key: job for job in satisfied.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
-    together = replace(snapshot, jobs=tuple(others), beside=satisfied.together(standing.values(), snapshot.axes))
+    together = replace(snapshot, jobs=tuple(others), beside=satisfied.sum_by_queue(standing.values(), snapshot.axes))
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
@@ -102,7 +102,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
         crowd.single_out(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
-    together = replace(seen, jobs=tuple(others), beside=satisfied.together(counted.values(), seen.axes))
+    together = replace(seen, jobs=tuple(others), beside=satisfied.sum_by_queue(counted.values(), seen.axes))
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 
@@ -121,8 +121,8 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
         build.pod(f"{name}-1", name, cpu="2", node="a")
     snapshot = build.cluster.snapshot()
     jobs = {job.key.name: job for job in satisfied.found(snapshot)}
-    left = satisfied.without(satisfied.together(jobs.values(), snapshot.axes), [jobs["two"]])
-    again = satisfied.together([jobs["one"], jobs["three"]], snapshot.axes)
+    left = satisfied.without(satisfied.sum_by_queue(jobs.values(), snapshot.axes), [jobs["two"]])
+    again = satisfied.sum_by_queue([jobs["one"], jobs["three"]], snapshot.axes)
     for axes in (snapshot.axes, snapshot.axes.with_names(["example.com/gpu"])):
         assert {name: (each.jobs, each.allocated(axes)) for name, each in left.items()} == {
             name: (each.jobs, each.allocated(axes)) for name, each in again.items()
@@ -130,5 +130,5 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
 
 
 def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():
-    assert satisfied.are_left_alone(config.parse(config.DEFAULT))
-    assert not satisfied.are_left_alone(config.parse(PREEMPTING))
+    assert satisfied.may_aggregate(config.parse(config.DEFAULT))
+    assert not satisfied.may_aggregate(config.parse(PREEMPTING))

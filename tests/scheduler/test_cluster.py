@@ -191,7 +191,7 @@ def shown(cluster: Cluster) -> Any:
 
 
 def tasks_of(cluster: Cluster) -> dict[GroupKey, Any]:
-    """Give the tasks of each group; those that were told of in a crowd have none."""
+    """Return the tasks of each group; those that were told of in a crowd have none."""
     return {
         job.key: [(*_plain(task), task.kind.request, *_asked(task.kind)) for task in job.tasks]
         for job in cluster.snapshot().jobs

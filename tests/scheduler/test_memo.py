@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from scheduler.model.cache import MOST, Memo
+from scheduler.model.cache import MOST, Cache
 
 
 def test_an_answer_is_worked_out_once():
-    memo, asked = Memo(), []
+    memo, asked = Cache(), []
     for _ in range(3):
         assert memo.recall("question", lambda: asked.append(1) or "answer") == "answer"
     assert asked == [1]
 
 
 def test_there_are_never_more_answers_than_the_bound():
-    memo = Memo()
+    memo = Cache()
     for number in range(3 * MOST):
         assert memo.recall(number, lambda number=number: number + 1) == number + 1
         assert len(memo) <= MOST
 
 
 def test_of_what_changes_only_the_last_answer_is_kept():
-    memo, asked = Memo(), []
+    memo, asked = Cache(), []
     for state in ("old", "old", "new", "new", "old"):
         assert (
             memo.latest("question", state, lambda state=state: asked.append(state) or f"{state} answer")

@@ -27,7 +27,7 @@ from muster.model.objects import (
 )
 from scheduler.controllers import queues
 from scheduler.controllers.queues import Content
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 
 def queue(name: str, kind: Any = kinds.QUEUES, **spec: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_counts_are_right_after_any_order_of_events(history, random):
     last = {name: (queue_name, phase) for name, queue_name, phase in history}
     mixed = sorted(range(len(history)), key=lambda _: random.random())
     per_object = {name: iter([step for step in history if step[0] == name]) for name, _, _ in history}
-    views = Views(legacy_apis=False)
+    views = Informers(legacy_apis=False)
     cache = views.groups[kinds.PODGROUPS]
     for version, place in enumerate(mixed, start=1):
         name, queue_name, phase = next(per_object[history[place][0]])

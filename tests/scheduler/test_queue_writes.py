@@ -20,13 +20,13 @@ from muster.model import kinds, names
 from muster.model.objects import Meta, PodGroup, PodGroupSpec, Queue, QueueStatus
 from muster.sandbox import virtual_time
 from scheduler.controllers import queues
-from scheduler.state.informers import Views
+from scheduler.state.informers import Informers
 
 
 class Storing:
     """A transport that stores queues, and shows each change in their view after ``late`` seconds."""
 
-    def __init__(self, views: Views, late: float = 0) -> None:
+    def __init__(self, views: Informers, late: float = 0) -> None:
         self._shown = views.cache(kinds.QUEUES)
         self._late = late
         self._stored: dict[str, Queue] = {}
@@ -57,9 +57,9 @@ class Storing:
 
 
 @contextlib.asynccontextmanager
-async def controlled(late: float = 0) -> AsyncIterator[tuple[Views, Storing]]:
+async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing]]:
     """Have a queue controller work on a store of queues."""
-    views = Views(legacy_apis=False)
+    views = Informers(legacy_apis=False)
     store = Storing(views, late)
     client = Client(store)
     recorder = Recorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
@@ -70,7 +70,7 @@ async def controlled(late: float = 0) -> AsyncIterator[tuple[Views, Storing]]:
     running.cancel()
 
 
-def comes(views: Views, number: int, queue_name: str) -> None:
+def comes(views: Informers, number: int, queue_name: str) -> None:
     """Show a new group."""
     about = Meta(name=f"g-{number}", namespace="ns", uid=f"{number}", resource_version=str(number + 1))
     views.cache(kinds.PODGROUPS).put(PodGroup(metadata=about, spec=PodGroupSpec(min_member=1, queue=queue_name)))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
-from scheduler.model.cache import Memo
+from scheduler.model.cache import Cache
 from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ def forgetful(snapshot):
     """The same snapshot, of which nothing was asked before."""
     return replace(
         snapshot,
-        table=replace(snapshot.table, memo=Memo()),
+        table=replace(snapshot.table, memo=Cache()),
         jobs=tuple(replace(job) for job in snapshot.jobs),
         queues={name: replace(queue) for name, queue in snapshot.queues.items()},
     )

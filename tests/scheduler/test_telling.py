@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from muster.model.amounts import Resources
 from scheduler.leader import metrics as counted
-from scheduler.leader.cycle_report import Teller
+from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.metrics import Metrics
 from scheduler.model.plan import QueueShare
 from scheduler.model.snapshot import GroupKey
@@ -22,12 +22,12 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def teller(metrics: Metrics) -> Teller:
-    return Teller(metrics)
+def teller(metrics: Metrics) -> CycleReport:
+    return CycleReport(metrics)
 
 
 @pytest.fixture
-def tell(build: Any, teller: Teller) -> Any:
+def tell(build: Any, teller: CycleReport) -> Any:
     """Runs cycles on the cluster, each told of ``later`` seconds after the start."""
 
     def told(later: float = 0) -> None:
@@ -80,7 +80,7 @@ def test_each_decision_is_a_line_at_debug(build: Any, tell: Any, lines: Any) -> 
     assert lines(logging.INFO) == []
 
 
-def test_the_ledgers_no_is_told_once(build: Any, teller: Teller, tell: Any, lines: Any) -> None:
+def test_the_ledgers_no_is_told_once(build: Any, teller: CycleReport, tell: Any, lines: Any) -> None:
     build.node("a", "4").gang("g", 1, 1, phase="Inqueue", queue="nowhere")
     tell()
     tell(1)
@@ -108,7 +108,7 @@ def test_waiting_is_measured_by_stage(build: Any, metrics: Metrics, tell: Any) -
     assert value("muster_scheduler_longest_wait_seconds", stage) == 0
 
 
-def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, teller: Teller, tell: Any) -> None:
+def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, teller: CycleReport, tell: Any) -> None:
     build.node("a", "4", memory="8Gi").gang("g", 2, 2)
     tell()
     tell(1)
@@ -119,7 +119,7 @@ def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, te
     assert value("muster_scheduler_queue_allocated", {"queue": "default", "resource": "cpu"}) is None
 
 
-def test_of_many_queues_and_resources_only_so_many_are_shown(build: Any, metrics: Metrics, teller: Teller) -> None:
+def test_of_many_queues_and_resources_only_so_many_are_shown(build: Any, metrics: Metrics, teller: CycleReport) -> None:
     hostile = Resources({f'example.com/"{number}\n': 10**9 for number in range(100)})
     shares = {f"queue-{number}": QueueShare(Resources({"cpu": 10**9}), None, 0.1) for number in range(counted.QUEUES)}
     shares |= {f"big-{number}": QueueShare(hostile, None, 1.5) for number in range(3)}
@@ -132,7 +132,7 @@ def test_of_many_queues_and_resources_only_so_many_are_shown(build: Any, metrics
     assert len({sample.labels["resource"] for sample in samples if "resource" in sample.labels}) <= counted.RESOURCES
 
 
-def test_the_state_says_who_waits_and_is_bounded(build: Any, teller: Teller, tell: Any) -> None:
+def test_the_state_says_who_waits_and_is_bounded(build: Any, teller: CycleReport, tell: Any) -> None:
     build.node("a", "1")
     for number in range(250):
         build.gang(f"g{number}", 2, 1, phase="Pending")

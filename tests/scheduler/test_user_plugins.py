@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from scheduler.configuration import config, entry_points
 from scheduler.configuration.config import ConfigurationError
-from scheduler.engine.isolation import Guarded
+from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.plugin import POINTS, Plugin, defines
 from scheduler.leader.plugin_faults import FaultLog
 
@@ -251,4 +251,4 @@ def test_keys_of_different_types_are_put_in_some_order(monkeypatch, build):
 
 
 def test_every_extension_point_is_asked_with_care():
-    assert [point for point in (*POINTS, "reach") if not defines(Guarded, point)] == []
+    assert [point for point in (*POINTS, "reach") if not defines(IsolatedPlugin, point)] == []

@@ -33,7 +33,7 @@ def address(kubeconfig: Path) -> tuple[str, int]:
 
 
 def listening_ports(pid: int) -> set[str]:
-    """Give the local ports on which a process listens, from /proc."""
+    """Return the local ports on which a process listens, from /proc."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         target = str(entry.readlink()) if entry.is_symlink() else ""

@@ -34,7 +34,7 @@ class Right:
 
 
 def granted(manifests: Sequence[dict[str, Any]]) -> set[Right]:
-    """Give the rights that roles and bindings give to service accounts."""
+    """Return the rights that roles and bindings give to service accounts."""
     rules = {(each["kind"], each["metadata"]["name"]): _rules(each, manifests) for each in manifests}
     bindings = [each for each in manifests if "roleRef" in each]
     return {
@@ -49,7 +49,7 @@ def granted(manifests: Sequence[dict[str, Any]]) -> set[Right]:
 
 
 def _rules(role: dict[str, Any], manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Give a role's rules; of one that is aggregated, those that it gathers."""
+    """Return a role's rules; of one that is aggregated, those that it gathers."""
     wanted = [each["matchLabels"] for each in role.get("aggregationRule", {}).get("clusterRoleSelectors", ())]
     gathered = [
         rule
@@ -61,12 +61,12 @@ def _rules(role: dict[str, Any], manifests: Sequence[dict[str, Any]]) -> list[di
 
 
 def used(events: Iterable[Event]) -> set[Right]:
-    """Give the rights that Muster's accounts made use of."""
+    """Return the rights that Muster's accounts made use of."""
     return {right for event in events if (right := _right(event)) is not None and not _forbidden(event)}
 
 
 def refused(events: Iterable[Event]) -> set[str]:
-    """Give what Muster's accounts asked for without a right to it. An admission's refusal is none of these."""
+    """Return what Muster's accounts asked for without a right to it. An admission's refusal is none of these."""
     return {str(_right(event) or event["requestURI"]) for event in events if _ours(event) and _forbidden(event)}
 
 
@@ -84,7 +84,7 @@ async def read(file: Path, client: Client) -> list[Event]:
 
 
 def _written_to(file: Path, mark: str) -> str:
-    """Give the log up to the last whole line, once the mark is in it."""
+    """Return the log up to the last whole line, once the mark is in it."""
     deadline = time.monotonic() + _FLUSH_SECONDS
     while mark not in (text := file.read_text()):
         assert time.monotonic() < deadline, "the audit log isn't written"

@@ -98,7 +98,7 @@ def template(values: Mapping[str, Any], *words: str) -> subprocess.CompletedProc
 
 
 def generated() -> dict[Path, str]:
-    """Give what the copies have to be, by file."""
+    """Return what the copies have to be, by file."""
     templates, files = CHART / "templates" / "generated", CHART / "files"
     return {
         templates / "crds.yaml": _crds(),
@@ -116,7 +116,7 @@ def generated() -> dict[Path, str]:
 
 
 def plain() -> str:
-    """Give what the plain manifest has to be."""
+    """Return what the plain manifest has to be."""
     done = helm("template", "muster", str(CHART), "--namespace", names.SYSTEM_NAMESPACE, "--no-hooks")
     assert done.returncode == 0, done.stderr
     return _PLAIN + done.stdout
@@ -140,7 +140,7 @@ def _documents(manifests: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _texts(folder: str, *chosen: str) -> str:
-    """Give the files of a folder of deploy/ as they are, in the namespace of the release."""
+    """Return the files of a folder of deploy/ as they are, in the namespace of the release."""
     found = sorted((resources.files("deploy") / folder).iterdir(), key=lambda file: file.name)
     texts = [each.read_text() for each in found if not chosen or each.name in chosen]
     return "---\n".join(text.removeprefix("---\n") for text in texts).replace(names.SYSTEM_NAMESPACE, _SPACE)
@@ -198,7 +198,7 @@ def _legacy_groups() -> str:
 
 
 def _uninstalling() -> list[dict[str, Any]]:
-    """Give what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
+    """Return what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
     owned: dict[tuple[str, str], set[str]] = defaultdict(set)
     for each in (*_configurations(), *rights.roles(legacy_apis=True), *rights.policies()):
         group = each["apiVersion"].rpartition("/")[0]
@@ -214,7 +214,7 @@ def _uninstalling() -> list[dict[str, Any]]:
 
 
 def _kinds() -> dict[str, Any]:
-    """Give what a CRD that is there already has to have."""
+    """Return what a CRD that is there already has to have."""
     usual = {each["metadata"]["name"] for each in install.definitions(legacy_apis=False)}
     found = {}
     for each in install.definitions(legacy_apis=True):
@@ -227,7 +227,7 @@ def _kinds() -> dict[str, Any]:
 
 
 def _schema() -> str:
-    """Give the schema of the values with the names that are decided elsewhere; each has its definition on a line."""
+    """Return the schema of the values with the names that are decided elsewhere; each has its definition on a line."""
     text = (CHART / "values.schema.json").read_text()
     policies = {name: {"enum": ["Fail", "Ignore"]} for name in webhook_names()}
     definitions = {

@@ -169,7 +169,7 @@ class Deployed:
         self._muster("install", "--url", f"https://127.0.0.1:{self.port}", "--ca-file", authority_file, *self._legacy)
 
     async def kubeconfig_of(self, account: str, namespace: str) -> Path:
-        """Give a kubeconfig of a service account, with a token of its own."""
+        """Return a kubeconfig of a service account, with a token of its own."""
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         async with HttpTransport(await auth.load(str(self.plane.kubeconfig()))) as transport:
             path = kinds.SERVICEACCOUNTS.path(namespace, account, "token")

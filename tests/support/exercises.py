@@ -18,7 +18,7 @@ import pytest
 from deployed import Deployed
 
 from certs import stored
-from certs.holders import of_configuration
+from certs.targets import of_configuration
 from muster.cli.commands import install
 from muster.cli.demo.command import Kubectl
 from muster.cli.demo.requests import Requests
@@ -46,7 +46,7 @@ Exercise = Callable[[Stage], Awaitable[None]]
 
 
 def pods(cpu: str = "1", **more: Any) -> dict[str, Any]:
-    """Give a pod spec that is ours."""
+    """Return a pod spec that is ours."""
     container = {"name": "main", "image": "example.com/main", "resources": {"requests": {"cpu": cpu}}}
     return {"schedulerName": "muster", "containers": [container], **more}
 
@@ -69,7 +69,7 @@ async def add_quota(admin: Client, namespace: str) -> None:
 
 
 async def refusal(admin: Client, kind: Kind[Any], manifest: Any, namespace: str) -> str:
-    """Give why something is refused, once it is: what webhooks know of may be a moment old."""
+    """Return why something is refused, once it is: what webhooks know of may be a moment old."""
     async with asyncio.timeout(PATIENCE):
         while True:
             try:

@@ -54,7 +54,7 @@ def build(folder: Path, revision: str) -> Path:
 
 
 def program(venv: Path) -> list[str]:
-    """Give the beginning of a command line of ``muster`` in an image, as a user without rights where that can be had."""
+    """Return the beginning of a command line of ``muster`` in an image, as a user without rights where that can be had."""
     strange = subprocess.run([*_UNSHARE, "true"], capture_output=True, check=False).returncode == 0
     return [*(_UNSHARE if strange else ()), str(venv / "bin" / "muster")]
 

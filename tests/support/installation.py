@@ -86,11 +86,11 @@ class Installation:
         return done.stdout
 
     def said(self) -> str:
-        """Give what the programs wrote last."""
+        """Return what the programs wrote last."""
         return self.kubelet.log.read_text()[-6000:] if self.kubelet.log.exists() else ""
 
     def previous(self) -> Path:
-        """Give the chart as of a version before this one."""
+        """Return the chart as of a version before this one."""
         folder = self.folder / "previous"
         if not folder.exists():
             shutil.copytree(chart.CHART, folder)
@@ -102,7 +102,7 @@ class Installation:
 
     @property
     def sections(self) -> dict[str, list[str]]:
-        """Give the commands of the page, by the titles of its sections."""
+        """Return the commands of the page, by the titles of its sections."""
         parts = re.split(r"^## ", (chart.ROOT / "docs" / "install.md").read_text(), flags=re.MULTILINE)[1:]
         found = {}
         for part in parts:

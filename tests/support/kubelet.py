@@ -256,7 +256,7 @@ class Kubelet:
             watching.cancel()
 
     def _arguments(self, pod: Running) -> list[str]:
-        """Give the container's arguments, with its mounts and ports where they are on this machine."""
+        """Return the container's arguments, with its mounts and ports where they are on this machine."""
         given = list(pod.container["args"])
         for mount in pod.container.get("volumeMounts", ()):
             if (folder := pod.folder / mount["name"]).is_dir():

@@ -105,7 +105,7 @@ class InProcess:
         self._servers: dict[str, Iterable[WebhookServer]] = {}
 
     def serve(self, servers: Sequence[WebhookServer]) -> str:
-        """Give the URL under which they answer in turns."""
+        """Return the URL under which they answer in turns."""
         host = f"webhooks-{len(self._servers) + 1}"
         self._servers[host] = itertools.cycle(servers)
         return f"https://{host}"
@@ -152,7 +152,7 @@ class Plane:
         return self.client.transport
 
     async def connect(self) -> Client:
-        """Give a client of its own to a program.
+        """Return a client of its own to a program.
 
         Over one HTTP transport, requests that wait for a webhook would use up what the webhook itself waits for.
         """
@@ -168,7 +168,7 @@ class Plane:
         await self._registered.aclose()
 
     def unique(self, name: str) -> str:
-        """Give a name that no other test has."""
+        """Return a name that no other test has."""
         return f"{name}-{os.getpid()}-{next(_NUMBERS)}"
 
     async def namespace(self, **labels: str) -> str:
@@ -438,7 +438,7 @@ async def running(*parts: Awaitable[None]) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def open_plane(real: ControlPlane | None, folder: Path) -> AsyncIterator[Plane]:
-    """Give the real control plane, or a sandbox of the test's own."""
+    """Return the real control plane, or a sandbox of the test's own."""
     async with contextlib.AsyncExitStack() as stack:
         plane: Plane
         if real is None:

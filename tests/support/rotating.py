@@ -105,7 +105,7 @@ class Rig:
         await self._register(url, (await self.setting.served()).trusted)
 
     def options(self) -> tuple[str, ...]:
-        """Give the options by which a command finds what this is about."""
+        """Return the options by which a command finds what this is about."""
         config = str(self.plane._kubeconfig)
         return ("--kubeconfig", config, "-n", self.target.namespace, "--configuration", self.target.configuration)
 

@@ -23,7 +23,7 @@ def template(cpu: str) -> dict[str, Any]:
 
 
 def job(name: str, count: int, cpu: str = "1", seconds: int = 600, **annotations: str) -> dict[str, Any]:
-    """Give a Job that runs for as long as a test may take, unless told otherwise."""
+    """Return a Job that runs for as long as a test may take, unless told otherwise."""
     held = {names.SUSPENDED: "true", names.GROUP_MIN_MEMBER: str(count)} | annotations
     spec = {"parallelism": count, "completions": count, "suspend": True}
     meta = {"annotations": {names.RUN_SECONDS: str(seconds)}}
@@ -53,7 +53,7 @@ def deployment(name: str, replicas: int, cpu: str = "1", **strategy: Any) -> dic
 
 
 def said(one: Any) -> str:
-    """Give what stands in a group's way."""
+    """Return what stands in a group's way."""
     return next((each.message for each in one.status.conditions or () if each.status == "True"), "")
 
 

@@ -64,7 +64,7 @@ class Told:
     log: str
 
     def families(self) -> dict[str, Metric]:
-        """Give the metrics by name; a family without samples is one, too."""
+        """Return the metrics by name; a family without samples is one, too."""
         return {family.name: family for family in text_string_to_metric_families(self.metrics)}
 
     def value(self, name: str, **labels: str) -> float | None:

@@ -77,7 +77,7 @@ async def test_other_paths_and_methods_are_refused(base: str) -> None:
 
 
 async def spoken(base: str, *parts: bytes) -> bytes:
-    """Give what is answered to bytes."""
+    """Return what is answered to bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", int(base.rpartition(":")[2]))
     try:
         writer.write(b"".join(parts))

@@ -44,7 +44,7 @@ def parsed(expression: str) -> Any:
 
 
 def nodes(node: Any) -> Iterator[Any]:
-    """Give an expression and all that it is made of."""
+    """Return an expression and all that it is made of."""
     yield node
     parts = [getattr(node, name, None) for name in ("expr", "lhs", "rhs", "param", "vector_selector")]
     for part in [*parts, *getattr(node, "args", ())]:

@@ -11,7 +11,7 @@ import pytest
 
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
-from muster.ledger.promises import Granted, Learned
+from muster.ledger.reservations import Observed, Reserved
 from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
@@ -215,8 +215,8 @@ class Ledger:
     """Says what a test told it to, and notes what it was asked."""
 
     def __init__(self) -> None:
-        self.answer: Any = Granted()
-        self.learned: Any = Learned()
+        self.answer: Any = Reserved()
+        self.learned: Any = Observed()
         self.asked: list[Any] = []
 
     async def reserve(self, promise: Any, *, deadline: float, dry_run: bool) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from muster.kube.errors import UnreachableError
-from muster.ledger.promises import Busy, Granted, Learned, Refused, Shortage
+from muster.ledger.reservations import Exceeded, Observed, Reserved, Shortage, Unavailable
 from muster.model import kinds
 from muster.model.amounts import NANO, Resources
 from muster.sandbox import virtual_time
@@ -88,7 +88,7 @@ def test_what_is_promised_is_asked_of_the_ledger_with_the_deadline(
 def test_nothing_is_audited_as_reserved_where_no_quota_limits_it(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any
 ) -> None:
-    ledger.answer = Granted(promised=False)
+    ledger.answer = Reserved(promised=False)
     response = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "2"})))
     assert response == {"uid": "6f0c5b4e", "allowed": True}
 
@@ -97,7 +97,7 @@ def test_a_refusal_of_the_ledger_names_hard_reserved_and_asked(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any
 ) -> None:
     shortage = Shortage("cpu", 10 * NANO, 8 * NANO, 0, 3 * NANO, 1 * NANO, "team")
-    ledger.answer = Refused("team", (shortage,), (("other", Resources.parse({"cpu": 8})),))
+    ledger.answer = Exceeded("team", (shortage,), (("other", Resources.parse({"cpu": 8})),))
     status = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "3"})))["status"]
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     assert status["message"] == (
@@ -113,7 +113,7 @@ def test_a_refused_object_never_reaches_the_ledger(answered: Any, review_of: Any
 
 
 def test_a_busy_ledger_says_try_again(answered: Any, review_of: Any, podgroup: Any, ledger: Any) -> None:
-    ledger.answer = Busy("too many at once")
+    ledger.answer = Unavailable("too many at once")
     status = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "3"})))["status"]
     assert (status["code"], status["message"], status["details"]["retryAfterSeconds"]) == (429, "too many at once", 1)
 
@@ -129,12 +129,12 @@ def test_a_ledger_that_never_answers_is_not_waited_for(
 def test_a_ledger_that_says_at_the_deadline_what_it_waited_for_is_heard(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any, monkeypatch: Any
 ) -> None:
-    async def reserve(promise: Any, *, deadline: float, dry_run: bool) -> Busy:
+    async def reserve(promise: Any, *, deadline: float, dry_run: bool) -> Unavailable:
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.Future[Busy]()
+                return await asyncio.Future[Unavailable]()
         except TimeoutError:
-            return Busy("the API server forbids it")
+            return Unavailable("the API server forbids it")
 
     monkeypatch.setattr(ledger, "reserve", reserve)
     status = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "3"})))["status"]
@@ -144,7 +144,7 @@ def test_a_ledger_that_says_at_the_deadline_what_it_waited_for_is_heard(
 def test_a_changed_quota_is_learned_and_warned_about_where_promises_exceed_it(
     answered: Any, review_of: Any, ledger: Any
 ) -> None:
-    ledger.learned = Learned((Shortage("cpu", 4 * NANO, 8 * NANO, 0, 0, 4 * NANO, "team"),))
+    ledger.learned = Observed((Shortage("cpu", 4 * NANO, 8 * NANO, 0, 0, 4 * NANO, "team"),))
     metadata = {"name": "team", "namespace": "dev", "uid": "u"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": {"cpu": "4"}}}
     response = answered("/validate/resourcequotas", review_of(quota))
@@ -153,7 +153,7 @@ def test_a_changed_quota_is_learned_and_warned_about_where_promises_exceed_it(
         '4 cpu of quota "team" is less than the 8 promised: no more is admitted until it fits'
     ]
     assert ledger.asked == [("dev", "team", "u", Resources.parse({"cpu": 4}), 4.5, False)]
-    ledger.learned = Busy("later")
+    ledger.learned = Unavailable("later")
     assert answered("/validate/resourcequotas", review_of(quota))["status"]["code"] == 429
 
 

@@ -28,7 +28,7 @@ from webhooks.compose import Options, serving
 from webhooks.server import Listen
 from webhooks.tls import CertificateError, Files
 from webhooks.verdict import Ref
-from webhooks.view import Overlay
+from webhooks.view import FreshView
 
 
 def queue(name: str, parent: str = "") -> Queue:
@@ -84,7 +84,7 @@ def test_fresh_objects_and_fresh_absences_cover_what_the_caches_show() -> None:
         Ref(kinds.QUEUES, "b"): queue("b", "elsewhere"),
         Ref(kinds.QUEUES, "d"): queue("d", "dept"),
     }
-    over = Overlay(view, fresh)
+    over = FreshView(view, fresh)
     assert names(over.children("dept")) == {"d"}
     assert names(over.items(kinds.QUEUES)) == {"b", "c", "d"}
     assert over.get(kinds.QUEUES, "a") is None

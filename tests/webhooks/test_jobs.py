@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from muster.ledger.promises import Promise
+from muster.ledger.reservations import ReservationRequest
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks.policies import jobs
@@ -63,9 +63,11 @@ def test_nothing_is_delayed_where_the_scheduler_does_not_enqueue(ask: Any, job: 
 # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def promised(amounts: Any) -> Promise:
+def promised(amounts: Any) -> ReservationRequest:
     parsed = Resources.parse(amounts)
-    return Promise("dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed, traits=TRAITS)
+    return ReservationRequest(
+        "dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed, traits=TRAITS
+    )
 
 
 TRAITS = "plain"

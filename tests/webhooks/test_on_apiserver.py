@@ -175,7 +175,7 @@ async def test_what_is_in_a_queue_that_closes_can_be_edited_there_and_moved_away
 
 
 async def _said(made: Awaitable[Any]) -> str:
-    """Give the words of a refusal; none where it isn't refused."""
+    """Return the words of a refusal; none where it isn't refused."""
     try:
         await made
     except ForbiddenError as error:

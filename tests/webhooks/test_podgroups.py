@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from muster.ledger.promises import Promise
+from muster.ledger.reservations import ReservationRequest
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks.policies import podgroups
@@ -19,7 +19,9 @@ INCUBATOR = "scheduling.incubator.k8s.io"
 def test_a_group_in_an_open_queue_passes_and_asks_the_ledger_for_its_minimum(ask: Any, podgroup: Any) -> None:
     verdict = ask(podgroups.validate, podgroup(minMember=2, minResources={"cpu": "3", "memory": "1Gi"}))
     amounts = Resources.parse({"cpu": 3, "memory": "1Gi"})
-    assert verdict.reserve == Promise("dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts)
+    assert verdict.reserve == ReservationRequest(
+        "dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts
+    )
     assert verdict.warnings == ()
 
 
@@ -77,7 +79,9 @@ def test_a_group_that_queues_reserves_with_its_phase(
     )
     verdict = ask(podgroups.validate, new, "UPDATE", old=old, subResource="status")
     amounts = Resources.parse({"cpu": 3})
-    promise = Promise("dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts, "7", Resources({}))
+    promise = ReservationRequest(
+        "dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts, "7", Resources({})
+    )
     assert verdict.reserve == (promise if asks else None)
 
 

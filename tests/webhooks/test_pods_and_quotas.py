@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from muster.ledger.promises import POD, Promise
+from muster.ledger.reservations import POD, ReservationRequest
 from muster.model import kinds, names
 from muster.model.amounts import Resources
 from muster.model.grouping import Rule
@@ -113,7 +113,9 @@ def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any
     asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
     verdict = ask(pods.validate, asked)
     assert verdict.warnings == ()
-    assert verdict.reserve == Promise("dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), traits="plain")
+    assert verdict.reserve == ReservationRequest(
+        "dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), traits="plain"
+    )
 
 
 def main(requested: str, **limits: str) -> Any:

@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from certs import authority
 from certs.bundle import KeyPair
 from muster.kube.clock import SystemClock
-from muster.ledger.promises import Granted
+from muster.ledger.reservations import Reserved
 from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
@@ -200,7 +200,7 @@ async def test_what_is_in_flight_is_finished_before_the_server_stops(
     async def reserve(*_: Any, **__: Any) -> Any:
         asked.set()
         await go_on.wait()
-        return Granted()
+        return Reserved()
 
     ledger.reserve = reserve
     answer = asyncio.create_task(post("/validate/podgroups", review_of(podgroup(minResources={"cpu": "1"}))))
@@ -222,7 +222,7 @@ async def test_what_is_in_flight_is_finished_before_the_server_stops(
 
 
 async def serial(port: int, context: ssl.SSLContext, server_hostname: str | None = None) -> int:
-    """Give the serial number of the certificate that a new connection is shown."""
+    """Return the serial number of the certificate that a new connection is shown."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_hostname)
     found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()

@@ -8,12 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.ledger.promises import held, limited
+from muster.ledger.reservations import held, limited
 from muster.model import kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
 from webhooks import view as views
-from webhooks.verdict import Ground, Problem, Ref
+from webhooks.verdict import DenialReason, Problem, Ref
 from webhooks.view import View
 
 SHOWN: Final = 8
@@ -35,7 +35,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-class Wish(Struct, frozen=True):
+class QueueRequest(Struct, frozen=True):
     """Somebody wants to put a ``noun`` of ``namespace`` into ``queue``, which ``where`` (a field, an annotation) names.
 
     ``group`` is the API group of the object, whose own Queue kind counts too.
@@ -59,19 +59,21 @@ class Wish(Struct, frozen=True):
         return tuple(Ref(kind, self.queue) for kind in (kinds.QUEUES, *own))
 
 
-def queue_problems(view: View, wish: Wish) -> list[Problem]:
+def queue_problems(view: View, wish: QueueRequest) -> list[Problem]:
     """Say why the queue can't take what is wished for."""
     queue = views.find_queue(view, wish.queue)
     if wish.queue == names.ROOT_QUEUE:
         text = f"{wish.subject} holds the other queues and takes no {wish.noun} itself: {_remedy(view, wish)}"
-        return [Problem(text, ground=Ground.QUEUE_OTHER)]
+        return [Problem(text, ground=DenialReason.QUEUE_OTHER)]
     if queue is None:
         remedy = _remedy(view, wish, _creating(wish.queue))
-        return [Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs, ground=Ground.QUEUE_MISSING)]
+        return [
+            Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs, ground=DenialReason.QUEUE_MISSING)
+        ]
     found = (
-        (_state(view, queue, wish), Ground.QUEUE_CLOSED),
-        (_children(view, wish), Ground.QUEUE_OTHER),
-        (_selector(view, queue, wish), Ground.QUEUE_OTHER),
+        (_state(view, queue, wish), DenialReason.QUEUE_CLOSED),
+        (_children(view, wish), DenialReason.QUEUE_OTHER),
+        (_selector(view, queue, wish), DenialReason.QUEUE_OTHER),
     )
     return [Problem(text, based_on=refs, ground=ground) for (text, refs), ground in found if text]
 
@@ -84,7 +86,7 @@ _Finding = tuple[str, tuple[Ref, ...]]
 _FINE: Final[_Finding] = ("", ())
 
 
-def _state(view: View, queue: Queue, wish: Wish) -> _Finding:
+def _state(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
     state = views.state_of(queue)
     if state == "Open":
         return _above(view, queue, wish)
@@ -94,7 +96,7 @@ def _state(view: View, queue: Queue, wish: Wish) -> _Finding:
     return f"{wish.subject} is {state} and takes no new {wish.noun}: {remedy}", wish.refs
 
 
-def _above(view: View, queue: Queue, wish: Wish) -> _Finding:
+def _above(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
     closed = views.closed_above(view, queue)
     if closed is None:
         return _FINE
@@ -104,7 +106,7 @@ def _above(view: View, queue: Queue, wish: Wish) -> _Finding:
     return f"{text}: {_remedy(view, wish, *filter(None, [opening]))}", refs
 
 
-def _children(view: View, wish: Wish) -> _Finding:
+def _children(view: View, wish: QueueRequest) -> _Finding:
     children = sorted(child.name for child in view.children(wish.queue))
     if not children:
         return _FINE
@@ -114,7 +116,7 @@ def _children(view: View, wish: Wish) -> _Finding:
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
 
 
-def _selector(view: View, queue: Queue, wish: Wish) -> _Finding:
+def _selector(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
     selector = queue.spec.namespace_selector
     if selector is None or views.serves(view, queue, wish.namespace):
         return _FINE
@@ -123,7 +125,7 @@ def _selector(view: View, queue: Queue, wish: Wish) -> _Finding:
     return text, (*wish.refs, Ref(kinds.NAMESPACES, wish.namespace))
 
 
-def _remedy(view: View, wish: Wish, *others: str) -> str:
+def _remedy(view: View, wish: QueueRequest, *others: str) -> str:
     usable = views.usable_queues(view, wish.namespace)
     ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
     return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'

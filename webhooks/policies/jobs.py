@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.ledger.promises import JOB, Promise
+from muster.ledger.reservations import JOB, ReservationRequest
 from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
@@ -14,7 +14,7 @@ from muster.model.requests import pod_request
 from webhooks import view as views
 from webhooks.patch import Recorder
 from webhooks.policies import common
-from webhooks.policies.common import Wish
+from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import Settings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
@@ -111,11 +111,11 @@ def _place(job: Job, request: AdmissionRequest, view: View) -> _Place:
 def _queue_problems(place: _Place, request: AdmissionRequest, view: View) -> list[Problem]:
     if not place.queue:
         return []
-    return common.queue_problems(view, Wish(place.queue, request.namespace, place.where, "Job"))
+    return common.queue_problems(view, QueueRequest(place.queue, request.namespace, place.where, "Job"))
 
 
 def _minimum(job: Job) -> tuple[int, Resources, list[Problem]]:
-    """Give minMember and minResources of the group to come."""
+    """Return minMember and minResources of the group to come."""
     member, _ = grouping.min_member(*_metas(job))
     stated, _ = grouping.min_resources(*_metas(job))
     if stated is not None:
@@ -133,12 +133,12 @@ def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: Vi
     uid = job.metadata.uid
     traits = scopes.traits(job.spec.template.spec)
     place = (request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
-    promise = Promise(*place, minimum, traits=traits)
+    promise = ReservationRequest(*place, minimum, traits=traits)
     return Allowed(reserve=promise)
 
 
 def _delay(job: Job, request: AdmissionRequest, view: View) -> str:
-    """Give the nearest say on the delay: the Job's, its queue's, its namespace's."""
+    """Return the nearest say on the delay: the Job's, its queue's, its namespace's."""
     queue = view.get(kinds.QUEUES, _place(job, request, view).queue)
     namespace = view.get(kinds.NAMESPACES, request.namespace)
     metas = (job.metadata, *(found.metadata for found in (queue, namespace) if found is not None))

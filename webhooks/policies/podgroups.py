@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from muster.ledger.promises import COMPLETED, PODGROUP, Promise, reserving
+from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, reserving
 from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import Recorder
 from webhooks.policies import common
-from webhooks.policies.common import Wish
+from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import Settings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
@@ -87,8 +87,8 @@ def _queue(podgroup: PodGroup) -> str:
     return podgroup.spec.queue or names.DEFAULT_QUEUE
 
 
-def _wish(podgroup: PodGroup, request: AdmissionRequest) -> Wish:
-    return Wish(_queue(podgroup), request.namespace, "spec.queue", "PodGroup", request.resource.group)
+def _wish(podgroup: PodGroup, request: AdmissionRequest) -> QueueRequest:
+    return QueueRequest(_queue(podgroup), request.namespace, "spec.queue", "PodGroup", request.resource.group)
 
 
 def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) -> Iterable[Problem]:
@@ -124,7 +124,7 @@ def _reserving(
     had = common.amounts(before.spec.min_resources, _MINIMUM)[0] if before and reserving(before) else NOTHING
     if not common.grew(held, had):
         return ALLOWED
-    promise = Promise(
+    promise = ReservationRequest(
         request.namespace,
         PODGROUP,
         request.resource.group,

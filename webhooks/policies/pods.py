@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from muster.ledger.promises import POD, Promise, taken_by
+from muster.ledger.reservations import POD, ReservationRequest, taken_by
 from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
@@ -72,16 +72,16 @@ def _own(pod: Pod, before: Pod | None, request: AdmissionRequest, view: View) ->
     return _moves(before.metadata, pod.metadata), []
 
 
-def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Promise:
-    """Give what the pod will take, or take more; the group whose minimum it may use is the one that it names."""
+def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> ReservationRequest:
+    """Return what the pod will take, or take more; the group whose minimum it may use is the one that it names."""
     meta, group = pod.metadata, grouping.group_of(pod.metadata)
     place = (request.namespace, POD, group, meta.name or request.name, meta.uid)
     if before is None:
-        return Promise(*place, taken_by(pod), traits=scopes.traits(pod.spec))
+        return ReservationRequest(*place, taken_by(pod), traits=scopes.traits(pod.spec))
     # A pod that leaves a group gives up what that group reserved for it, and asks for all of it elsewhere.
     left = grouping.group_of(before.metadata) not in {"", group}
     had = NOTHING if left else taken_by(before)
-    return Promise(*place, taken_by(pod), before.metadata.resource_version, had, scopes.traits(pod.spec))
+    return ReservationRequest(*place, taken_by(pod), before.metadata.resource_version, had, scopes.traits(pod.spec))
 
 
 def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> str:

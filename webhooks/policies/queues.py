@@ -113,7 +113,7 @@ def _parent_problems(queue: Queue, view: View) -> Iterator[Problem]:
 
 
 def _ancestors(queue: Queue, view: View) -> list[str]:
-    """Give the names above a queue, nearest first, without the root, each once however the tree is bent."""
+    """Return the names above a queue, nearest first, without the root, each once however the tree is bent."""
     path: list[str] = []
     name = parent_of(queue)
     while name not in {"", names.ROOT_QUEUE} and name not in path:
@@ -124,7 +124,7 @@ def _ancestors(queue: Queue, view: View) -> list[str]:
 
 
 def _height(name: str, view: View) -> int:
-    """Give how many levels are below a queue; more than `MAX_DEPTH` are not told apart."""
+    """Return how many levels are below a queue; more than `MAX_DEPTH` are not told apart."""
     level, height, seen = {name}, 0, {name}
     while height <= MAX_DEPTH:
         level = {child.name for parent in level for child in view.children(parent)} - seen
@@ -223,7 +223,7 @@ def _deletion_warnings(queue: Queue, view: View, settings: Settings) -> list[str
 
 
 def _queue_of(job: Job, view: View) -> str:
-    """Give the queue that a Job's pods wait in; empty where a group is named that nobody made."""
+    """Return the queue that a Job's pods wait in; empty where a group is named that nobody made."""
     template = job.spec.template.metadata
     found = views.groups_named(view, job.namespace, grouping.group_of_job(job.metadata, template))
     if found:

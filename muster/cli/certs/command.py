@@ -13,12 +13,12 @@ import click
 from msgspec import Struct
 
 from certs import diagnosis, stored
-from certs import sight as sights
+from certs import observation as sights
 from certs.bundle import CertificateError, certificates
 from certs.controller import Changes, Driver
-from certs.publish import Rotator, Target, Turn, Wanted
-from certs.rotation import Action, Wish
-from certs.sight import RefusedError, Sight
+from certs.observation import Observation, RefusedError
+from certs.publish import Rotator, StepResult, Target, Wanted
+from certs.rotation import Action, Command
 from certs.state import Phase, State, Waits
 from certs.stored import StateError
 from muster.cli.certs import files as certs_files
@@ -96,7 +96,7 @@ class _At(Struct, frozen=True):
     rotator: Rotator
     target: Target
 
-    async def drive(self, holds: Callable[[Turn], bool], wish: Wish | None = None) -> Turn:
+    async def drive(self, holds: Callable[[StepResult], bool], wish: Command | None = None) -> StepResult:
         """Take steps, telling of them, until something holds.
 
         Raises:
@@ -110,7 +110,7 @@ class _At(Struct, frozen=True):
             raise RefusedError(turn.step.why)
         return turn
 
-    async def look(self, *, probing: bool = True) -> Sight:
+    async def look(self, *, probing: bool = True) -> Observation:
         """See everything."""
         return await self.rotator.look(probing=probing)
 
@@ -135,7 +135,7 @@ def _waits(publish: timedelta | None, soak: timedelta | None, before: Waits | No
     return Waits(publish if publish is not None else usual.spread, soak if soak is not None else usual.soak)
 
 
-def _settled(turn: Turn) -> bool:
+def _settled(turn: StepResult) -> bool:
     return turn.state.phase is Phase.STEADY and turn.step.action is Action.WAIT
 
 
@@ -191,11 +191,11 @@ async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> 
         raise RefusedError(
             f"a rotation is in phase {phase}: finish it (`muster certs rotate-ca`) or roll it back first"
         )
-    if not sight.holders:
+    if not sight.targets:
         raise RefusedError(f"there are no webhook configurations named {at.target.configuration}: run `muster install`")
     if certificate.count("/") != 1:
         raise RefusedError(f"{certificate!r} is not NAMESPACE/CERTIFICATE")
-    for holder in sight.holders:
+    for holder in sight.targets:
         key = "cert-manager.io/inject-ca-from"
         if not dry_run:
             change = {"metadata": {"resourceVersion": holder.version, "annotations": {key: certificate}}}
@@ -225,7 +225,7 @@ async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None
     """Issue the servers' certificate again, under the same CA, where it is due."""
     async with _at(options) as at:
         state = (await at.look(probing=False)).state()
-        wish = Wish.RENEW if now else None
+        wish = Command.RENEW if now else None
         if dry_run:
             certs_output.would(at.rotator.plan(state, wish))
             return
@@ -237,7 +237,7 @@ async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None
             await certs_output.served(at.rotator)
 
 
-def _renewed(turn: Turn, before: Any, first: State) -> bool:
+def _renewed(turn: StepResult, before: Any, first: State) -> bool:
     return turn.state.phase is not first.phase or (turn.state.leaf != before and turn.step.action is not Action.ISSUE)
 
 
@@ -264,14 +264,14 @@ async def rotate_ca(
     async with _at(options) as at:
         sight = await at.look()
         state = sight.state()
-        if not sight.holders:
+        if not sight.targets:
             name = at.target.configuration
             raise RefusedError(f"no webhook configuration is named {name}: say its name with --configuration")
         if sight.shown is None and not probes:
             raise RefusedError(
                 "webhooks are called by URL, so nobody knows the replicas: name each with --probe HOST:PORT"
             )
-        wish = Wish.ROTATE if state.phase is Phase.STEADY else None
+        wish = Command.ROTATE if state.phase is Phase.STEADY else None
         waits = _waits(publish_wait, soak, state.waits)
         if dry_run:
             certs_output.would_rotate(at.rotator.plan(state, wish), state, waits or state.waits)
@@ -284,7 +284,7 @@ async def rotate_ca(
             certs_output.standing(turn.state)
 
 
-def _rotated(turn: Turn, stop: Phase | None) -> bool:
+def _rotated(turn: StepResult, stop: Phase | None) -> bool:
     if turn.step.action is not Action.WAIT:
         return False
     return turn.state.phase is (stop or Phase.STEADY)
@@ -305,14 +305,14 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
                 "the old CA is being retired, which can't be rolled back; `muster certs rotate-ca` finishes"
             )
         under_way = state.phase in {Phase.ROLLBACK, Phase.WITHDRAW}
-        step = at.rotator.plan(state, None if under_way else Wish.ROLL_BACK)
+        step = at.rotator.plan(state, None if under_way else Command.ROLL_BACK)
         if not under_way and step.action is Action.WAIT:
             raise RefusedError(step.why)
         if dry_run:
             certs_output.would(step)
             return
         await at.rotator.hold(None)
-        turn = await at.drive(_settled, None if under_way else Wish.ROLL_BACK)
+        turn = await at.drive(_settled, None if under_way else Command.ROLL_BACK)
         certs_output.standing(turn.state)
 
 
@@ -330,7 +330,7 @@ async def inject(*, ca_file: Path | None, probes: tuple[str, ...], dry_run: bool
     """Write the bundle into the webhook configurations, where it is another. The leader does so by itself."""
     async with _at(options) as at:
         sight = await at.look(probing=False)
-        if reason := sights.foreign(sight.holders):
+        if reason := sights.foreign(sight.targets):
             raise RefusedError(reason)
         if ca_file is None:
             if sight.keys is None:
@@ -343,7 +343,7 @@ async def inject(*, ca_file: Path | None, probes: tuple[str, ...], dry_run: bool
             trusted = certs_files.read(ca_file)
             await _acceptable(at, trusted, probes)
         wanted = sights.fingerprints(trusted)
-        astray = [str(each) for each in sight.holders if any(entry.fingerprints != wanted for entry in each.entries)]
+        astray = [str(each) for each in sight.targets if any(entry.fingerprints != wanted for entry in each.entries)]
         if not dry_run:
             astray = await at.rotator.inject(trusted)
         for name in astray:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from certs import stored
-from certs.sight import RefusedError, Sight
+from certs.observation import Observation, RefusedError
 
 _DATA: Final = "..data"
 _NEXT: Final = "..data_tmp"
 
 
-def content(sight: Sight, *, authority: bool) -> dict[str, bytes]:
-    """Give what there is to write, by file name.
+def content(sight: Observation, *, authority: bool) -> dict[str, bytes]:
+    """Return what there is to write, by file name.
 
     Raises:
         RefusedError: there is no certificate.
@@ -34,7 +34,7 @@ def content(sight: Sight, *, authority: bool) -> dict[str, bytes]:
 
 
 def read(file: Path) -> bytes:
-    """Give what a file of a person's holds.
+    """Return what a file of a person's holds.
 
     Raises:
         OSError: it can't be read.

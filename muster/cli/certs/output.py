@@ -12,9 +12,9 @@ import click
 
 from certs import bundle, rotation
 from certs.controller import LOOK
-from certs.publish import Rotator, Turn
+from certs.observation import Observation
+from certs.publish import Rotator, StepResult
 from certs.rotation import Action, Step
-from certs.sight import Sight
 from certs.state import Leaf, Phase, State, Waits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
@@ -53,7 +53,7 @@ class Progress:
         self._clock = clock
         self._waiting = ""
 
-    def __call__(self, turn: Turn) -> None:
+    def __call__(self, turn: StepResult) -> None:
         """Tell of one turn."""
         if turn.did:
             self._waiting = ""
@@ -86,15 +86,15 @@ def would(step: Step) -> None:
         click.echo(f"would {step.action.value}: {step.why}")
 
 
-def would_init(sight: Sight, usual: Sequence[str], hosts: Sequence[str]) -> None:
+def would_init(sight: Observation, usual: Sequence[str], hosts: Sequence[str]) -> None:
     """Say what ``init`` would do."""
     named = ", ".join(hosts or usual)
     if sight.keys is None:
-        trusted = any(entry.trusted for holder in sight.holders for entry in holder.entries)
+        trusted = any(entry.trusted for holder in sight.targets for entry in holder.entries)
         click.echo(f"would make a CA and a certificate for {named}")
         if trusted:
             click.echo("would rotate from the CA that is trusted at present to it")
-        for holder in sight.holders:
+        for holder in sight.targets:
             click.echo(f"would write the bundle to {holder}")
         return
     would(rotation.plan(sight.state(), sight.now))
@@ -144,7 +144,7 @@ async def served(rotator: Rotator) -> None:
         await asyncio.sleep(LOOK)
 
 
-def status(sight: Sight) -> None:
+def status(sight: Observation) -> None:
     """Print all there is as tables."""
     if sight.keys is None:
         click.echo(
@@ -186,11 +186,11 @@ def _certificates(state: State) -> Any:
         yield "leaf", ", ".join(sorted(leaf.names)), _moment(leaf.not_after), _moment(rotation.renewal(leaf))
 
 
-def webhooks(sight: Sight, label: dict[str, str]) -> None:
+def webhooks(sight: Observation, label: dict[str, str]) -> None:
     """Print which webhook trusts whom."""
     rows = [
         (holder.key(entry), " + ".join(sorted(label.get(each, each[:12]) for each in entry.fingerprints)) or "nobody")
-        for holder in sight.holders
+        for holder in sight.targets
         for entry in holder.entries
     ]
     if rows:
@@ -199,7 +199,7 @@ def webhooks(sight: Sight, label: dict[str, str]) -> None:
         click.echo("no webhook configuration of this name")
 
 
-def _replicas(state: State, sight: Sight) -> None:
+def _replicas(state: State, sight: Observation) -> None:
     if state.served is None:
         click.echo("replicas: nobody knows them, webhooks are called by URL; name each with --probe HOST:PORT")
         return
@@ -219,9 +219,9 @@ def _shown(leaf: Leaf, state: State) -> tuple[str, str]:
     return f"{what}, by {'the ' if by.endswith('CA') else ''}{by}", _moment(leaf.certificate.not_after)
 
 
-def as_json(sight: Sight) -> dict[str, Any]:
-    """Give all there is as JSON."""
-    entries = [(holder.key(entry), entry) for holder in sight.holders for entry in holder.entries]
+def as_json(sight: Observation) -> dict[str, Any]:
+    """Return all there is as JSON."""
+    entries = [(holder.key(entry), entry) for holder in sight.targets for entry in holder.entries]
     whole: dict[str, Any] = {"webhooks": {name: sorted(entry.fingerprints) for name, entry in entries}}
     if sight.keys is None:
         return whole
@@ -254,9 +254,9 @@ def _leaf(leaf: Leaf | None) -> dict[str, Any] | None:
     }
 
 
-def fine(sight: Sight) -> str:
+def fine(sight: Observation) -> str:
     """Say that nothing is wrong, and of how much that is said."""
-    webhooks_ = sum(len(holder.entries) for holder in sight.holders)
+    webhooks_ = sum(len(holder.entries) for holder in sight.targets)
     replicas = len(sight.shown or {})
     ends = [bundle.describe(shown.chain[0]).not_after for shown in (sight.shown or {}).values()]
     until = f", until {_day(min(ends))}" if ends else ""

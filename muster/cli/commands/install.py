@@ -27,7 +27,7 @@ _UNAPPROVED: Final = "unapproved, served by Muster for workloads written for kub
 
 
 def definitions(*, legacy_apis: bool) -> list[dict[str, Any]]:
-    """Give the CRDs; with ``legacy_apis`` also those of kube-batch's two groups."""
+    """Return the CRDs; with ``legacy_apis`` also those of kube-batch's two groups."""
     folder = resources.files("deploy") / "crds"
     primary = [
         manifests.parsed(entry.read_text(), entry.name)[0]
@@ -79,7 +79,7 @@ def _established(crd: CustomResourceDefinition | None) -> bool:
 
 
 def namespace(name: str) -> dict[str, Any]:
-    """Give the manifest of a namespace of ours."""
+    """Return the manifest of a namespace of ours."""
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {PART_OF: "muster"}}}
 
 
@@ -101,15 +101,15 @@ async def apply_webhooks(client: Client, mutating: dict[str, Any], validating: d
 
 async def _let_go(client: Client, kind: Kind[WebhookConfiguration], manifest: dict[str, Any]) -> None:
     """Have who writes the bundles give up webhooks that this version doesn't have any more."""
-    from certs import holders
+    from certs import targets
 
     found = await client.find(kind, manifest["metadata"]["name"])
     if found is None:
         return
-    holder = holders.of_configuration(kind, found)
+    holder = targets.of_configuration(kind, found)
     gone = frozenset(each.name for each in holder.entries) - {each["name"] for each in manifest["webhooks"]}
     if gone:
-        await client.apply(kind, holders.without(holder, gone), manager=holders.MANAGER)
+        await client.apply(kind, targets.without(holder, gone), manager=targets.MANAGER)
 
 
 async def remove_webhooks(client: Client) -> None:

@@ -101,12 +101,12 @@ def why(
     where = namespace or ("default" if state_file else _namespace(None, kubeconfig, context))
     state, policy = reading(_read(state_file, configuration, kubeconfig, context))
     from muster.whatif import why as reasons
-    from muster.whatif.cluster import Scene
+    from muster.whatif.cluster import WhatIfCluster
 
     key = reasons.find(state, where, name)
     if key is None:
         raise click.ClickException(_unknown(state, where, name))
-    answer = reasons.ask(Scene(state, policy, schedulers), key)
+    answer = reasons.ask(WhatIfCluster(state, policy, schedulers), key)
     if output in DOCUMENTS:
         document(answer.data(), output)
     else:

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _target(arguments: argparse.Namespace) -> tuple[Kind[Any], str, str]:
-    """Give kind, name (may be empty) and namespace of ``kind name`` or ``kind/name``."""
+    """Return kind, name (may be empty) and namespace of ``kind name`` or ``kind/name``."""
     alias, _, name = "/".join(arguments.target).partition("/")
     kind = _BY_ALIAS[alias]
     return kind, name, arguments.namespace if kind.namespaced else ""

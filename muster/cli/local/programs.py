@@ -68,7 +68,7 @@ class Wishes(Struct, frozen=True):
 
 
 def default_kubeconfig() -> Path:
-    """Give where the embedded cluster's kubeconfig goes unless told: one for each process, since several may run."""
+    """Return where the embedded cluster's kubeconfig goes unless told: one for each process, since several may run."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "muster" / f"kubeconfig-{os.getpid()}"
 

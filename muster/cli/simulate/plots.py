@@ -99,7 +99,7 @@ def _queues(reports: Sequence[Report]) -> list[str]:
 
 
 def _by_queue(report: Report, queues: Sequence[str]) -> list[tuple[str, Line]]:
-    """Give each queue's share over time; those without a colour together."""
+    """Return each queue's share over time; those without a colour together."""
     lines = [(name, report.shares[name]) for name in queues if name in report.shares]
     rest = [line for name, line in report.shares.items() if name not in queues and any(value for _, value in line)]
     if rest:
@@ -133,7 +133,7 @@ def _stack(axes: Any, lines: Sequence[tuple[str, Line]], factor: float, queues: 
 
 
 def _coarse(line: Line, factor: float) -> tuple[list[float], list[float]]:
-    """Give times and percentages in no more steps than the eye can tell apart; the last value holds to the end."""
+    """Return times and percentages in no more steps than the eye can tell apart; the last value holds to the end."""
     size = -(-len(line) // _MOST_STEPS) or 1
     parts = [line[place : place + size] for place in range(0, len(line), size)]
     return [part[0][0] / factor for part in parts], [

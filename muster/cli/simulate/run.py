@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.cli import manifests
-from muster.whatif.simulated_admission import Gatehouse
+from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.engine.policy import Policy
 from scheduler.simulator import report, scenario, trace
 from scheduler.simulator.engine import Progress, Simulation
@@ -71,7 +71,7 @@ def run(found: Scenario, policy: Policy, label: str) -> Report:
     Raises:
         ClickException: admission refuses a queue or a quota of the files.
     """
-    gate = Gatehouse(Settings(found.schedulers, delay=policy.enqueues))
+    gate = InMemoryAdmission(Settings(found.schedulers, delay=policy.enqueues))
     try:
         simulation = Simulation(found.setting(policy, gate))
     except StateError as error:

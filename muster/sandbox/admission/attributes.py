@@ -38,7 +38,7 @@ class Attributes(msgspec.Struct, frozen=True):
     uid: str = ""
 
     def forbidden(self, why: str) -> StatusError:
-        """Give the 403 of an admission plugin; an object without a name yet is called by its prefix."""
+        """Return the 403 of an admission plugin; an object without a name yet is called by its prefix."""
         metadata = (self.object or {}).get("metadata") or {}
         name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
         return forbidden(self.resource, name, why)

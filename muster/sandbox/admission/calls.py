@@ -55,7 +55,7 @@ class WebhookCaller(Protocol):
 
 
 def unreachable(url: str, seconds: int, why: object) -> CallError:
-    """Give the error of a call that got no answer."""
+    """Return the error of a call that got no answer."""
     return CallError(_failed(f"Post {quote(f'{url}?timeout={seconds}s')}: {why}"))
 
 
@@ -103,7 +103,7 @@ def _accepted(status: int, headers: Mapping[str, str], answer: bytes) -> bytes:
 
 
 def _status_message(answer: bytes) -> str:
-    """Give the message when the body is a Status, which then speaks for itself."""
+    """Return the message when the body is a Status, which then speaks for itself."""
     try:
         status = msgspec.json.decode(answer)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -39,7 +39,7 @@ class AdmissionChain:
         self.caller = caller
 
     async def admit(self, attributes: Attributes, warnings: list[str]) -> dict[str, Any] | None:
-        """Give the object as it may be stored, None on DELETE. Append what the user should be warned of.
+        """Return the object as it may be stored, None on DELETE. Append what the user should be warned of.
 
         Raises:
             StatusError: the write is refused.

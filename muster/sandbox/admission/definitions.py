@@ -19,7 +19,7 @@ _SIMPLE_PATH: Final = re.compile(r"(?:\.[a-zA-Z0-9_-]+)+")
 
 
 def check_definition(obj: Object) -> list[Cause]:
-    """Give what is wrong with a definition that its strategy has approved."""
+    """Return what is wrong with a definition that its strategy has approved."""
     spec = obj["spec"]
     return [*_names(spec["names"]), *_versions(spec["versions"]), *_preserved(spec)]
 

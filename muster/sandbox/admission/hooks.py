@@ -62,7 +62,7 @@ class Hook(Struct, frozen=True, eq=False):
 
 
 def service_url(service: Mapping[str, Any]) -> str:
-    """Give the URL under which a webhook behind a Service is called."""
+    """Return the URL under which a webhook behind a Service is called."""
     path = service.get("path") or "/"
     return f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{path}"
 
@@ -92,7 +92,7 @@ class Hooks:
             self._all = None
 
     def candidates(self, resource: Resource, subresource: str) -> tuple[Candidate, ...]:
-        """Give the webhooks whose rules take a resource, each with those rules."""
+        """Return the webhooks whose rules take a resource, each with those rules."""
         if self._all is None or self._resources != self._registry.changes:
             self._all = self._compile()
             self._resources = self._registry.changes

@@ -117,7 +117,7 @@ class Scope(Struct, frozen=True):
         )
 
     def targets(self, registry: Registry, resource: Resource, subresource: str) -> tuple[tuple[Rule, Resource], ...]:
-        """Give the rules that take a resource, each with the version that it is for; the own version first."""
+        """Return the rules that take a resource, each with the version that it is for; the own version first."""
         own = [(rule, resource) for rule in self.rules if rule.takes(resource, subresource)]
         if not self.equivalent:
             return tuple(own)

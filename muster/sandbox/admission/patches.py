@@ -25,7 +25,7 @@ class PatchError(Exception):
 
 
 def apply_patch(document: dict[str, Any], operations: Sequence[Operation]) -> Any:
-    """Give the patched document; the given one isn't changed, and unchanged parts are shared.
+    """Return the patched document; the given one isn't changed, and unchanged parts are shared.
 
     Raises:
         PatchError: an operation is malformed or doesn't apply.
@@ -57,7 +57,7 @@ def _keys(pointer: str) -> list[str] | None:
 
 
 def _container(root: Any, keys: list[str]) -> Any:
-    """Give what holds the last key, or `_ABSENT`."""
+    """Return what holds the last key, or `_ABSENT`."""
     here = root
     for key in keys[:-1]:
         if isinstance(here, dict):
@@ -78,7 +78,7 @@ def _found(root: Any, pointer: str, complaint: str) -> tuple[list[str], Any]:
 
 
 def _rebuilt(root: Any, keys: list[str], change: Callable[[Any], Any]) -> Any:
-    """Give the root with the container at ``keys`` changed, copying only what lies on the way."""
+    """Return the root with the container at ``keys`` changed, copying only what lies on the way."""
     if len(keys) == 1:
         return change(root)
     if isinstance(root, list):

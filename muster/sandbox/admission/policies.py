@@ -31,7 +31,7 @@ class Validation(Struct, frozen=True):
     reason: str
 
     def text(self, values: Mapping[str, Any]) -> str:
-        """Give the message of a failure."""
+        """Return the message of a failure."""
         if self.expression is not None:
             try:
                 text = self.expression.evaluate(values)
@@ -90,7 +90,7 @@ def compile_policy(policy: Object, bindings: tuple[Binding, ...] = ()) -> Policy
 
 
 def policy_variables(spec: Mapping[str, Any]) -> dict[str, cel.Type]:
-    """Give what a policy's expressions may use: besides `VARIABLES`, the namespace and its own variables."""
+    """Return what a policy's expressions may use: besides `VARIABLES`, the namespace and its own variables."""
     known = {**VARIABLES, "namespaceObject": cel.DYN}
     own = {each.get("name", ""): cel.DYN for each in spec.get("variables") or ()}
     return {**known, "variables": cel.object_of(own)}

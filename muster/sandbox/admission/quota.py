@@ -51,7 +51,7 @@ def _changed_scope(attributes: Attributes) -> bool:
 
 
 def _counted(quota: Object, attributes: Attributes) -> Object | None:
-    """Give the quota with the write counted; None when it doesn't count."""
+    """Return the quota with the write counted; None when it doesn't count."""
     key, obj = attributes.resource.key, attributes.object
     assert obj is not None
     if not usage.matches(quota, key, obj):

@@ -31,7 +31,7 @@ _MOST_CONDITIONS: Final = 64
 
 
 def check_registration(key: Key, obj: Object) -> list[Cause]:
-    """Give what is wrong with a webhook configuration, a policy or a binding; nothing for other kinds.
+    """Return what is wrong with a webhook configuration, a policy or a binding; nothing for other kinds.
 
     Raises:
         StatusError: 501, it asks for what the sandbox doesn't do.

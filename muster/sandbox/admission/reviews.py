@@ -45,7 +45,7 @@ class Answer(Struct, frozen=True):
 
 
 def request_of(attributes: Attributes, resource: Resource) -> Json:
-    """Give the AdmissionRequest without uid and objects, as webhooks and expressions see it.
+    """Return the AdmissionRequest without uid and objects, as webhooks and expressions see it.
 
     ``resource`` is the one that the webhook registered for: the request's own, or the same kind in another version.
     """
@@ -74,7 +74,7 @@ def _kind(resource: Resource, subresource: str) -> Json:
 
 
 def converted(resource: Resource, obj: Json | None) -> Json | None:
-    """Give an object in the version of ``resource``; what has a kind of its own, such as a Scale, as it is."""
+    """Return an object in the version of ``resource``; what has a kind of its own, such as a Scale, as it is."""
     return obj if obj is None or obj.get("kind") != resource.kind else in_version(resource, obj)
 
 
@@ -226,7 +226,7 @@ def operations(patch: bytes) -> list[Json]:
 
 
 def denial(name: str, status: Mapping[str, Any] | None) -> StatusError:
-    """Give the refusal of webhook ``name``: its Status, of which code, reason and details are copied, never derived."""
+    """Return the refusal of webhook ``name``: its Status, of which code, reason and details are copied, never derived."""
     status = status or {}
     code, message, reason = status.get("code") or 0, status.get("message") or "", status.get("reason") or ""
     why = f": {message or reason}" if message or reason else " without explanation"

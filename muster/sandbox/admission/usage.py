@@ -35,7 +35,7 @@ _UNTRACKED: Final[frozenset[Key]] = frozenset({("", "events"), ("", "bindings")}
 
 
 def tracked(key: Key, names: Iterable[str]) -> set[str]:
-    """Give those of a quota's names that objects of this kind use."""
+    """Return those of a quota's names that objects of this kind use."""
     if key in _UNTRACKED:
         return set()
     return {name for name in names if _tracks(key, name)}
@@ -143,7 +143,7 @@ def _crosses_namespaces(affinity: Object) -> bool:
 
 
 def charge(key: Key, obj: Object) -> Amounts:
-    """Give what an object uses, by the names that quotas have."""
+    """Return what an object uses, by the names that quotas have."""
     if key == PODS:
         return _pod_charge(obj)
     if key == SERVICES:
@@ -229,7 +229,7 @@ def _claim_charge(spec: Object) -> Amounts:
 
 
 def missing(names: Iterable[str], pod: Object) -> str:
-    """Give what containers must specify because a quota limits it: ``cpu for: a,b; memory for: a``; empty if nothing."""
+    """Return what containers must specify because a quota limits it: ``cpu for: a,b; memory for: a``; empty if nothing."""
     spec = pod.get("spec") or {}
     level = spec.get("resources") or {}
     if level.get("requests") or level.get("limits"):

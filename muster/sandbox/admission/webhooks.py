@@ -43,7 +43,7 @@ class Webhooks:
         self._validating = Hooks(store, registry, VALIDATING)
 
     async def mutate(self, attributes: Attributes, caller: WebhookCaller | None, warnings: list[str]) -> Json | None:
-        """Give the object as the mutating webhooks want it; the given one when none wants a change.
+        """Return the object as the mutating webhooks want it; the given one when none wants a change.
 
         Raises:
             StatusError: a webhook refuses, or couldn't be asked and has to be.
@@ -105,7 +105,7 @@ class Webhooks:
         return hooks.candidates(attributes.resource, attributes.subresource)
 
     def _called_for(self, candidate: Candidate, attributes: Attributes) -> Resource | None:
-        """Give the resource, in the version of the matching rule, for which a webhook is called; None when it isn't."""
+        """Return the resource, in the version of the matching rule, for which a webhook is called; None when it isn't."""
         hook, targets = candidate
         resource = next((target for rule, target in targets if rule.matches(attributes)), None)
         namespaces = self._registry.by_key(("", "namespaces"))
@@ -190,7 +190,7 @@ class _Again(Struct):
 
 
 def variables(attributes: Attributes, resource: Resource) -> Json:
-    """Give what expressions see of a request."""
+    """Return what expressions see of a request."""
     return {
         "object": reviews.converted(resource, attributes.object),
         "oldObject": reviews.converted(resource, attributes.old_object),

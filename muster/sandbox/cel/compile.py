@@ -64,7 +64,7 @@ class Program(Struct, frozen=True):
     _run: Run
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Give its value.
+        """Return its value.
 
         Raises:
             CelError: it has none: a key that isn't there, a division by zero, too many steps.

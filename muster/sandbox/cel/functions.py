@@ -74,7 +74,7 @@ def undeclared(name: str) -> str:
 
 
 def candidates(name: str, method: bool, given: Sequence[Type]) -> list[tuple[Overload, dict[str, Type]]]:  # noqa: FBT001 - part of the name: x.f() and f(x) differ
-    """Give the overloads that the arguments may fit, each with what its type parameters are bound to."""
+    """Return the overloads that the arguments may fit, each with what its type parameters are bound to."""
     found = []
     for overload in _FUNCTIONS[name]:
         bound: dict[str, Type] = {}
@@ -97,7 +97,7 @@ def describe(name: str, method: bool, given: Sequence[Type]) -> str:  # noqa: FB
 
 
 def dispatch(name: str, chosen: Sequence[Overload], kinds: Sequence[Type], runs: Sequence[Run]) -> Run:
-    """Give the function that evaluates the arguments and calls the overload that their values ask for."""
+    """Return the function that evaluates the arguments and calls the overload that their values ask for."""
     if name == "==":
         return lambda frame: equal(runs[0](frame), runs[1](frame))
     if name == "!=":

@@ -107,7 +107,7 @@ class OptionalFold(Node, frozen=True):
 
 
 def tokens(source: str) -> Iterator[Token]:
-    """Give the words of an expression, the last of kind ``end``.
+    """Return the words of an expression, the last of kind ``end``.
 
     Raises:
         CompileError: a character belongs to no word.

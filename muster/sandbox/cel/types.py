@@ -59,27 +59,27 @@ TYPE: Final = Type("type")
 
 
 def list_of(element: Type) -> Type:
-    """Give the type of lists of ``element``."""
+    """Return the type of lists of ``element``."""
     return Type("list", (element,))
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Give the type of maps."""
+    """Return the type of maps."""
     return Type("map", (key, value))
 
 
 def optional_of(value: Type) -> Type:
-    """Give the type of a value that may be absent."""
+    """Return the type of a value that may be absent."""
     return Type("optional", (value,))
 
 
 def object_of(fields: Mapping[str, Type]) -> Type:
-    """Give the type of objects with these fields."""
+    """Return the type of objects with these fields."""
     return Type("map", (), {name: (name, kind) for name, kind in fields.items()})
 
 
 def escape(name: str) -> str:
-    """Give the name under which a rule reaches a property of a schema: ``a-b`` is ``a__dash__b``."""
+    """Return the name under which a rule reaches a property of a schema: ``a-b`` is ``a__dash__b``."""
     if name in RESERVED:
         return f"__{name}__"
     escaped = name.replace("__", "__underscores__")
@@ -94,7 +94,7 @@ _SCALARS: Final = {"boolean": BOOL, "number": DOUBLE, "integer": INT}
 
 
 def from_schema(schema: Mapping[str, Any], *, root: bool = False) -> Type | None:
-    """Give the type of what a structural schema describes; None where expressions can't reach it.
+    """Return the type of what a structural schema describes; None where expressions can't reach it.
 
     ``root``: a whole resource, whose apiVersion, kind and metadata.name are always there.
     """
@@ -133,7 +133,7 @@ def _object(schema: Mapping[str, Any], *, root: bool) -> Type | None:
 
 
 def converter(known: Type) -> Callable[[Any], Any] | None:
-    """Give the function that makes JSON a value of the type, or None when JSON is one already."""
+    """Return the function that makes JSON a value of the type, or None when JSON is one already."""
     if known.kind in _FROM_JSON:
         return _FROM_JSON[known.kind]
     if known.kind == "list" and (element := converter(known.arguments[0])):
@@ -187,7 +187,7 @@ def compatible(left: Type, right: Type) -> bool:
 
 
 def substitute(result: Type, bound: Mapping[str, Type]) -> Type:
-    """Give the result's type with its type parameters replaced by what they were bound to."""
+    """Return the result's type with its type parameters replaced by what they were bound to."""
     if result.kind.isupper():
         return bound.get(result.kind, DYN)
     if not result.arguments:
@@ -196,6 +196,6 @@ def substitute(result: Type, bound: Mapping[str, Type]) -> Type:
 
 
 def join(kinds: list[Type]) -> Type:
-    """Give the common type of the elements of a literal, ``dyn`` when they differ."""
+    """Return the common type of the elements of a literal, ``dyn`` when they differ."""
     first = kinds[0] if kinds else DYN
     return first if all(each == first for each in kinds) else DYN

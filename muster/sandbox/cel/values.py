@@ -69,7 +69,7 @@ NUMBERS: Final = frozenset({"int", "uint", "double"})
 
 
 def kind_of(value: Any) -> str:
-    """Give the kind of a value: ``int``, ``string``, ``map`` and so on."""
+    """Return the kind of a value: ``int``, ``string``, ``map`` and so on."""
     kind = _KINDS.get(type(value))
     if kind is not None:
         return kind
@@ -96,7 +96,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def checked_int(value: int) -> int:
-    """Give an int that fits 64 bits.
+    """Return an int that fits 64 bits.
 
     Raises:
         CelError: it doesn't.
@@ -107,7 +107,7 @@ def checked_int(value: int) -> int:
 
 
 def checked_uint(value: int) -> Uint:
-    """Give an unsigned int that fits 64 bits.
+    """Return an unsigned int that fits 64 bits.
 
     Raises:
         CelError: it doesn't.

@@ -149,7 +149,7 @@ def check_size(body: bytes) -> None:
 
 
 def check_kind(obj: dict[str, Any], resource: Resource) -> dict[str, Any]:
-    """Give the object with apiVersion and kind, which a client may leave out for built-in kinds.
+    """Return the object with apiVersion and kind, which a client may leave out for built-in kinds.
 
     Raises:
         StatusError: 400 when they aren't the resource's.
@@ -183,7 +183,7 @@ def _wrong_custom_kind(api_version: Any, kind: Any, resource: Resource, name: st
 
 
 def conform(obj: dict[str, Any], shape: Shape, resource: Resource) -> tuple[dict[str, Any], list[str]]:
-    """Give a built-in object without nulls and unknown fields, quantities canonical; and the unknown paths, sorted.
+    """Return a built-in object without nulls and unknown fields, quantities canonical; and the unknown paths, sorted.
 
     Every field is then of its type, so what comes after needn't doubt it. Shares what it doesn't change.
 
@@ -205,14 +205,14 @@ def strictly_known(faults: list[str], resource: Resource) -> None:
 
 
 def faults(repeated: list[str], unknown: list[str]) -> list[str]:
-    """Give the words for fields that stand twice, and for those that the kind doesn't have."""
+    """Return the words for fields that stand twice, and for those that the kind doesn't have."""
     return [f"duplicate field {quote(path)}" for path in repeated] + [
         f"unknown field {quote(path)}" for path in unknown
     ]
 
 
 def json_name(value: Any) -> str:
-    """Give the name that Go has for the type of a JSON value."""
+    """Return the name that Go has for the type of a JSON value."""
     return _JSON_NAMES.get(type(value), "null")
 
 
@@ -344,7 +344,7 @@ def _mismatch(value: Any, shape: Shape) -> _TypeMismatchError:
 
 
 def _go_type(shape: Shape) -> str:
-    """Give the name that Go has for a shape: ``[]v1.Container``."""
+    """Return the name that Go has for a shape: ``[]v1.Container``."""
     if shape.element is not None:
         return ("[]" if shape.type == "list" else "map[string]") + _go_type(shape.element)
     return ".".join(shape.name.split(".")[1:]) if shape.name else _GO_TYPES.get(shape.type, shape.type)

@@ -50,14 +50,14 @@ class Shape(Struct, eq=False):
     name: str = ""
 
     def child(self, name: str) -> Shape:
-        """Give the shape of a field; `ANYTHING` when it isn't known."""
+        """Return the shape of a field; `ANYTHING` when it isn't known."""
         if self.type == "object":
             return self.fields.get(name, _DEDUCED if self.open else ANYTHING)
         return self.element or ANYTHING
 
 
 def empty(shape: Shape) -> dict[str, Any]:
-    """Give the object that says nothing: with the fields that every object has."""
+    """Return the object that says nothing: with the fields that every object has."""
     return {
         name: empty(child) if child.type == "object" else None for name, child in shape.fields.items() if child.always
     }
@@ -70,13 +70,13 @@ _DEDUCED.element = _DEDUCED
 
 
 def builtin(group: str, version: str, kind: str) -> Shape | None:
-    """Give the shape of a built-in kind, or None when it isn't one."""
+    """Return the shape of a built-in kind, or None when it isn't one."""
     name = _document()["kinds"].get(f"{group}/{version}/{kind}")
     return _object(name) if name else None
 
 
 def metadata() -> Shape:
-    """Give the shape of every object's metadata."""
+    """Return the shape of every object's metadata."""
     return _object("meta.v1.ObjectMeta")
 
 
@@ -128,7 +128,7 @@ def _plain(type_: str) -> Shape:
 
 
 def custom(schema: Mapping[str, Any]) -> Shape:
-    """Give the shape of a custom resource: its schema, with Kubernetes' own metadata."""
+    """Return the shape of a custom resource: its schema, with Kubernetes' own metadata."""
     shape = _from_schema(schema)
     if shape.type != "object":
         shape = Shape("object", open=True)

@@ -159,7 +159,7 @@ _EMPTY: Final[dict[str, Callable[[], Any]]] = {"s": str, "i": int, "b": bool, "I
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Give number and value of each field in order.
+    """Return number and value of each field in order.
 
     Raises:
         IndexError: the data ends inside a field, or has a wire type that isn't used by Kubernetes.

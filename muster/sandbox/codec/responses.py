@@ -39,7 +39,7 @@ PARTIAL: Final = "PartialObjectMetadata"
 
 
 def form_of(accept: str) -> str:
-    """Give the form that the Accept header prefers: `OBJECT`, `TABLE` or `PARTIAL`.
+    """Return the form that the Accept header prefers: `OBJECT`, `TABLE` or `PARTIAL`.
 
     Raises:
         StatusError: 406 when it takes nothing that the server writes.
@@ -65,7 +65,7 @@ def form_of(accept: str) -> str:
 
 
 def in_version(resource: Resource, obj: Json) -> Json:
-    """Give a stored object in the version of ``resource``."""
+    """Return a stored object in the version of ``resource``."""
     if obj.get("apiVersion") == resource.api_version:
         return obj
     if resource.stored_as is not None:
@@ -74,14 +74,14 @@ def in_version(resource: Resource, obj: Json) -> Json:
 
 
 def shown(resource: Resource, form: str, objects: Iterable[Json]) -> list[Json]:
-    """Give objects in the resource's version and, for `PARTIAL`, without anything but metadata."""
+    """Return objects in the resource's version and, for `PARTIAL`, without anything but metadata."""
     if form == PARTIAL:
         return [tables.partial(obj) for obj in objects]
     return [in_version(resource, obj) for obj in objects]
 
 
 def listing(resource: Resource, objects: Sequence[Json], list_meta: Json, request: Request, now: datetime) -> Json:
-    """Give a list in the form that the request asks for."""
+    """Return a list in the form that the request asks for."""
     form = form_of(request.accept)
     items = shown(resource, OBJECT if form == TABLE else form, objects)
     if form == TABLE:
@@ -100,7 +100,7 @@ def listing(resource: Resource, objects: Sequence[Json], list_meta: Json, reques
 
 
 def single(resource: Resource, obj: Json, request: Request, now: datetime) -> Json:
-    """Give one object in the form that the request asks for."""
+    """Return one object in the form that the request asks for."""
     form = form_of(request.accept)
     if form == TABLE:
         _check_include(request)
@@ -118,13 +118,13 @@ def _check_include(request: Request) -> None:
 
 
 def respond(status: int, body: Any, warnings: Sequence[str] = ()) -> Response:
-    """Give a response with JSON, and the warnings in its header."""
+    """Return a response with JSON, and the warnings in its header."""
     headers = {**HEADERS, "warning": warning_header(warnings)} if warnings else HEADERS
     return Response(status, msgspec.json.encode(body), headers)
 
 
 def refuse(error: StatusError, warnings: Sequence[str] = ()) -> Response:
-    """Give the response that carries a Status."""
+    """Return the response that carries a Status."""
     if isinstance(error, NoSuchPageError):
         return Response(error.code, f"{error.message}\n".encode(), {"content-type": "text/plain; charset=utf-8"})
     response = respond(error.code, error.json(), warnings)
@@ -135,7 +135,7 @@ def refuse(error: StatusError, warnings: Sequence[str] = ()) -> Response:
 
 
 def warning_header(warnings: Sequence[str]) -> str:
-    """Give the Warning header: each text once and on one line, all of it within 4,096 characters."""
+    """Return the Warning header: each text once and on one line, all of it within 4,096 characters."""
     texts = [text for text in dict.fromkeys(warnings) if text and "\n" not in text and "\r" not in text]
     if sum(len(text) for text in texts) > _WARNINGS_LIMIT:
         texts = [text[:_WARNING_LIMIT] for text in texts][: _WARNINGS_LIMIT // _WARNING_LIMIT - 1]

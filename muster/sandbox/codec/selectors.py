@@ -196,7 +196,7 @@ def from_object(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] |
 
 
 def validate_object(selector: Mapping[str, Any], path: str) -> list[Cause]:
-    """Give what is wrong with a LabelSelector object at ``path``."""
+    """Return what is wrong with a LabelSelector object at ``path``."""
     causes = syntax.check_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for index, each in enumerate(selector.get("matchExpressions") or ()):
         at = f"{path}.matchExpressions[{index}]"
@@ -245,7 +245,7 @@ def _unescaped(value: str) -> str:
 
 
 def matcher(resource: Resource, labels: str, fields: str) -> Matcher | None:
-    """Give the test of both selectors for the resource's objects; None when all match.
+    """Return the test of both selectors for the resource's objects; None when all match.
 
     Raises:
         StatusError: 400 when a selector is malformed or a field isn't one by which the resource can be selected.
@@ -276,7 +276,7 @@ def _check_field(resource: Resource, path: str) -> None:
 
 
 def field_value(obj: Mapping[str, Any], path: str) -> str:
-    """Give a field as text; empty when it is absent, as the real server does."""
+    """Return a field as text; empty when it is absent, as the real server does."""
     if path in {"reportingComponent", "source"} and obj.get("kind") == "Event":
         component: str = obj.get("reportingComponent") or (obj.get("source") or {}).get("component", "")
         return component

@@ -20,7 +20,7 @@ _OMITTED_WHEN_EMPTY: Final = ("labels", "annotations", "finalizers", "ownerRefer
 
 
 def shape_of(resource: Resource) -> Shape:
-    """Give the shape of a resource's objects."""
+    """Return the shape of a resource's objects."""
     if resource.custom:
         # Not kept here: a definition that changes makes new resources, and those of old ones would pile up.
         return fields.custom(resource.schema or {})
@@ -33,7 +33,7 @@ def shape_of(resource: Resource) -> Shape:
 
 
 def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str]) -> Json:
-    """Give a private copy of an object from outside, in the form in which it is stored, with its defaults.
+    """Return a private copy of an object from outside, in the form in which it is stored, with its defaults.
 
     Adds to ``unknown`` the paths of fields that the kind doesn't have; the copy doesn't have them.
 
@@ -70,6 +70,6 @@ def without_defaults(resource: Resource, obj: Json, unknown: list[str]) -> Json:
 
 
 def private(obj: Json) -> Json:
-    """Give a deep copy."""
+    """Return a deep copy."""
     copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
     return copied

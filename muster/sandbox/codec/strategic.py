@@ -20,7 +20,7 @@ _DELETE: Final = "$deleteFromPrimitiveList/"
 
 
 def strategic_merge(shape: Shape, obj: Json, patch: Json) -> Json:
-    """Give ``obj`` with a strategic merge patch applied; both are left as they are.
+    """Return ``obj`` with a strategic merge patch applied; both are left as they are.
 
     Raises:
         StatusError: 400 or, as the real server has it, 500 when a directive or an entry of a list is malformed.
@@ -142,7 +142,7 @@ def _ordered(shape: Shape, merged: list[Any], old: list[Any], order: Any) -> lis
 def interleaved(
     entries: Iterable[Any], live: Sequence[Any], wanted: Sequence[Any], key: Callable[[Any], Any]
 ) -> list[Any]:
-    """Give entries in the order of ``wanted``, and those not in it between them where ``live`` has them."""
+    """Return entries in the order of ``wanted``, and those not in it between them where ``live`` has them."""
     place = {each: index for index, each in enumerate(live)}
     rank = {each: index for index, each in enumerate(wanted)}
     named = sorted((each for each in entries if key(each) in rank), key=lambda each: rank[key(each)])

@@ -38,7 +38,7 @@ def explain(body: bytes) -> str:
 
 
 def duplicates(body: bytes) -> list[str]:
-    """Give the paths of fields that stand more than once in their object, in the order in which Go finds them."""
+    """Return the paths of fields that stand more than once in their object, in the order in which Go finds them."""
     if not _may_repeat(body):
         return []
     found: list[str] = []

@@ -21,7 +21,7 @@ def selects(owner: Object, pod: Object) -> bool:
 
 
 def claimants(store: Store, key: Key, kind: str, pod: Object) -> list[tuple[str, str]]:
-    """Give the names of the owners of a kind that a pod concerns: its controller, or, without one, who could take it."""
+    """Return the names of the owners of a kind that a pod concerns: its controller, or, without one, who could take it."""
     namespace = identity(pod)[0]
     controller = controller_of(pod)
     if controller is not None:

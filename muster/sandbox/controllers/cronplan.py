@@ -42,7 +42,7 @@ class Due(Struct, frozen=True):
 
 
 def surplus(owner: Object, jobs: Sequence[Object]) -> list[Object]:
-    """Give the ended Jobs beyond the history that is asked for, the oldest of each outcome."""
+    """Return the ended Jobs beyond the history that is asked for, the oldest of each outcome."""
     gone: list[Object] = []
     for outcome, limit in (("Failed", "failedJobsHistoryLimit"), ("Complete", "successfulJobsHistoryLimit")):
         ended = sorted((job for job in jobs if p.holds(job, outcome)), key=_started)
@@ -51,7 +51,7 @@ def surplus(owner: Object, jobs: Sequence[Object]) -> list[Object]:
 
 
 def noted(owner: Object, jobs: Sequence[Object]) -> tuple[dict[str, Any], list[Note]]:
-    """Give the status once Jobs that ended, are gone or are new to it are noted, and the events of that."""
+    """Return the status once Jobs that ended, are gone or are new to it are noted, and the events of that."""
     status = dict(owner.get("status") or {})
     active = list(status.get("active") or ())
     known, by_uid = {each["uid"] for each in active}, {job["metadata"]["uid"]: job for job in jobs}
@@ -104,7 +104,7 @@ def due(owner: Object, now: datetime) -> Due:
 
 
 def _last_due(schedule: cron.Schedule, zone: Any, first: datetime, now: datetime) -> tuple[datetime, int]:
-    """Give the last time up to ``now``, and about how many there were from ``first`` on."""
+    """Return the last time up to ``now``, and about how many there were from ``first`` on."""
     second = schedule.after(first, zone)
     if second is None or second > now:
         return first, 1
@@ -130,12 +130,12 @@ def held(owner: Object, start: datetime, active: Sequence[Any], now: datetime) -
 
 
 def outcome(job: Object) -> str:
-    """Give the condition by which a Job ended; empty while it hasn't."""
+    """Return the condition by which a Job ended; empty while it hasn't."""
     return next((kind for kind in ("Complete", "Failed") if p.holds(job, kind)), "")
 
 
 def started(status: dict[str, Any], job: Object, start: datetime) -> dict[str, Any]:
-    """Give the status once a Job was made."""
+    """Return the status once a Job was made."""
     metadata = job["metadata"]
     reference = {"apiVersion": job["apiVersion"], "kind": job["kind"]}
     reference |= {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion")}
@@ -144,7 +144,7 @@ def started(status: dict[str, Any], job: Object, start: datetime) -> dict[str, A
 
 
 def stopped(status: dict[str, Any], job: str) -> dict[str, Any]:
-    """Give the status once a running Job was deleted for the next one."""
+    """Return the status once a running Job was deleted for the next one."""
     return _with_active(status, [each for each in status.get("active") or () if each["name"] != job])
 
 
@@ -171,7 +171,7 @@ def new_job(owner: Object, start: datetime) -> Object:
 
 
 def job_name(owner: Object, start: datetime) -> str:
-    """Give the name of the Job of a start."""
+    """Return the name of the Job of a start."""
     return f"{owner['metadata']['name']}-{int(start.timestamp()) // 60}"
 
 

@@ -103,13 +103,13 @@ class View(Struct, frozen=True, dict=True):
 
 
 def generation(owner: Object) -> str:
-    """Give which template of the set's life this is."""
+    """Return which template of the set's life this is."""
     text: str = (owner["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "")
     return text
 
 
 def by_node(pods: Iterable[Object]) -> dict[str, list[Object]]:
-    """Give the pods by the node they are on or are for, the oldest first."""
+    """Return the pods by the node they are on or are for, the oldest first."""
     found: dict[str, list[Object]] = {}
     for pod in sorted(pods, key=lambda each: each["metadata"]["creationTimestamp"]):
         found.setdefault(named_node(pod), []).append(pod)
@@ -136,7 +136,7 @@ def plan(view: View) -> Plan:
 
 
 def _too_many(view: View, running: Sequence[Object]) -> list[Object]:
-    """Give what is beyond one pod for a node; while an update surges, beyond an old one and a new one."""
+    """Return what is beyond one pod for a node; while an update surges, beyond an old one and a new one."""
     if not view.surges:
         return list(running[1:])
     new = [pod for pod in running if view.new(pod)]
@@ -189,7 +189,7 @@ def _wake(view: View) -> float | None:
 
 
 def status(view: View) -> dict[str, Any]:
-    """Give the whole status."""
+    """Return the whole status."""
     wanted = set(view.wanted)
     oldest = [view.pods[node][0] for node in view.wanted if node in view.pods]
     available = sum(map(view.available, oldest))

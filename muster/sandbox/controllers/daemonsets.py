@@ -94,7 +94,7 @@ class DaemonSetController(Controller[tuple[str, str]]):
         return refusal
 
     def _pause(self, owner: Object, node: str) -> float:
-        """Give the seconds until the node's ended pod is to go."""
+        """Return the seconds until the node's ended pod is to go."""
         now = asyncio.get_running_loop().time()
         count, until = self._failures.get((owner["metadata"]["uid"], node), (0, 0.0))
         if now < until:
@@ -135,6 +135,6 @@ def _different(event: StoreEvent) -> bool:
 
 
 def _live(history: History, view: View) -> Sequence[str]:
-    """Give the names of the revisions that pods are of."""
+    """Return the names of the revisions that pods are of."""
     hashes = {(pod["metadata"].get("labels") or {}).get(HASH) for pods in view.pods.values() for pod in pods}
     return [each["metadata"]["name"] for each in history.revisions if each["metadata"]["labels"][HASH] in hashes]

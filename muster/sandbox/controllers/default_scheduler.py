@@ -104,7 +104,7 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         await self._refuse(pod, message)
 
     def _first_fit(self, pod: Object) -> tuple[Object | None, str]:
-        """Give the first node that takes the pod, or None and why none does."""
+        """Return the first node that takes the pod, or None and why none does."""
         reasons: dict[str, int] = {}
         asked = requests(pod)
         for node in self.store.list(NODES):
@@ -160,7 +160,7 @@ class DefaultScheduler(Controller[tuple[str, str]]):
         await self.events.warning(pod, "FailedScheduling", message)
 
     def _wait(self, name: tuple[str, str]) -> float:
-        """Give the seconds until it is a pod's turn to be told; its turn is over when there are none."""
+        """Return the seconds until it is a pod's turn to be told; its turn is over when there are none."""
         now = asyncio.get_running_loop().time()
         if name not in self._turns:
             self._turns[name] = self._pace.next(now)
@@ -179,7 +179,7 @@ class Pace:
         self._free = -math.inf
 
     def next(self, now: float) -> float:
-        """Give the next free turn and take it; it is at most ``now`` when it has come."""
+        """Return the next free turn and take it; it is at most ``now`` when it has come."""
         turn = max(self._free, now - self._rest)
         self._free = turn + self._apart
         return turn

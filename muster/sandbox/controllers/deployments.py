@@ -81,7 +81,7 @@ class DeploymentController(Controller[tuple[str, str]]):
             self.queue.add_after(name, wake)
 
     def _split(self, deployment: Object) -> tuple[Object | None, list[Object]]:
-        """Give the ReplicaSet of the current template, if there is one, and the others."""
+        """Return the ReplicaSet of the current template, if there is one, and the others."""
         mine = self._replicasets.get(deployment["metadata"]["uid"])
         same = [each for each in mine if _template(each) == deployment["spec"]["template"]]
         new = min(same, key=lambda each: each["metadata"]["creationTimestamp"], default=None)
@@ -217,7 +217,7 @@ def _not_created(body: Object, error: StatusError) -> str:
 
 
 def _template(replicaset: Object) -> Object:
-    """Give a ReplicaSet's template without the label that its Deployment put there."""
+    """Return a ReplicaSet's template without the label that its Deployment put there."""
     template = replicaset["spec"]["template"]
     metadata = template["metadata"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != TEMPLATE_HASH}

@@ -20,7 +20,7 @@ _LATE: Final = "ProgressDeadlineExceeded"
 
 
 def status(deployment: Object, new: Object | None, old: Sequence[Object], now: datetime) -> Json:
-    """Give the whole status."""
+    """Return the whole status."""
     everything = ([new] if new else []) + list(old)
     counts = {
         "replicas": count(everything, "replicas"),
@@ -45,18 +45,18 @@ def status(deployment: Object, new: Object | None, old: Sequence[Object], now: d
 
 
 def created(deployment: Object, name: str, now: datetime) -> list[Json]:
-    """Give the conditions once a ReplicaSet for a new template was made."""
+    """Return the conditions once a ReplicaSet for a new template was made."""
     text = f'Created new replica set "{name}"'
     return _progressing(deployment, "NewReplicaSetCreated", text, now)
 
 
 def found(deployment: Object, name: str, now: datetime) -> list[Json]:
-    """Give the conditions once an old ReplicaSet turned out to be the new one."""
+    """Return the conditions once an old ReplicaSet turned out to be the new one."""
     return _progressing(deployment, "FoundNewReplicaSet", f'Found new replica set "{name}"', now)
 
 
 def paused(deployment: Object, now: datetime) -> list[Json]:
-    """Give the conditions of a Deployment that was paused or resumed, so that its deadline doesn't run."""
+    """Return the conditions of a Deployment that was paused or resumed, so that its deadline doesn't run."""
     conditions: list[Json] = (deployment.get("status") or {}).get("conditions") or []
     progressing = p.condition(deployment, "Progressing")
     reason = progressing["reason"] if progressing else ""
@@ -72,7 +72,7 @@ def paused(deployment: Object, now: datetime) -> list[Json]:
 
 
 def seconds_to_deadline(deployment: Object, now: datetime) -> float | None:
-    """Give how long the rollout may go on without progress; None when no deadline runs."""
+    """Return how long the rollout may go on without progress; None when no deadline runs."""
     progressing = p.condition(deployment, "Progressing")
     if progressing is None or progressing["reason"] in {_DONE, _LATE, "DeploymentPaused"}:
         return None

@@ -55,7 +55,7 @@ def figures(spec: dict[str, Any], pods: Sequence[Object], expected: int, disrupt
 
 
 def status(budget: Object, figure: Figures, disrupted: dict[str, str], now: datetime) -> dict[str, Any]:
-    """Give the whole status of a budget."""
+    """Return the whole status of a budget."""
     standing = ("True", "SufficientPods", "") if figure.allowed else ("False", "InsufficientPods", "")
     generation = budget["metadata"]["generation"]
     result: dict[str, Any] = {
@@ -70,7 +70,7 @@ def status(budget: Object, figure: Figures, disrupted: dict[str, str], now: date
 
 
 def failed(budget: Object, why: str, now: datetime) -> dict[str, Any]:
-    """Give the status of a budget that can't be worked out: nothing may go."""
+    """Return the status of a budget that can't be worked out: nothing may go."""
     old = budget.get("status") or {}
     zeros = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
     condition = _condition(budget, ("False", "SyncFailed", why), now)
@@ -127,7 +127,7 @@ class DisruptionController(Controller[tuple[str, str]]):
             self.queue.add_after(name, max(1.0, _DISRUPTION_SECONDS - oldest))
 
     def _disrupted(self, budget: Object, now: datetime) -> dict[str, str]:
-        """Give the evicted pods that are still to go, with the time of their eviction."""
+        """Return the evicted pods that are still to go, with the time of their eviction."""
         noted: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
         namespace = identity(budget)[0]
         found = {name: self.store.get(PODS, namespace, name) for name in noted}

@@ -158,7 +158,7 @@ class GarbageCollector(Controller[Name]):
         return self.server.registry.by_kind(group, owner["kind"], version) is None
 
     def _find(self, obj: Object, owner: Owner) -> tuple[Key, Object] | None:
-        """Give an owner that exists, with its key; None when there is none of that uid."""
+        """Return an owner that exists, with its key; None when there is none of that uid."""
         group, _, version = owner["apiVersion"].rpartition("/")
         resource = self.server.registry.by_kind(group, owner["kind"], version)
         if resource is None:

@@ -24,11 +24,11 @@ class Index:
         """Follow the store no longer."""
 
     def get(self, value: str) -> list[Object]:
-        """Give the objects of that value, in the order of their creation."""
+        """Return the objects of that value, in the order of their creation."""
         return list(self._found.get(value, {}).values())
 
     def count(self, value: str) -> int:
-        """Give how many there are."""
+        """Return how many there are."""
         return len(self._found.get(value, ()))
 
     def _follow(self, event: StoreEvent) -> None:
@@ -54,18 +54,18 @@ class Index:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """Give the ownerReference of the object's controller, or None."""
+    """Return the ownerReference of the object's controller, or None."""
     owners = obj["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def controller_uid(obj: Object) -> str:
-    """Give the uid of the object's controller, empty when it has none."""
+    """Return the uid of the object's controller, empty when it has none."""
     owner = controller_of(obj)
     return owner["uid"] if owner else ""
 
 
 def node_name(pod: Object) -> str:
-    """Give the node that a pod is bound to, empty when it isn't."""
+    """Return the node that a pod is bound to, empty when it isn't."""
     name: str = pod["spec"].get("nodeName") or ""
     return name

@@ -152,7 +152,7 @@ class _Draft(Struct, frozen=True):
         }
 
     def with_condition(self, kind: str, status: str, reason: str, message: str) -> list[dict[str, Any]]:
-        """Give the conditions with this one in its place, or added."""
+        """Return the conditions with this one in its place, or added."""
         new = self.condition(kind, status, reason, message)
         changed = [new if each["type"] == kind else each for each in self.conditions]
         return changed if any(each is new for each in changed) else [*changed, new]

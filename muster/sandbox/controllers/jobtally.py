@@ -62,7 +62,7 @@ def indexed(job: Object) -> bool:
 
 
 def index_of(pod: Object) -> int | None:
-    """Give a pod's completion index, or None."""
+    """Return a pod's completion index, or None."""
     text = (pod["metadata"].get("annotations") or {}).get(INDEX, "")
     return int(text) if text.isdigit() else None
 
@@ -183,7 +183,7 @@ class Backoff(Struct, frozen=True):
         return Backoff(len(later), max(later, default=None))
 
     def remaining(self, now: datetime) -> float:
-        """Give the seconds to wait before a pod is made again: 10 after one failure, doubling up to 600."""
+        """Return the seconds to wait before a pod is made again: 10 after one failure, doubling up to 600."""
         if not self.failures or self.last is None:
             return 0.0
         pause = min(_FIRST_PAUSE * 2.0 ** min(self.failures - 1, 16), _LONGEST_PAUSE)

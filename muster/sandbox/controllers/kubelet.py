@@ -89,7 +89,7 @@ class Kubelet(Controller[tuple[str, str]]):
             self.queue.add_after(identity(pod), step.wake)
 
     def _writer(self, pod: Object) -> Writer:
-        """Give the writer that is the kubelet of the pod's node."""
+        """Return the writer that is the kubelet of the pod's node."""
         node = node_name(pod)
         if node not in self._writers:
             self._writers[node] = Writer(self.server, users.kubelet(node))

@@ -25,7 +25,7 @@ def fits(spec: Object, node: Object) -> bool:
 
 
 def named_node(pod: Object) -> str:
-    """Give the node that a pod is on, or asks for by name in its affinity; empty when there is none."""
+    """Return the node that a pod is on, or asks for by name in its affinity; empty when there is none."""
     if pod["spec"].get("nodeName"):
         return str(pod["spec"]["nodeName"])
     for term in _terms(pod["spec"]) or ():

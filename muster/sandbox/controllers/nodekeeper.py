@@ -53,7 +53,7 @@ class NodeKeeper(Controller[tuple[Key, str, str]]):
         return self.store.get(NODES, "", node_name(pod))
 
     async def sync(self, name: tuple[Key, str, str]) -> None:
-        """Give a node what it lacks, or end a pod that is lost."""
+        """Return a node what it lacks, or end a pod that is lost."""
         current = self.store.get(*name)
         if current is None:
             return

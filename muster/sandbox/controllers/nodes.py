@@ -34,7 +34,7 @@ def node(name: str, labels: Mapping[str, str]) -> Object:
 
 
 def status(name: str, capacity: Mapping[str, str], address: str, now: datetime) -> dict[str, Any]:
-    """Give the status of a node that is ready and wholly allocatable."""
+    """Return the status of a node that is ready and wholly allocatable."""
     at = stamp(now)
     return {
         "capacity": dict(capacity),
@@ -68,12 +68,12 @@ def status(name: str, capacity: Mapping[str, str], address: str, now: datetime) 
 
 
 def address(network: int, number: int) -> str:
-    """Give the ``number``-th address of 10.0.0.0/8's part ``network`` (0-255), starting over at 16 million."""
+    """Return the ``number``-th address of 10.0.0.0/8's part ``network`` (0-255), starting over at 16 million."""
     return f"10.{network + (number >> 16) % (256 - network)}.{number >> 8 & 255}.{number & 255}"
 
 
 def taints(obj: Object) -> list[dict[str, Any]]:
-    """Give the taints a node should have: those of its state as long as it is in it, and all others."""
+    """Return the taints a node should have: those of its state as long as it is in it, and all others."""
     given = obj["spec"].get("taints") or ()
     states = {UNSCHEDULABLE: bool(obj["spec"].get("unschedulable")), NOT_READY: not holds(obj, "Ready")}
     kept = [taint for taint in given if states.get(taint["key"], True)]

@@ -58,7 +58,7 @@ class Thinning:
         self._similar: Recent[_Similar] = Recent()
 
     def thin(self, uid: str, note: Note, now: datetime) -> Note | None:
-        """Give the event to write about the object ``uid``, or None when it is dropped."""
+        """Return the event to write about the object ``uid``, or None when it is dropped."""
         message = self._combined((uid, note.type, note.reason), note.message[:_LONGEST_MESSAGE], now)
         return Note(note.type, note.reason, message) if self._allowed((uid,), now) else None
 

@@ -66,7 +66,7 @@ def step(pod: Object, now: datetime, *, host_ip: str, pod_ip: str) -> Step:
 
 
 def rejected(pod: Object, now: datetime, reason: str, message: str) -> Json:
-    """Give the status of a pod that its node doesn't take in."""
+    """Return the status of a pod that its node doesn't take in."""
     return {
         **(pod.get("status") or {}),
         "phase": "Failed",
@@ -305,7 +305,7 @@ def _gates(pod: Object) -> Standing:
 
 
 def _conditions(pod: Object, now: datetime, **standings: Standing) -> list[Json]:
-    """Give the pod's conditions with these in place; a time only changes with its status."""
+    """Return the pod's conditions with these in place; a time only changes with its status."""
     old: Iterable[Json] = (pod.get("status") or {}).get("conditions") or ()
     result = {each["type"]: each for each in old}
     for kind, standing in standings.items():

@@ -15,7 +15,7 @@ _ONE_POD: Final = Resources({"pods": NANO})
 
 
 def requests(pod: Object) -> Resources:
-    """Give the pod's requests, and one of ``pods``."""
+    """Return the pod's requests, and one of ``pods``."""
     return pod_request(msgspec.convert(pod["spec"], PodSpec)) + _ONE_POD
 
 
@@ -43,9 +43,9 @@ class Held:
         return uid in self._pods
 
     def on(self, node: str) -> Resources:
-        """Give what is taken of a node."""
+        """Return what is taken of a node."""
         return self._nodes.get(node, NOTHING)
 
     def short(self, node: str, amount: Resources, allocatable: Resources) -> list[str]:
-        """Give the names of what the node has too little of for ``amount`` more."""
+        """Return the names of what the node has too little of for ``amount`` more."""
         return list((self.on(node) + amount.positive()).only(amount.positive()).missing_from(allocatable))

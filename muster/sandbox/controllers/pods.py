@@ -15,7 +15,7 @@ _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def phase(pod: Object) -> str:
-    """Give the pod's phase."""
+    """Return the pod's phase."""
     text: str = (pod.get("status") or {}).get("phase") or "Pending"
     return text
 
@@ -36,7 +36,7 @@ def active(pod: Object) -> bool:
 
 
 def condition(obj: Object, kind: str) -> dict[str, Any] | None:
-    """Give the condition of that type, or None."""
+    """Return the condition of that type, or None."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == kind), None)
 
@@ -53,7 +53,7 @@ def ready(pod: Object) -> bool:
 
 
 def available_at(pod: Object, min_ready_seconds: int) -> datetime | None:
-    """Give when a ready pod counts (or counted first) as available; None when it isn't ready."""
+    """Return when a ready pod counts (or counted first) as available; None when it isn't ready."""
     found = condition(pod, "Ready")
     if found is None or found["status"] != "True":
         return None
@@ -62,7 +62,7 @@ def available_at(pod: Object, min_ready_seconds: int) -> datetime | None:
 
 
 def finished_at(pod: Object) -> datetime:
-    """Give when a pod ended: its last container, else its readiness, its deletion or its making."""
+    """Return when a pod ended: its last container, else its readiness, its deletion or its making."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     ends = [status.get("state", {}).get("terminated", {}).get("finishedAt") for status in statuses]
     if ends and all(ends):
@@ -87,7 +87,7 @@ def from_template(template: Object, owner: Object, prefix: str) -> Object:
 
 
 def owner_reference(owner: Object) -> dict[str, Any]:
-    """Give the reference by which a controller owns something."""
+    """Return the reference by which a controller owns something."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -99,7 +99,7 @@ def owner_reference(owner: Object) -> dict[str, Any]:
 
 
 def restarts(pod: Object) -> int:
-    """Give how often its containers were restarted."""
+    """Return how often its containers were restarted."""
     status = pod.get("status") or {}
     statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     return sum(each.get("restartCount", 0) for each in statuses)

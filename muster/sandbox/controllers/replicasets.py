@@ -123,7 +123,7 @@ class ReplicaSetController(Controller[tuple[str, str]]):
 
 
 def _conditions(replicaset: Object, refusal: StatusError | None, now: datetime) -> dict[str, Any]:
-    """Give the status' conditions: ReplicaFailure as long as pods can't be made."""
+    """Return the status' conditions: ReplicaFailure as long as pods can't be made."""
     kind = "ReplicaFailure"
     old = (replicaset.get("status") or {}).get("conditions") or ()
     others = [each for each in old if each["type"] != kind]

@@ -24,11 +24,11 @@ class History(Struct, frozen=True):
 
     @property
     def update(self) -> Object:
-        """Give the newest."""
+        """Return the newest."""
         return self.revisions[-1]
 
     def named(self, name: str) -> Object:
-        """Give the revision of that name, or the newest where there is none."""
+        """Return the revision of that name, or the newest where there is none."""
         return next((each for each in self.revisions if each["metadata"]["name"] == name), self.update)
 
 

@@ -26,13 +26,13 @@ class Resize(Struct, frozen=True):
 
 
 def size(replicaset: Object) -> int:
-    """Give the size a ReplicaSet shall have."""
+    """Return the size a ReplicaSet shall have."""
     replicas: int = replicaset["spec"].get("replicas", 1)
     return replicas
 
 
 def total(replicasets: Sequence[Object]) -> int:
-    """Give the sum of the sizes."""
+    """Return the sum of the sizes."""
     return sum(map(size, replicasets))
 
 
@@ -42,7 +42,7 @@ def count(replicasets: Sequence[Object], field: str) -> int:
 
 
 def limits(deployment: Object) -> tuple[int, int]:
-    """Give maxSurge and maxUnavailable in pods; not both zero."""
+    """Return maxSurge and maxUnavailable in pods; not both zero."""
     spec = deployment["spec"]
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate":
@@ -75,7 +75,7 @@ def roll(deployment: Object, new: Object, old: Sequence[Object]) -> list[Resize]
 
 
 def first_size(deployment: Object, new: Object, old: Sequence[Object]) -> int:
-    """Give the size that a ReplicaSet is made with."""
+    """Return the size that a ReplicaSet is made with."""
     replicas: int = deployment["spec"].get("replicas", 1)
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
         return replicas

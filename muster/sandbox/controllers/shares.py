@@ -10,7 +10,7 @@ _PERCENT: Final = re.compile(r"([0-9]{1,9})%")
 
 
 def pods_of(value: Any, total: int, *, up: bool) -> int:
-    """Give how many of ``total`` pods a number or percentage means, rounded ``up`` or down.
+    """Return how many of ``total`` pods a number or percentage means, rounded ``up`` or down.
 
     What is neither means none: the API server's validation says so to people, not we.
     """

@@ -83,7 +83,7 @@ class View(Struct, frozen=True):
 
 
 def ordinal(owner: Object, pod: Object) -> int | None:
-    """Give the number that a pod's name ends in; None where it isn't one of the set's names."""
+    """Return the number that a pod's name ends in; None where it isn't one of the set's names."""
     match = _ORDINAL.fullmatch(pod["metadata"]["name"])
     return int(match[2]) if match and match[1] == owner["metadata"]["name"] else None
 
@@ -99,7 +99,7 @@ def plan(view: View) -> Plan:
 
 
 def _ordered(view: View) -> Plan | None:
-    """Give the one next step; None when all wanted pods are available and none is beyond."""
+    """Return the one next step; None when all wanted pods are available and none is beyond."""
     for number in view.wanted:
         pod = view.pods.get(number)
         if pod is None:
@@ -131,13 +131,13 @@ def _parallel(view: View) -> Plan | None:
 
 
 def _revision_for(view: View, number: int) -> Object:
-    """Give the revision that a missing pod is made from: below the partition the old one."""
+    """Return the revision that a missing pod is made from: below the partition the old one."""
     below = view.rolls and number < view.wanted.start + view.partition
     return view.current if below else view.update
 
 
 def _outdated(view: View) -> list[Object]:
-    """Give the pods of an old template whose turn it is, from the end to the partition; nothing while one isn't back."""
+    """Return the pods of an old template whose turn it is, from the end to the partition; nothing while one isn't back."""
     most = _most_unavailable(view)
     gone = sum(not view.available(view.pods.get(number)) for number in view.wanted)
     turn: list[Object] = []
@@ -165,7 +165,7 @@ def _most_unavailable(view: View) -> int:
 
 
 def revision_of(pod: Object) -> str:
-    """Give the name of the revision that a pod was made from."""
+    """Return the name of the revision that a pod was made from."""
     name: str = (pod["metadata"].get("labels") or {}).get(HASH, "")
     return name
 
@@ -181,7 +181,7 @@ def _wake(view: View) -> float | None:
 
 
 def status(view: View) -> dict[str, Any]:
-    """Give the whole status."""
+    """Return the whole status."""
     pods = view.pods.values()
     staying = [pod for pod in pods if not p.leaving(pod)]
     current, update = view.current["metadata"]["name"], view.update["metadata"]["name"]
@@ -244,7 +244,7 @@ def _claim(template: Object, owner: Object, pod: str) -> Object:
 
 
 def claim_owners(owner: Object, pod: Object, *, condemned: bool) -> list[Object]:
-    """Give who takes a pod's claims along: the set when it goes, the pod when the set gets smaller, or nobody."""
+    """Return who takes a pod's claims along: the set when it goes, the pod when the set gets smaller, or nobody."""
     policy = owner["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     if policy.get("whenScaled") == "Delete" and condemned:
         return [p.owner_reference(pod)]
@@ -252,6 +252,6 @@ def claim_owners(owner: Object, pod: Object, *, condemned: bool) -> list[Object]
 
 
 def by_ordinal(owner: Object, pods: Iterable[Object]) -> dict[int, Object]:
-    """Give the pods by their ordinals, lowest first."""
+    """Return the pods by their ordinals, lowest first."""
     numbered = ((ordinal(owner, pod), pod) for pod in pods)
     return dict(sorted((number, pod) for number, pod in numbered if number is not None))

@@ -26,6 +26,6 @@ def template_hash(template: Object, collisions: int) -> str:
 
 
 def template_of(revision: Object) -> Object:
-    """Give the pod template that a revision keeps."""
+    """Return the pod template that a revision keeps."""
     kept: Object = revision["data"]["spec"]["template"]
     return {name: value for name, value in kept.items() if name != "$patch"}

@@ -15,5 +15,5 @@ def read(text: str) -> datetime:
 
 
 def seconds_since(text: str, now: datetime) -> float:
-    """Give how long ago a time is; negative when it is to come."""
+    """Return how long ago a time is; negative when it is to come."""
     return (now - read(text)).total_seconds()

@@ -70,7 +70,7 @@ class WorkQueue(Generic[Name]):
         return name
 
     def done(self, name: Name) -> None:
-        """Give a name back."""
+        """Return a name back."""
         self._busy.discard(name)
         if name in self._again:
             self._again.discard(name)

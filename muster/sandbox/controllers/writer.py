@@ -41,7 +41,7 @@ class Writer:
         )
 
     async def update_status(self, key: Key, obj: Object, status: Object) -> Object:
-        """Give ``obj`` that status unless it has it already."""
+        """Return ``obj`` that status unless it has it already."""
         if obj.get("status") == status:
             return obj
         return await self.update(key, {**obj, "status": status}, "status")

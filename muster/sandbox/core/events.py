@@ -22,12 +22,12 @@ _NEW_TO_OLD: Final = {new: old for old, new in _OLD_TO_NEW.items()}
 
 
 def to_new(event: Json) -> Json:
-    """Give a stored event in the form of events.k8s.io/v1."""
+    """Return a stored event in the form of events.k8s.io/v1."""
     renamed = {_OLD_TO_NEW.get(key, key): value for key, value in event.items() if value or key not in _LEFT_OUT}
     return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
 
 def to_old(event: Json) -> Json:
-    """Give an event of events.k8s.io/v1 in the form in which it is stored."""
+    """Return an event of events.k8s.io/v1 in the form in which it is stored."""
     renamed = {_NEW_TO_OLD.get(key, key): value for key, value in event.items()}
     return {**renamed, "apiVersion": "v1"}

@@ -19,13 +19,13 @@ class Identities:
         self._random = random.Random(seed)  # noqa: S311 - names, not secrets; a simulation has to repeat
 
     def uid(self) -> str:
-        """Give a new uid."""
+        """Return a new uid."""
         bits = f"{self._random.getrandbits(128):032x}"
         # As `uuid.UUID(int=…, version=4)` writes it, five times as fast: two of the digits say what kind of uuid it is.
         return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-{_VARIANTS[int(bits[16], 16) % 4]}{bits[17:20]}-{bits[20:]}"
 
     def name(self, prefix: str) -> str:
-        """Give ``prefix``, cut where it is too long, with five letters that nobody reads as a word."""
+        """Return ``prefix``, cut where it is too long, with five letters that nobody reads as a word."""
         ending = "".join(self._random.choices(_ALPHABET, k=_ENDING))
         return prefix[: _LONGEST - _ENDING] + ending
 

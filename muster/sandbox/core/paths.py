@@ -28,7 +28,7 @@ class Target(Struct, frozen=True):
 
 
 def parse(path: str, registry: Registry) -> Target | None:
-    """Give what a path is about; None when it isn't that of a resource.
+    """Return what a path is about; None when it isn't that of a resource.
 
     Raises:
         StatusError: 404 when nothing is there, 501 when the real server has something there.

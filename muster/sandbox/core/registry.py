@@ -101,16 +101,16 @@ class Registry:
             self.add(resource)
 
     def all(self) -> list[Resource]:
-        """Give all served resources in the order of their addition."""
+        """Return all served resources in the order of their addition."""
         return [resource for resource in self._by_path.values() if resource.served]
 
     def find(self, group: str, version: str, plural: str) -> Resource | None:
-        """Give the served resource, or None."""
+        """Return the served resource, or None."""
         resource = self._by_path.get((group, version, plural))
         return resource if resource is not None and resource.served else None
 
     def by_kind(self, group: str, kind: str, version: str = "") -> Resource | None:
-        """Give the resource of a kind: in ``version``, or in its storage version, or in any served one."""
+        """Return the resource of a kind: in ``version``, or in its storage version, or in any served one."""
         known = self._by_kind.get((group, kind, version))
         if known is not None:
             return known
@@ -121,7 +121,7 @@ class Registry:
         return resource
 
     def by_key(self, key: tuple[str, str]) -> Resource | None:
-        """Give the resource in whose form objects under ``key`` are stored."""
+        """Return the resource in whose form objects under ``key`` are stored."""
         known = self._by_key.get(key)
         if known is None:
             known = _stored([r for r in self._by_path.values() if (r.group, r.plural) == key])
@@ -130,7 +130,7 @@ class Registry:
         return known
 
     def versions(self, group: str, plural: str) -> list[Resource]:
-        """Give the served versions of a resource."""
+        """Return the served versions of a resource."""
         return [r for r in self.all() if r.group == group and r.plural == plural]
 
     def add(self, resource: Resource) -> None:

@@ -53,7 +53,7 @@ class Cause(Struct, frozen=True):
         return f"{self.field}: {self.message}"
 
     def json(self) -> dict[str, str]:
-        """Give it as it stands in ``details.causes``."""
+        """Return it as it stands in ``details.causes``."""
         return {"reason": self.type, "message": self.message, "field": self.field}
 
 
@@ -87,7 +87,7 @@ class StatusError(Exception):
         self.continue_token = continue_token
 
     def json(self) -> dict[str, Any]:
-        """Give the Status object."""
+        """Return the Status object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",

@@ -82,12 +82,12 @@ class Store:
         self._pending: deque[StoreEvent] = deque()
 
     def get(self, key: Key, namespace: str, name: str) -> Object | None:
-        """Give the object, or None."""
+        """Return the object, or None."""
         table = self._tables.get(key)
         return table.objects.get((namespace, name)) if table else None
 
     def list(self, key: Key, namespace: str = "") -> Objects:
-        """Give all objects, of one namespace or of all, in the order of (namespace, name)."""
+        """Return all objects, of one namespace or of all, in the order of (namespace, name)."""
         table = self._tables.get(key)
         if table is None:
             return []
@@ -95,16 +95,16 @@ class Store:
         return [objects[name] for name in table.within(namespace)]
 
     def count(self, key: Key) -> int:
-        """Give how many objects there are."""
+        """Return how many objects there are."""
         table = self._tables.get(key)
         return len(table.objects) if table else 0
 
     def keys(self) -> tuple[Key, ...]:
-        """Give every key under which something is stored now."""
+        """Return every key under which something is stored now."""
         return tuple(key for key, table in self._tables.items() if table.objects)
 
     def snapshot(self, key: Key, revision: int, namespace: str = "") -> Objects:
-        """Give the list as it was at ``revision``.
+        """Return the list as it was at ``revision``.
 
         Raises:
             ExpiredError: the history doesn't reach back that far.
@@ -156,7 +156,7 @@ class Store:
         return last
 
     def since(self, key: Key, revision: int) -> Events:
-        """Give the key's events after ``revision``, oldest first.
+        """Return the key's events after ``revision``, oldest first.
 
         Raises:
             ExpiredError: some of them are forgotten.

@@ -17,7 +17,7 @@ class User(Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def info(self) -> dict[str, Any]:
-        """Give it as ``authentication.k8s.io`` UserInfo."""
+        """Return it as ``authentication.k8s.io`` UserInfo."""
         info: dict[str, Any] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             info["uid"] = self.uid
@@ -31,7 +31,7 @@ ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 
 
 def service_account(namespace: str, name: str, uid: str = "") -> User:
-    """Give the user that a service account's token stands for."""
+    """Return the user that a service account's token stands for."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", uid, groups)
 
@@ -47,5 +47,5 @@ DEPLOYMENT_CONTROLLER: Final = service_account("kube-system", "deployment-contro
 
 
 def kubelet(node: str) -> User:
-    """Give the user that the kubelet of ``node`` is."""
+    """Return the user that the kubelet of ``node`` is."""
     return User(f"system:node:{node}", groups=("system:nodes", "system:authenticated"))

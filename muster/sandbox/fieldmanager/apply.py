@@ -50,7 +50,7 @@ async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[
 
 
 def _configuration(call: Call, body: Any) -> Json:
-    """Give the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
+    """Return the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
     if not call.options.get("fieldManager"):
         raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
     if not isinstance(body, dict):
@@ -135,7 +135,7 @@ def _known_owners(old: Object, call: Call) -> Owners:
 
 
 def _fields_of(call: Call, body: Json) -> Fields | None:
-    """Give the fields that a configuration names: those too that it leaves empty, which are then in no object."""
+    """Return the fields that a configuration names: those too that it leaves empty, which are then in no object."""
     part = ownable(call.resource, {**body, "metadata": body.get("metadata") or {}}, call.target.subresource)
     return of_value(part, shapes.shape_of(call.resource), inner=False) or None
 
@@ -217,7 +217,7 @@ def _merged_list(shape: Shape, live: list[Any], wanted: list[Any]) -> list[Any]:
 
 
 def _pruned(shape: Shape, value: Any, doomed: Fields | None, kept: Fields | None) -> Any:
-    """Give a value without what is doomed, entries whole unless somebody wants something of them."""
+    """Return a value without what is doomed, entries whole unless somebody wants something of them."""
     if doomed is None:
         return value
     if type(value) is dict:

@@ -32,7 +32,7 @@ def is_member(node: Fields) -> bool:
 
 
 def union(one: Fields | None, other: Fields | None) -> Fields | None:
-    """Give all members of both."""
+    """Return all members of both."""
     if one is None or other is None:
         return other if one is None else one
     merged = {key: child for key, child in other.items() if key != _SELF}
@@ -45,7 +45,7 @@ def union(one: Fields | None, other: Fields | None) -> Fields | None:
 
 
 def minus(one: Fields | None, other: Fields | None) -> Fields | None:
-    """Give the members of ``one`` that aren't in ``other``."""
+    """Return the members of ``one`` that aren't in ``other``."""
     if one is None or other is None:
         return one
     left: Fields = {}
@@ -62,7 +62,7 @@ def minus(one: Fields | None, other: Fields | None) -> Fields | None:
 
 
 def common(one: Fields | None, other: Fields | None) -> Fields | None:
-    """Give the members that are in both."""
+    """Return the members that are in both."""
     if one is None or other is None:
         return None
     both: Fields = {}
@@ -79,7 +79,7 @@ def common(one: Fields | None, other: Fields | None) -> Fields | None:
 
 
 def paths(fields: Fields | None, prefix: str = "") -> Iterator[str]:
-    """Give the members as text: ``.spec.containers[name="c"].image``."""
+    """Return the members as text: ``.spec.containers[name="c"].image``."""
     for key, child in (fields or {}).items():
         if key == _SELF:
             continue
@@ -103,7 +103,7 @@ def _shown(key: str) -> str:
 
 
 def of_value(value: Any, shape: Shape, *, inner: bool, new: bool = False) -> Fields:
-    """Give the set of everything in a value.
+    """Return the set of everything in a value.
 
     ``inner``: whether what holds other fields is a member beside them, as it is for who made it by an update, not by
     an apply; ``new``: whether this value itself is one of those.
@@ -160,7 +160,7 @@ def _of_list(value: list[Any], shape: Shape, *, inner: bool) -> Fields:
 
 
 def entries_of(value: list[Any], shape: Shape) -> dict[str, Any] | None:
-    """Give the entries of a list that merges, by their keys; None when it doesn't, or an entry has no key."""
+    """Return the entries of a list that merges, by their keys; None when it doesn't, or an entry has no key."""
     if shape.merges == SET:
         return {f"v:{_encode(each).decode()}": each for each in value}
     if shape.merges != MAP:
@@ -187,7 +187,7 @@ def _entry_key(entry: Any, names: Iterable[str]) -> str | None:
 
 
 def difference(old: Any, new: Any, shape: Shape) -> tuple[Fields | None, Fields | None]:
-    """Give what is set or changed in ``new``, and what ``old`` had that ``new`` has no more."""
+    """Return what is set or changed in ``new``, and what ``old`` had that ``new`` has no more."""
     if old is new or old == new:
         return None, None
     if type(old) is dict and type(new) is dict and shape.type in {"object", "dict"} and shape.merges != ATOMIC:

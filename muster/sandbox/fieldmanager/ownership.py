@@ -53,7 +53,7 @@ class Ownership:
         self._now = now
 
     def created(self, call: Call, obj: Json) -> None:
-        """Give a new object, in place, to who creates it."""
+        """Return a new object, in place, to who creates it."""
         if call.applies:
             return
         fields = of_value(ownable(call.resource, obj, ""), shape_of(call.resource), inner=True)
@@ -63,7 +63,7 @@ class Ownership:
             obj["metadata"].pop("managedFields", None)
 
     def updated(self, call: Call, obj: Json, old: Object) -> None:
-        """Give what an update changes, in place, to who changes it, and take it from everybody else."""
+        """Return what an update changes, in place, to who changes it, and take it from everybody else."""
         if call.applies:
             return
         subresource = call.target.subresource
@@ -94,12 +94,12 @@ class Ownership:
 
 
 def updater(call: Call) -> Manager:
-    """Give the manager that a call's update makes its fields' owner."""
+    """Return the manager that a call's update makes its fields' owner."""
     return Manager(call.manager or "unknown", "Update", call.resource.api_version, call.target.subresource)
 
 
 def ownable(resource: Resource, obj: Json, subresource: str) -> Json:
-    """Give the part of an object that writes of this kind may own."""
+    """Return the part of an object that writes of this kind may own."""
     if subresource == "status":
         part = {"status": obj["status"]} if "status" in obj else {}
         if resource.custom:
@@ -143,7 +143,7 @@ def read(entries: list[Json] | None) -> Owners:
 
 
 def written(owners: Owners) -> list[Json]:
-    """Give managedFields: applies first, then by time and name."""
+    """Return managedFields: applies first, then by time and name."""
     order = sorted(owners.items(), key=lambda item: (item[0].operation, item[1].time, item[0].name))
     return [_entry(manager, owned) for manager, owned in order]
 

@@ -14,7 +14,7 @@ _NAMES: Final = {str: "string", bool: "bool", int: "int64", float: "float64", li
 
 
 def misfits(value: Any, shape: Shape) -> list[str]:
-    """Give each field that isn't declared or not of its type, in the order of their paths."""
+    """Return each field that isn't declared or not of its type, in the order of their paths."""
     found = sorted(set(_misfits(value, shape, "")))
     # Declared types are all there is to say of an object that has undeclared fields.
     undeclared = [each for each in found if each.endswith(_UNDECLARED)]

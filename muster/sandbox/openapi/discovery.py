@@ -218,12 +218,12 @@ def _names(resource: Resource) -> dict[str, Any]:
 
 
 def _verbs(resource: Resource) -> list[str]:
-    """Give the verbs in the real server's order, which `kubectl api-resources -o wide` shows as it is."""
+    """Return the verbs in the real server's order, which `kubectl api-resources -o wide` shows as it is."""
     return [verb for verb in _CUSTOM_VERBS if verb in resource.verbs] if resource.custom else sorted(resource.verbs)
 
 
 def _subresources(resource: Resource) -> list[tuple[str, str, str, str, list[str]]]:
-    """Give name, group, version, kind and verbs of each."""
+    """Return name, group, version, kind and verbs of each."""
     rows = []
     for name in sorted(resource.subresources, reverse=resource.custom):
         own = (resource.group, resource.version, resource.kind, _OWN_KIND_VERBS.get(name, _STATUS_VERBS))

@@ -33,14 +33,14 @@ _GROUPED: Final = {"": "Core", "events.k8s.io": "Events"}
 
 
 def model_name(group: str, version: str, kind: str) -> str | None:
-    """Give the name of the model of a kind, or None where the client package has none."""
+    """Return the name of the model of a kind, or None where the client package has none."""
     plain = version.capitalize() + kind
     names = (plain, _GROUPED.get(group, group.split(".", maxsplit=1)[0].capitalize()) + plain)
     return next((name for name in names if _model(name) is not None), None)
 
 
 def component_name(model: str) -> str:
-    """Give the name under which a model's schema stands in a document: ``v1.PodSpec`` for ``V1PodSpec``.
+    """Return the name under which a model's schema stands in a document: ``v1.PodSpec`` for ``V1PodSpec``.
 
     kubectl prints what follows the last dot as the type of a field.
     """
@@ -49,12 +49,12 @@ def component_name(model: str) -> str:
 
 
 def reference(model: str) -> Json:
-    """Give the schema of a field that holds such an object."""
+    """Return the schema of a field that holds such an object."""
     return {"allOf": [{"$ref": PREFIX + component_name(model)}], "description": _described(_model(model))}
 
 
 def components(models: set[str]) -> dict[str, Json]:
-    """Give the schemas of ``models`` and of all that they refer to, by component name."""
+    """Return the schemas of ``models`` and of all that they refer to, by component name."""
     found: dict[str, Json] = {}
     todo = sorted(models)
     while todo:
@@ -68,7 +68,7 @@ def components(models: set[str]) -> dict[str, Json]:
 
 @cache
 def schema(model: str) -> Json:
-    """Give the schema of one model; fields of other kinds refer to theirs. Not to be changed: it is shared."""
+    """Return the schema of one model; fields of other kinds refer to theirs. Not to be changed: it is shared."""
     source = _model(model)
     fields = {field.serialization_alias or name: field for name, field in source.model_fields.items()}
     properties = {
@@ -95,7 +95,7 @@ def _shape(kind: str) -> Json:
 
 
 def _parts(model: str) -> list[str]:
-    """Give the models that the fields of a model refer to."""
+    """Return the models that the fields of a model refer to."""
     named = (part for kind in _model(model).openapi_types.values() for part in re.findall(r"\w+", kind))
     return [part for part in named if _MODEL.fullmatch(part)]
 

@@ -117,7 +117,7 @@ def _custom_name(resource: Resource) -> str:
 
 
 def _custom_schema(resource: Resource) -> Json:
-    """Give a CustomResourceDefinition's schema with what every object has; without one, any object."""
+    """Return a CustomResourceDefinition's schema with what every object has; without one, any object."""
     declared = resource.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     of_any_kind = modelschemas.schema("V1Pod")["properties"]
     common = {field: of_any_kind[field] for field in ("apiVersion", "kind", "metadata")}

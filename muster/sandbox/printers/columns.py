@@ -25,13 +25,13 @@ class Printer(Struct, frozen=True):
     whole: bool = False
 
     def row(self, obj: dict[str, Any], now: datetime) -> list[Any]:
-        """Give the cells of one object."""
+        """Return the cells of one object."""
         rest = self.cells(obj, now)
         return rest if self.whole else [obj["metadata"].get("name", ""), *rest]
 
 
 def printer(group: str, plural: str) -> Printer:
-    """Give the printer of a built-in kind; of those without columns of their own, name and creation time."""
+    """Return the printer of a built-in kind; of those without columns of their own, name and creation time."""
     return _PRINTERS.get((group, plural), _PLAIN)
 
 

@@ -42,7 +42,7 @@ class JsonPathError(ValueError):
 
 
 def find(path: str, document: Any) -> list[Any]:
-    """Give all values at ``path``, empty where nothing is.
+    """Return all values at ``path``, empty where nothing is.
 
     Raises:
         JsonPathError: the expression can't be read; its text says where.

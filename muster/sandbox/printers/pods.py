@@ -50,7 +50,7 @@ def _restartable(container: Json) -> bool:
 
 
 def _init_state(obj: Json) -> tuple[str, int, list[Json], list[Json]]:
-    """Give why the pod still initialises (or ""), ready sidecars, the statuses looked at, and those of sidecars."""
+    """Return why the pod still initialises (or ""), ready sidecars, the statuses looked at, and those of sidecars."""
     containers = {container["name"]: container for container in obj.get("spec", {}).get("initContainers") or []}
     statuses = obj.get("status", {}).get("initContainerStatuses") or []
     ready, seen, sidecars = 0, [], []
@@ -88,7 +88,7 @@ def _exit(terminated: Json) -> str:
 
 
 def _main_state(obj: Json, inits: tuple[str, int, list[Json], list[Json]]) -> tuple[int, str, list[Json]]:
-    """Give how many containers are ready, the state's name, and the statuses whose restarts count."""
+    """Return how many containers are ready, the state's name, and the statuses whose restarts count."""
     initializing, ready, seen, sidecars = inits
     if initializing and not _condition(obj, "Initialized"):
         return ready, initializing, seen

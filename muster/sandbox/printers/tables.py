@@ -30,7 +30,7 @@ def table(
     *,
     definitions: bool = True,
 ) -> Json:
-    """Give the Table of ``objects``.
+    """Return the Table of ``objects``.
 
     ``list_meta`` is the metadata of the list, or the resourceVersion of a single object. ``include_object`` is the
     query parameter: Object, None, or Metadata, which is also the default. The first event of a watch carries the column definitions, later ones don't.
@@ -60,7 +60,7 @@ def _row(prints: Printer, resource: Resource, obj: Json, include_object: str, no
 
 
 def partial(obj: Json) -> Json:
-    """Give the PartialObjectMetadata of an object."""
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
@@ -104,7 +104,7 @@ def _custom_cells(columns: Sequence[Column]) -> Cells:
 
 
 def _cell(column: Column, obj: Json, now: datetime) -> Any:
-    """Give the first value at the column's path in the column's type; None, a blank, where it has none."""
+    """Return the first value at the column's path in the column's type; None, a blank, where it has none."""
     found = jsonpath.find(column.json_path, obj)
     value = found[0] if found else None
     if value is None:

@@ -32,7 +32,7 @@ _COMBINED: Final = frozenset({"anyOf", "oneOf", "allOf", "not"})
 
 
 def violations(schema: Schema, value: Any, old: Any, path: str) -> list[Cause]:
-    """Give what is wrong. A value that is wrong but equal to its old one is let pass, as CRD ratcheting does."""
+    """Return what is wrong. A value that is wrong but equal to its old one is let pass, as CRD ratcheting does."""
     if old is not ABSENT and equal(value, old):
         return []
     return list(_violations(schema, value, old, path))
@@ -187,7 +187,7 @@ def _array(schema: Schema, value: list[Any], old: Any, path: str) -> Iterator[Ca
 
 
 def joined(path: str, name: str) -> str:
-    """Give the path of a field."""
+    """Return the path of a field."""
     return f"{path}.{name}" if path else name
 
 
@@ -198,7 +198,7 @@ def too_many(path: str, given: int, most: int) -> Cause:
 
 
 def counterparts(schema: Schema, value: list[Any], old: Any) -> list[Any]:
-    """Give for each element its old state, or `ABSENT`. Only elements of a list of type map have an identity."""
+    """Return for each element its old state, or `ABSENT`. Only elements of a list of type map have an identity."""
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list):
         return [ABSENT] * len(value)
     keys = schema.get("x-kubernetes-list-map-keys", ())
@@ -207,7 +207,7 @@ def counterparts(schema: Schema, value: list[Any], old: Any) -> list[Any]:
 
 
 def identity(element: Mapping[str, Any], keys: Any) -> str:
-    """Give what tells an element of a list of type map from the others."""
+    """Return what tells an element of a list of type map from the others."""
     return json.dumps({key: element[key] for key in keys if key in element}, sort_keys=True)
 
 

@@ -46,7 +46,7 @@ _BEYOND: Final = "not supported by the Muster sandbox; use a real control plane 
 
 
 def check_schema(schema: Schema, path: str) -> list[Cause]:
-    """Give what is wrong with the schema of a whole resource, which stands at ``path`` in its definition."""
+    """Return what is wrong with the schema of a whole resource, which stands at ``path`` in its definition."""
     causes = list(_structure(schema, path, "at the root"))
     if causes:
         return causes

@@ -46,7 +46,7 @@ class RuleTree(Struct, frozen=True):
     items: RuleTree | None
 
     def check(self, value: Any, old: Any, path: str) -> Iterator[Cause]:
-        """Give what the rules say of a value; ``old`` is `ABSENT` where there is nothing to compare with."""
+        """Return what the rules say of a value; ``old`` is `ABSENT` where there is nothing to compare with."""
         if value is None:
             return
         unchanged = old is not ABSENT and equal(value, old)
@@ -171,7 +171,7 @@ def compile_rule(schema: Schema, rule: Mapping[str, Any], *, root: bool) -> Rule
 
 
 def field_path(schema: Schema, path: str) -> str | None:
-    """Give a rule's fieldPath as it stands in messages (``.a.b``, ``.m[key]``), None when the schema has no such field."""
+    """Return a rule's fieldPath as it stands in messages (``.a.b``, ``.m[key]``), None when the schema has no such field."""
     written, position = "", 0
     here: Any = schema
     while position < len(path):

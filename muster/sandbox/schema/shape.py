@@ -32,7 +32,7 @@ EMBEDDED: Final = "x-kubernetes-embedded-resource"
 
 
 def child(schema: Schema, name: str) -> Schema | None:
-    """Give the schema of a property, declared or additional; None when there is none."""
+    """Return the schema of a property, declared or additional; None when there is none."""
     declared: Schema | None = schema.get("properties", {}).get(name)
     if declared is not None:
         return declared
@@ -117,7 +117,7 @@ def _pruned_field(schema: Schema | None, name: str, value: Any, *, root: bool) -
 
 
 def unknown_fields(schema: Schema, obj: dict[str, Any]) -> list[str]:
-    """Give the paths of what `prune` would drop, sorted: ``spec.nope``, ``spec.parts[0].nope``."""
+    """Return the paths of what `prune` would drop, sorted: ``spec.nope``, ``spec.parts[0].nope``."""
     return sorted(_unknown({**schema, EMBEDDED: True}, obj, "", root=True))
 
 

@@ -23,7 +23,7 @@ _SKIPPED: Final = "some validation rules were not checked because the object was
 
 
 def validate(schema: Schema, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[Cause]:
-    """Give everything that is wrong with an object, empty when nothing is.
+    """Return everything that is wrong with an object, empty when nothing is.
 
     With ``old``, the state before an update, rules that compare with it are checked, and what was wrong already and
     didn't change is let pass.

@@ -129,7 +129,7 @@ def _taint(node: Json) -> None:
 
 
 def allocate(store: Store, resource: Resource, obj: Json) -> None:
-    """Give a new Service an address of the cluster, in place, unless it says that it wants none."""
+    """Return a new Service an address of the cluster, in place, unless it says that it wants none."""
     spec = obj.get("spec", {})
     if resource.key != ("", "services") or spec.get("type") == "ExternalName":
         return

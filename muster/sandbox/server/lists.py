@@ -36,13 +36,13 @@ _FALSE: Final = {"", "0", "false", "False", "FALSE", "f", "F"}
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """Give a boolean parameter; present without a value is true, as kubectl's ``?watch`` is."""
+    """Return a boolean parameter; present without a value is true, as kubectl's ``?watch`` is."""
     value = query.get(name)
     return value is not None and (value == "" or value not in _FALSE)
 
 
 def integer(query: Mapping[str, str], name: str) -> int:
-    """Give an integer parameter, 0 when absent.
+    """Return an integer parameter, 0 when absent.
 
     Raises:
         StatusError: 400 when it isn't one.
@@ -55,7 +55,7 @@ def integer(query: Mapping[str, str], name: str) -> int:
 
 
 def version(text: str, wrapped: str = "invalid resource version: ") -> int:
-    """Give a resourceVersion as a number.
+    """Return a resourceVersion as a number.
 
     Raises:
         StatusError: 400 when it isn't one.
@@ -82,7 +82,7 @@ class Page(Struct, frozen=True):
     remaining: int | None = None
 
     def metadata(self) -> dict[str, Any]:
-        """Give the list's metadata."""
+        """Return the list's metadata."""
         metadata: dict[str, Any] = {"resourceVersion": str(self.revision)}
         if self.token:
             metadata["continue"] = self.token
@@ -198,7 +198,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 def _token(revision: int, start: tuple[str, str]) -> str:
-    """Give a continue token: the version of the list (-1: whatever is current) and the last name it has shown."""
+    """Return a continue token: the version of the list (-1: whatever is current) and the last name it has shown."""
     return base64.urlsafe_b64encode(msgspec.json.encode(_Token("muster/v1", revision, start))).decode()
 
 

@@ -63,7 +63,7 @@ async def answer(writes: Writes, call: Call, request: Request) -> Response:
 
 
 def _log(pod: Object, request: Request) -> Response:
-    """Give a pod's log, which is empty: no container runs here, so none says anything."""
+    """Return a pod's log, which is empty: no container runs here, so none says anything."""
     container = request.query.get("container", "")
     spec, name = pod["spec"], pod["metadata"]["name"]
     names = [each["name"] for kind in ("initContainers", "containers") for each in spec.get(kind) or ()]
@@ -81,7 +81,7 @@ def _log(pod: Object, request: Request) -> Response:
 
 
 def scale_of(resource: Resource, obj: Object) -> Json:
-    """Give the Scale of an object."""
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     paths = _scale_paths(resource)

@@ -259,7 +259,7 @@ async def patch(writes: Writes, call: Call, change: Any, content_type: str) -> O
 
 
 def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Json], Json]:
-    """Give the function that applies a patch of a content type.
+    """Return the function that applies a patch of a content type.
 
     Raises:
         StatusError: 400 when the patch isn't of its form.

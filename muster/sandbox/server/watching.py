@@ -44,7 +44,7 @@ class _Selection(Struct, frozen=True):
     include: str
 
     def change(self, event: StoreEvent) -> tuple[str, Object] | None:
-        """Give the change as this watch sees it: an object that no longer matches is DELETED to it."""
+        """Return the change as this watch sees it: an object that no longer matches is DELETED to it."""
         obj = event.object
         namespace = self.target.namespace
         if namespace and obj["metadata"].get("namespace", "") != namespace:
@@ -96,7 +96,7 @@ class Watch:
             self._news.set()
 
     def take(self) -> bytes:
-        """Give all lines that wait to be read, joined; empty when none does."""
+        """Return all lines that wait to be read, joined; empty when none does."""
         lines = b"".join(self._lines)
         self._lines.clear()
         return lines
@@ -118,7 +118,7 @@ class Watch:
         return True
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Give line after line until the watch ends."""
+        """Return line after line until the watch ends."""
         while await self.wait():
             while self._lines:
                 yield self._lines.popleft()
@@ -174,7 +174,7 @@ class Watchers:
         self._unsubscribe()
 
     def count(self) -> int:
-        """Give how many watches are open."""
+        """Return how many watches are open."""
         return sum(len(watches) for watches in self._open.values())
 
     def _dispatch(self, event: StoreEvent) -> None:
@@ -296,7 +296,7 @@ def _since(text: str) -> int:
 
 
 def _wants_initial(query: Mapping[str, str]) -> bool | None:
-    """Give what the query says of initial events; None when it is the version that decides."""
+    """Return what the query says of initial events; None when it is the version that decides."""
     match = query.get("resourceVersionMatch", "")
     if "sendInitialEvents" not in query:
         if match:

@@ -39,7 +39,7 @@ class Admission(Protocol):
     """What stands between a write and the store."""
 
     async def admit(self, attributes: Attributes, warnings: list[str]) -> Json | None:
-        """Give the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
+        """Return the object to store, or None for a deletion; add to ``warnings`` what the user shall read.
 
         In the real server's order: mutating steps, then `ApiServer.complete` on the result (it names the object,
         resets what a client may not set, applies defaults and validates), then validating steps on what it gave.
@@ -214,7 +214,7 @@ class Writes:
 
 
 def _told(options: Json, operation: str) -> Json:
-    """Give the options as admission is told: a patch is to it the update, or the creation, that it comes to."""
+    """Return the options as admission is told: a patch is to it the update, or the creation, that it comes to."""
     if options.get("kind") != "PatchOptions":
         return options
     kept = {key: value for key, value in options.items() if key != "force"}

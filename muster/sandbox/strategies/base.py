@@ -57,7 +57,7 @@ class Strategy:
             obj.pop("status", None)
 
     def validate(self, obj: Json) -> list[Cause]:  # noqa: ARG002 - refined by kinds
-        """Give what is wrong with a new object, beyond its metadata."""
+        """Return what is wrong with a new object, beyond its metadata."""
         return []
 
     def prepare_update(self, obj: Json, old: Json) -> None:
@@ -66,7 +66,7 @@ class Strategy:
             carry(obj, old, "status")
 
     def validate_update(self, obj: Json, old: Json) -> list[Cause]:  # noqa: ARG002 - refined by kinds
-        """Give what is wrong with a change, beyond metadata."""
+        """Return what is wrong with a change, beyond metadata."""
         return self.validate(obj)
 
     def prepare_status(self, obj: Json, old: Json) -> None:
@@ -76,7 +76,7 @@ class Strategy:
                 carry(obj, old, key)
 
     def validate_status(self, obj: Json, old: Json) -> list[Cause]:  # noqa: ARG002 - refined by kinds
-        """Give what is wrong with a change of the status."""
+        """Return what is wrong with a change of the status."""
         return []
 
 
@@ -92,7 +92,7 @@ def carry(obj: Json, old: Json, key: str) -> None:
 
 
 def validate_metadata(metadata: Mapping[str, Any], strategy: Strategy, *, namespaced: bool) -> list[Cause]:
-    """Give what is wrong with an object's metadata."""
+    """Return what is wrong with an object's metadata."""
     causes: list[Cause] = []
     name, prefix = metadata.get("name", ""), metadata.get("generateName", "")
     if prefix:
@@ -113,7 +113,7 @@ def validate_metadata(metadata: Mapping[str, Any], strategy: Strategy, *, namesp
 
 
 def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
-    """Give what is wrong with the parts of metadata that a client may change."""
+    """Return what is wrong with the parts of metadata that a client may change."""
     causes: list[Cause] = []
     if labels := metadata.get("labels"):
         causes += syntax.check_labels(labels, "metadata.labels")
@@ -131,7 +131,7 @@ def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
 
 
 def validate_finalizers(metadata: Mapping[str, Any]) -> list[Cause]:
-    """Give the finalizers of a built-in kind's object that are neither Kubernetes' own nor somebody's."""
+    """Return the finalizers of a built-in kind's object that are neither Kubernetes' own nor somebody's."""
     text = "name is neither a standard finalizer name nor is it fully qualified"
     return [
         wrong(f"metadata.finalizers[{index}]", each, text)
@@ -161,7 +161,7 @@ def _owner_causes(owners: list[Json]) -> list[Cause]:
 
 
 def validate_metadata_update(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-    """Give what is wrong with a change of metadata; what may not change is carried over or refused before."""
+    """Return what is wrong with a change of metadata; what may not change is carried over or refused before."""
     causes: list[Cause] = []
     if metadata.get("uid") != old.get("uid"):
         causes.append(wrong("metadata.uid", metadata.get("uid"), "field is immutable"))

@@ -77,7 +77,7 @@ class JobStrategy(Workload):
 
 
 def _schedulable_part_removed(spec: Json, was: Json, old: Json) -> Json:
-    """Give the old template with what may change while the Job is suspended and never started taken from the new."""
+    """Return the old template with what may change while the Job is suspended and never started taken from the new."""
     template: Json = was["template"]
     if not was.get("suspend") or old.get("status", {}).get("startTime"):
         return template

@@ -44,7 +44,7 @@ class Schedule(Protocol):
     """When something is due."""
 
     def after(self, when: datetime, zone: tzinfo) -> datetime | None:
-        """Give the first time after ``when`` by the clocks of ``zone``, in UTC; None: never in five years."""
+        """Return the first time after ``when`` by the clocks of ``zone``, in UTC; None: never in five years."""
 
 
 class _Field(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Calendar(Struct, frozen=True):
     weekdays: _Field
 
     def after(self, when: datetime, zone: tzinfo) -> datetime | None:
-        """Give the first due minute after ``when``."""
+        """Return the first due minute after ``when``."""
         if not (self.minutes.values and self.hours.values):
             return None  # A field of commas alone is one, and allows nothing.
         local = _local(when.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1), zone)
@@ -92,7 +92,7 @@ class Calendar(Struct, frozen=True):
         return None
 
     def _earliest_change(self, local: datetime) -> datetime | None:
-        """Give the next time that can differ from this in what rules it out; None when nothing does."""
+        """Return the next time that can differ from this in what rules it out; None when nothing does."""
         if local.month not in self.months.values:
             year, month = divmod(local.year * 12 + local.month, 12)
             return _midnight(year, month + 1, 1, local)
@@ -115,7 +115,7 @@ class Every(Struct, frozen=True):
     delay: timedelta
 
     def after(self, when: datetime, zone: tzinfo) -> datetime | None:  # noqa: ARG002 - the same in all zones
-        """Give the time one delay after ``when``, in whole seconds."""
+        """Return the time one delay after ``when``, in whole seconds."""
         return when.astimezone(UTC).replace(microsecond=0) + self.delay
 
 
@@ -136,7 +136,7 @@ def parse(text: str) -> Schedule:
 
 
 def zone(name: str) -> tzinfo:
-    """Give the time zone of that name in the IANA's database.
+    """Return the time zone of that name in the IANA's database.
 
     Raises:
         ScheduleError: there is none.
@@ -227,10 +227,10 @@ def _local(when: datetime, zone: tzinfo) -> datetime:
 
 
 def _later(local: datetime, minutes: int) -> datetime:
-    """Give the time so many minutes later, as they pass: arithmetic on local time would ignore the clocks' changes."""
+    """Return the time so many minutes later, as they pass: arithmetic on local time would ignore the clocks' changes."""
     return _local(local.astimezone(UTC) + timedelta(minutes=minutes), local.tzinfo or UTC)
 
 
 def _midnight(year: int, month: int, day: int, local: datetime) -> datetime:
-    """Give the beginning of a day; where clocks skip midnight, the first minute after it."""
+    """Return the beginning of a day; where clocks skip midnight, the first minute after it."""
     return _local(datetime(year, month, day, tzinfo=local.tzinfo), local.tzinfo or UTC)

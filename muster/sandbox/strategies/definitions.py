@@ -146,12 +146,12 @@ def _approval_causes(obj: Json) -> list[Cause]:
 
 
 def condition(type_: str, now: str, reason: str, message: str) -> Json:
-    """Give a condition that holds since ``now``."""
+    """Return a condition that holds since ``now``."""
     return {"type": type_, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
 
 
 def declared(definition: Json) -> list[Resource]:
-    """Give the resources that a CustomResourceDefinition declares, one per version."""
+    """Return the resources that a CustomResourceDefinition declares, one per version."""
     spec = definition["spec"]
     names = spec["names"]
     return [

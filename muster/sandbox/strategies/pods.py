@@ -150,7 +150,7 @@ def _latest(image: str) -> bool:
 
 
 def quality_of_service(spec: Json) -> str:
-    """Give the class: Guaranteed, Burstable or BestEffort."""
+    """Return the class: Guaranteed, Burstable or BestEffort."""
     guaranteed, best_effort = True, True
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
@@ -175,7 +175,7 @@ def _positive(amounts: Json | None) -> dict[str, int]:
 
 
 def validate_spec(spec: Json, path: str) -> list[Cause]:
-    """Give what is wrong with a pod's spec at ``path``."""
+    """Return what is wrong with a pod's spec at ``path``."""
     causes: list[Cause] = []
     seen: set[str] = set()
     volumes = {volume.get("name", "") for volume in spec.get("volumes") or ()}
@@ -227,7 +227,7 @@ def _container_causes(container: Json, path: str, seen: set[str], volumes: set[s
 
 
 def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
-    """Give what is wrong with environment, ports and mounts."""
+    """Return what is wrong with environment, ports and mounts."""
     causes: list[Cause] = []
     for index, port in enumerate(container.get("ports") or ()):
         if not 1 <= port.get("containerPort", 0) <= 65535:
@@ -252,7 +252,7 @@ def _part_causes(container: Json, path: str, volumes: set[str]) -> list[Cause]:
 
 
 def resource_causes(resources: Json, path: str) -> list[Cause]:
-    """Give what is wrong with a container's requests and limits."""
+    """Return what is wrong with a container's requests and limits."""
     causes: list[Cause] = []
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     for kind, amounts in (("limits", limits), ("requests", requests)):
@@ -333,7 +333,7 @@ def _comparable(spec: Json) -> Json:
 
 
 def _mutable_part_removed(spec: Json, old: Json) -> Json:
-    """Give the new spec with everything that may change put back."""
+    """Return the new spec with everything that may change put back."""
     back = dict(spec)
     for kind in ("containers", "initContainers"):
         new_list, old_list = spec.get(kind) or [], old.get(kind) or []
@@ -377,7 +377,7 @@ def _difference(old: Json, new: Json) -> str:
 
 
 def validate_template(template: Json, path: str, policies: tuple[str, ...]) -> list[Cause]:
-    """Give what is wrong with a pod template whose restart policy has to be one of ``policies``.
+    """Return what is wrong with a pod template whose restart policy has to be one of ``policies``.
 
     An absent policy is the caller's to name.
     """

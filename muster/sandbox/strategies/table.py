@@ -54,7 +54,7 @@ _BY_KEY: Final[dict[tuple[str, str], Strategy]] = {
 
 
 def strategy_of(resource: Resource) -> Strategy:
-    """Give the strategy of a resource."""
+    """Return the strategy of a resource."""
     if resource.custom:
         return CustomStrategy(resource)
     return _BY_KEY.get(resource.key, _PLAIN)

@@ -25,7 +25,7 @@ class Workload(Strategy):
 
 
 def template_of(spec: Json) -> Json:
-    """Give the pod template, with metadata and spec, if only empty ones."""
+    """Return the pod template, with metadata and spec, if only empty ones."""
     template: Json = spec.setdefault("template", {})
     template.setdefault("metadata", {})
     template.setdefault("spec", {})
@@ -38,7 +38,7 @@ def default_template(spec: Json) -> None:
 
 
 def not_negative(spec: Json, path: str, *fields: str) -> list[Cause]:
-    """Give the fields below zero; a ``path`` of "" is the object's root."""
+    """Return the fields below zero; a ``path`` of "" is the object's root."""
     at = f"{path}." if path else ""
     return [wrong(f"{at}{name}", spec[name], _NOT_NEGATIVE) for name in fields if (spec.get(name) or 0) < 0]
 
@@ -166,7 +166,7 @@ class StatefulSetStrategy(ReplicaSetStrategy):
 
 
 def _with_claims(spec: Json) -> Json:
-    """Give the template with the volumes that its pods will have, which containers may mount."""
+    """Return the template with the volumes that its pods will have, which containers may mount."""
     template = spec["template"]
     claimed = [{"name": each["metadata"]["name"], "emptyDir": {}} for each in spec.get("volumeClaimTemplates") or ()]
     names = {each["name"] for each in claimed}

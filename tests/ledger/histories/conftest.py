@@ -15,14 +15,23 @@ from types import ModuleType
 
 import pytest
 
-from muster.ledger import keeper, observer
-from muster.ledger.committer import Decision, Lesson, decide
-from muster.ledger.promises import POD, PODGROUP, Granted, Promise, Refused
+from muster.ledger import controller, observer
+from muster.ledger.committer import Decision, QuotaUpdate, decide
+from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
 from muster.ledger.rows import PODS as USED
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
-from muster.ledger.view import PODS, QUOTAS, Graveyard, Limits, NamespaceView, Shown, ShownPod, source
+from muster.ledger.view import (
+    PODS,
+    QUOTAS,
+    NamespaceView,
+    ObservedGroup,
+    ObservedPod,
+    ObservedQuota,
+    Tombstones,
+    source,
+)
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP as GROUP
 from muster.model.objects import LedgerData
@@ -52,13 +61,13 @@ class Request:
     blind: bool = False  # granted because no ledger was needed
 
     @property
-    def ask(self) -> Promise | Lesson:
+    def ask(self) -> ReservationRequest | QuotaUpdate:
         if self.quota:
-            return Lesson(self.name, self.uid, cpu(self.units))
+            return QuotaUpdate(self.name, self.uid, cpu(self.units))
         before = (str(self.old), cpu(self.had)) if self.old else ("", None)
         if self.pod_of is not None:
-            return Promise("ns", POD, self.pod_of, self.name, self.uid, cpu(self.units), *before)
-        return Promise("ns", PODGROUP, GROUP, self.name, self.uid, cpu(self.units), *before)
+            return ReservationRequest("ns", POD, self.pod_of, self.name, self.uid, cpu(self.units), *before)
+        return ReservationRequest("ns", PODGROUP, GROUP, self.name, self.uid, cpu(self.units), *before)
 
 
 @dataclass
@@ -66,7 +75,7 @@ class Replica:
     """A process: its caches, which lag, and the write it has prepared."""
 
     revisions: dict[str, int] = field(default_factory=dict)
-    graveyard: Graveyard = field(default_factory=Graveyard)
+    graveyard: Tombstones = field(default_factory=Tombstones)
     entry: tuple[int, LedgerData] | None = None
     fresh: NamespaceView | None = None
     prepared: tuple[int, Decision, list[Request]] | None = None
@@ -80,15 +89,15 @@ class Replica:
 class World:
     """Ground truth, and every step that may happen. The last replica is the leader."""
 
-    deadline = keeper.DEADLINE
+    deadline = controller.DEADLINE
 
     def __init__(self) -> None:
         self.now = 0.0
         self.revision = 100
-        self.objects: dict[str, Shown] = {}
-        self.pods: dict[str, ShownPod] = {}
-        self.quota: Limits | None = None
-        self.log: list[tuple[str, int, Shown | ShownPod | Limits | str]] = []
+        self.objects: dict[str, ObservedGroup] = {}
+        self.pods: dict[str, ObservedPod] = {}
+        self.quota: ObservedQuota | None = None
+        self.log: list[tuple[str, int, ObservedGroup | ObservedPod | ObservedQuota | str]] = []
         self.ledger: tuple[int, LedgerData] | None = None
         self.requests: list[Request] = []
         self.replicas = [Replica() for _ in range(3)]
@@ -141,14 +150,14 @@ class World:
             del self.pods[name]
             self._log(PODS, at.uid)
         else:
-            self._store_pod(name, ShownPod(at.uid, at.group, 0, NOTHING))
+            self._store_pod(name, ObservedPod(at.uid, at.group, 0, NOTHING))
 
     def join_pod(self, which: int, name: str) -> None:
         """Muster writes a group on a pod that has none."""
         loose = sorted(pod for pod, at in self.pods.items() if not at.group)
         if loose:
             pod = loose[which % len(loose)]
-            self._store_pod(pod, ShownPod(self.pods[pod].uid, name, 0, self.pods[pod].amounts))
+            self._store_pod(pod, ObservedPod(self.pods[pod].uid, name, 0, self.pods[pod].amounts))
 
     def change_quota(self, units: int) -> None:
         self.serial += 1
@@ -180,13 +189,13 @@ class World:
             return
         if request.quota:
             self.revision += 1
-            self.quota = Limits("team", request.uid, self.revision, cpu(request.units))
+            self.quota = ObservedQuota("team", request.uid, self.revision, cpu(request.units))
             self.log.append((QUOTAS, self.revision, self.quota))
             self._rebound()
         elif request.pod_of is not None:
             at = self.pods.get(request.name)
             group = at.group if at else request.pod_of
-            self._store_pod(request.name, ShownPod(request.uid, group, 0, cpu(request.units)))
+            self._store_pod(request.name, ObservedPod(request.uid, group, 0, cpu(request.units)))
             if request.blind:
                 self.unasked.add(request.name)
                 self._rebound()
@@ -213,12 +222,12 @@ class World:
 
     def _store(self, name: str, uid: str, units: int) -> None:
         self.revision += 1
-        self.objects[name] = Shown(GROUP, name, uid, self.revision, cpu(units) if units else NOTHING)
+        self.objects[name] = ObservedGroup(GROUP, name, uid, self.revision, cpu(units) if units else NOTHING)
         self.log.append((GROUPS, self.revision, self.objects[name]))
 
-    def _store_pod(self, name: str, pod: ShownPod) -> None:
+    def _store_pod(self, name: str, pod: ObservedPod) -> None:
         self.revision += 1
-        self.pods[name] = ShownPod(pod.uid, pod.group, self.revision, pod.amounts)
+        self.pods[name] = ObservedPod(pod.uid, pod.group, self.revision, pod.amounts)
         self.log.append((PODS, self.revision, self.pods[name]))
 
     def _log(self, place: str, gone: str) -> None:
@@ -235,18 +244,18 @@ class World:
                 self._show(replica, revision, what)
         replica.revisions[place] = max(at, upto)
 
-    def _show(self, replica: Replica, revision: int, what: Shown | ShownPod | Limits | str) -> None:
+    def _show(self, replica: Replica, revision: int, what: ObservedGroup | ObservedPod | ObservedQuota | str) -> None:
         view = replica.view
-        if isinstance(what, ShownPod):
+        if isinstance(what, ObservedPod):
             view.put_pod(what)
             return
         if isinstance(what, str) and (pod := view.pod(what)):
             view.drop_pod(what)
             replica.graveyard.bury(what, PODS, pod.revision)
             return
-        if isinstance(what, Limits):
+        if isinstance(what, ObservedQuota):
             view.put_quota(what)
-        elif isinstance(what, Shown):
+        elif isinstance(what, ObservedGroup):
             known = view.group(what.uid)
             view.put(_born(what, known.absent_at if known else revision - 1))
         elif known := view.group(what):
@@ -350,8 +359,8 @@ class World:
 
     def tell(self, request: Request, answer: object) -> None:
         if request.state == "asking":
-            request.state = "dead" if isinstance(answer, Refused) else "granted"
-            request.blind = answer == Granted(promised=False)
+            request.state = "dead" if isinstance(answer, Exceeded) else "granted"
+            request.blind = answer == Reserved(promised=False)
 
     # ── the truth ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -403,7 +412,9 @@ class World:
         return late | current.unreserved
 
     def _created(self, uid: str) -> int:
-        return next(rev for _, rev, what in self.log if isinstance(what, Shown | ShownPod) and what.uid == uid)
+        return next(
+            rev for _, rev, what in self.log if isinstance(what, ObservedGroup | ObservedPod) and what.uid == uid
+        )
 
     def _rebound(self) -> None:
         self.bound = None
@@ -448,12 +459,12 @@ class World:
             assert Tally(current.quotas, current.rows).taken(name, "cpu") == self.potential(current)
 
 
-def _born(shown: Shown, absent_at: int) -> Shown:
-    return Shown(shown.group, shown.name, shown.uid, shown.revision, shown.amounts, absent_at)
+def _born(shown: ObservedGroup, absent_at: int) -> ObservedGroup:
+    return ObservedGroup(shown.group, shown.name, shown.uid, shown.revision, shown.amounts, absent_at)
 
 
-def _simple(before: Table, ask: Promise | Lesson) -> bool:
-    return isinstance(ask, Promise) and before.limits(ask.asked)
+def _simple(before: Table, ask: ReservationRequest | QuotaUpdate) -> bool:
+    return isinstance(ask, ReservationRequest) and before.limits(ask.asked)
 
 
 NAMES = ("a", "b", "c", "d")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.ledger import table, tally
-from muster.ledger.promises import POD, PODGROUP, Promise
+from muster.ledger.reservations import POD, PODGROUP, ReservationRequest
 from muster.ledger.rows import Row, State
 from muster.ledger.table import Table
 from muster.ledger.view import PODS, QUOTAS, NamespaceView, source
@@ -90,7 +90,7 @@ def learns_nothing(self: Table, *_: object) -> Table:
     return self
 
 
-def each_against_the_same(self: Table, promises: list[Promise]) -> tuple[Table, tuple[object, ...]]:
+def each_against_the_same(self: Table, promises: list[ReservationRequest]) -> tuple[Table, tuple[object, ...]]:
     answers: list[object] = []
     rows = {row.promise: row for row in self.rows}
     for promise in promises:

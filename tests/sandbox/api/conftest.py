@@ -53,7 +53,7 @@ class Api:
         return response.status, msgspec.json.decode(response.body) if response.body else None
 
     async def ok(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Any:
-        """Give the body of an answer that has to be a success."""
+        """Return the body of an answer that has to be a success."""
         status, answer = await self.send(method, path, body, content_type)
         assert status < 300, answer
         return answer
@@ -91,7 +91,7 @@ class Events:
         self._lines = watch.__aiter__()
 
     async def next(self) -> Any:
-        """Give the next event; None when the watch has ended."""
+        """Return the next event; None when the watch has ended."""
         line = await anext(self._lines, None)
         return msgspec.json.decode(line) if line is not None else None
 
@@ -99,13 +99,13 @@ class Events:
         return [msgspec.json.decode(line) async for line in self._lines]
 
     def waiting(self) -> list[Any]:
-        """Give what has come and wasn't read, without waiting."""
+        """Return what has come and wasn't read, without waiting."""
         return [msgspec.json.decode(line) for line in self.watch.take().splitlines()]
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
-    """Give a server with the namespace ``default``."""
+    """Return a server with the namespace ``default``."""
     api = Api()
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     yield api
@@ -120,7 +120,7 @@ def events() -> type[Events]:
 
 @pytest.fixture
 def pod() -> Callable[..., dict[str, Any]]:
-    """Give a maker of pods."""
+    """Return a maker of pods."""
 
     def make(name: str = "p", **spec: Any) -> dict[str, Any]:
         containers = [{"name": "c", "image": "i:1"}]

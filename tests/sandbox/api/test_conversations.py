@@ -35,7 +35,7 @@ def steps(file):
 
 
 def comparable(value):
-    """Give an answer without what differs from server to server: uids, times, versions, and who owns which field."""
+    """Return an answer without what differs from server to server: uids, times, versions, and who owns which field."""
     if isinstance(value, dict):
         kept = {_UID.sub("UID", key): comparable(each) for key, each in value.items() if key not in _VARIES}
         kept.pop("managedFields", None)
@@ -79,7 +79,7 @@ async def test_the_sandbox_answers_as_the_real_server_did(api, file):
 
 @pytest.fixture(scope="module")
 def apiserver():
-    """Give a kube-apiserver without controllers, which would answer some steps before the next is asked."""
+    """Return a kube-apiserver without controllers, which would answer some steps before the next is asked."""
     if missing := [each.name for each in binaries.BINARIES if binaries.find(each.name) is None]:
         pytest.skip(f"real control plane: not run, {', '.join(missing)} missing (make controlplane)")
     with ControlPlane(nodes_simulated=False) as plane:

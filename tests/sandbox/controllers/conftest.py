@@ -42,7 +42,7 @@ class Cluster:
         return await self._send("POST", self._path(resource.plural, namespace), manifest)
 
     async def get(self, plural: str, name: str, namespace: str = "default") -> Any:
-        """Give the object, or None."""
+        """Return the object, or None."""
         try:
             return await self._send("GET", self._path(plural, namespace, name))
         except errors.NotFoundError:

@@ -17,7 +17,7 @@ def condition(obj: Any, kind: str) -> Any:
 
 
 async def sizes(cluster: Cluster) -> dict[str, int]:
-    """Give the sizes of ReplicaSets by revision."""
+    """Return the sizes of ReplicaSets by revision."""
     found = await cluster.list("replicasets", "default")
     revision = "deployment.kubernetes.io/revision"
     return {each["metadata"]["annotations"][revision]: each["spec"]["replicas"] for each in found}

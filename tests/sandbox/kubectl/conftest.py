@@ -43,7 +43,7 @@ _NUMBERS = itertools.count()
 
 
 def _clients() -> dict[str, Path]:
-    """Give the kubectl on PATH and the one built for the control plane, those that there are."""
+    """Return the kubectl on PATH and the one built for the control plane, those that there are."""
     on_path = shutil.which("kubectl")
     found = {"path": Path(on_path) if on_path else None, "built": binaries.find("kubectl")}
     return {name: path for name, path in found.items() if path is not None}
@@ -95,14 +95,14 @@ class Server:
     kubeconfig: Path
 
     def config(self, namespace: str) -> dict[str, Any]:
-        """Give the kubeconfig with a namespace to work in."""
+        """Return the kubeconfig with a namespace to work in."""
         config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
         for context in config["contexts"]:
             context["context"]["namespace"] = namespace
         return config
 
     def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Give what it answers, None for what isn't there; what is there already may be."""
+        """Return what it answers, None for what isn't there; what is there already may be."""
         config = self.config("")
         ((cluster,), (user,)) = config["clusters"], config["users"]
         request = urllib.request.Request(cluster["cluster"]["server"] + path, method=method)

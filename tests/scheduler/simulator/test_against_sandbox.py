@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from playing import START, Life, play
 
 from muster.model.amounts import Resources
-from muster.whatif.simulated_admission import Gatehouse
+from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.configuration import config
 from scheduler.simulator import scenario
 from scheduler.simulator.engine import Simulation
@@ -54,7 +54,7 @@ QUOTA = {
 def simulated(trace, objects, policy):
     """What a simulation says became of each line."""
     parsed = config.parse(policy)
-    setting = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(parsed, Gatehouse(Settings()))
+    setting = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(parsed, InMemoryAdmission(Settings()))
     simulation = Simulation(replace(setting, trace=tuple(trace)))
     nodes = {}
     bind = simulation.lives.bind

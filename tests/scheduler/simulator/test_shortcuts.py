@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.model.amounts import Resources
-from muster.whatif.simulated_admission import Gatehouse
+from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.configuration import config
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
@@ -80,7 +80,7 @@ def simulation(policy, seed, count=25, quota=None, more=()):
     quotas = [{**QUOTA, "spec": {"hard": {"requests.cpu": quota}}}] if quota is not None else []
     found = scenario.read([*objects(), *quotas], ("muster",), seed=0, until=float("inf"))
     trace = sorted([*jobs(seed, count), *more], key=lambda job: job.arrival)
-    setting = replace(found, trace=tuple(trace)).setting(parsed, Gatehouse(Settings()))
+    setting = replace(found, trace=tuple(trace)).setting(parsed, InMemoryAdmission(Settings()))
     return Simulation(setting)
 
 
@@ -93,7 +93,7 @@ def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatc
         return report.of(one, end)
 
     together = run()
-    monkeypatch.setattr(satisfied, "are_left_alone", lambda _: False)
+    monkeypatch.setattr(satisfied, "may_aggregate", lambda _: False)
     apart = run()
     assert together.bars == apart.bars
     assert together.json()["report"] == apart.json()["report"]
@@ -131,7 +131,7 @@ def test_a_pod_that_is_evicted_begins_anew():
     old = TraceJob("old", "default", "q0", 0.0, 600.0, 4, 1, request)
     new = TraceJob("new", "default", "q2", 60.0, 600.0, 2, 2, request)
     found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
-    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), Gatehouse(Settings()))
+    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), InMemoryAdmission(Settings()))
     one = Simulation(setting)
     end = one.run(lambda _: None)
     said = report.of(one, end)
@@ -150,8 +150,8 @@ def test_lines_alike_are_admitted_like_each_other(quota, monkeypatch):
         return report.of(one, end)
 
     asked = []
-    admit = Gatehouse.admit
-    monkeypatch.setattr(Gatehouse, "admit", lambda *about: asked.append(about) or admit(*about))
+    admit = InMemoryAdmission.admit
+    monkeypatch.setattr(InMemoryAdmission, "admit", lambda *about: asked.append(about) or admit(*about))
     once, count = run(), len(asked)
     monkeypatch.setattr(Workloads, "_again", lambda *_: None)
     each = run()

@@ -9,12 +9,12 @@ from typing import Final
 from cryptography import x509
 from msgspec import Struct
 
-from certs import bundle, holders, stored
+from certs import bundle, stored, targets
 from certs.bundle import KeyPair
-from certs.holders import Holder
 from certs.replicas import Shown
 from certs.state import Leaf, State
 from certs.stored import Keys, Served
+from certs.targets import BundleTarget
 
 SERVICE: Final = "muster-webhook"
 
@@ -23,7 +23,7 @@ class RefusedError(Exception):
     """What was asked for can't be done here. The text says why, and the remedy."""
 
 
-class Sight(Struct, frozen=True):
+class Observation(Struct, frozen=True):
     """What was seen at once.
 
     Attributes:
@@ -34,7 +34,7 @@ class Sight(Struct, frozen=True):
     """
 
     now: datetime
-    holders: tuple[Holder, ...]
+    targets: tuple[BundleTarget, ...]
     served: Served
     keys: Keys | None
     shown: dict[str, Shown] | None = None
@@ -48,7 +48,7 @@ class Sight(Struct, frozen=True):
         return apart if abs(apart) > timedelta(seconds=2) else timedelta()
 
     def state(self) -> State:
-        """Give it as what is decided upon.
+        """Return it as what is decided upon.
 
         Raises:
             RefusedError: there is none: `muster certs init` wasn't run.
@@ -65,11 +65,11 @@ class Sight(Struct, frozen=True):
             leaf=stored.leaf(self.served.pair, *pairs),
             hosts=frozenset(keys.hosts),
             stored=fingerprints(self.served.trusted),
-            published={holder.key(entry): entry.fingerprints for holder in self.holders for entry in holder.entries},
+            published={holder.key(entry): entry.fingerprints for holder in self.targets for entry in holder.entries},
             served=self._replicas(pairs),
             waits=keys.waits,
             hold=keys.hold,
-            foreign=foreign(self.holders),
+            foreign=foreign(self.targets),
             skew=self.skew,
         )
 
@@ -80,20 +80,20 @@ class Sight(Struct, frozen=True):
         return {address: _leaf(shown, known) for address, shown in self.shown.items()}
 
 
-def hosts(sight: Sight, namespace: str) -> tuple[str, ...]:
-    """Give the names that servers are called by: as was said, as the configurations have it, or as we deploy them."""
+def hosts(sight: Observation, namespace: str) -> tuple[str, ...]:
+    """Return the names that servers are called by: as was said, as the configurations have it, or as we deploy them."""
     if sight.keys is not None and sight.keys.hosts:
         return sight.keys.hosts
-    called = [entry for holder in sight.holders for entry in holder.entries if entry.host]
+    called = [entry for holder in sight.targets for entry in holder.entries if entry.host]
     services = {each.service for each in called if each.service is not None}
     names = {f"{one.name}.{one.namespace}{end}" for one in services for end in (".svc", ".svc.cluster.local")}
     usual = f"{SERVICE}.{namespace}.svc"
     return tuple(sorted(names | {each.host for each in called})) or (usual, f"{usual}.cluster.local")
 
 
-def trusted_before(sight: Sight) -> bytes:
-    """Give what is trusted at present, as far as it can be read: the bundle of a CA that isn't ours yet."""
-    found = [sight.served.trusted, *(entry.trusted for holder in sight.holders for entry in holder.entries)]
+def trusted_before(sight: Observation) -> bytes:
+    """Return what is trusted at present, as far as it can be read: the bundle of a CA that isn't ours yet."""
+    found = [sight.served.trusted, *(entry.trusted for holder in sight.targets for entry in holder.entries)]
     readable: list[x509.Certificate] = []
     for pem in found:
         try:
@@ -103,7 +103,7 @@ def trusted_before(sight: Sight) -> bytes:
     return bundle.joined(readable)
 
 
-def foreign(found: Iterable[Holder]) -> str:
+def foreign(found: Iterable[BundleTarget]) -> str:
     """Say who else writes the bundles; nothing when nobody does."""
     for holder in found:
         if holder.injector:
@@ -119,7 +119,7 @@ def fingerprints(pem: bytes) -> frozenset[str]:
     try:
         return frozenset(bundle.describe(each).fingerprint for each in bundle.certificates(pem))
     except bundle.CertificateError:
-        return holders.UNREADABLE
+        return targets.UNREADABLE
 
 
 def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
@@ -131,7 +131,7 @@ def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
 
 
 def trusted(state: State, keys: Keys) -> bytes:
-    """Give the bundle that a state's phase wants, as PEM."""
+    """Return the bundle that a state's phase wants, as PEM."""
     pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
     known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]
     return bundle.joined(each for each in known if bundle.describe(each).fingerprint in state.wanted)

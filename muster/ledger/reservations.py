@@ -26,7 +26,7 @@ _COUNT_PODS: Final = "count/pods"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Promise(Struct, frozen=True):
+class ReservationRequest(Struct, frozen=True):
     """What an object will hold if the API server stores it.
 
     Attributes:
@@ -92,13 +92,13 @@ class Shortage(Struct, frozen=True):
     quota: str = ""
 
 
-class Granted(Struct, frozen=True):
+class Reserved(Struct, frozen=True):
     """Yes. ``promised`` is false where no quota limits what is asked, so that nothing was written."""
 
     promised: bool = True
 
 
-class Refused(Struct, frozen=True):
+class Exceeded(Struct, frozen=True):
     """No.
 
     Attributes:
@@ -114,20 +114,20 @@ class Refused(Struct, frozen=True):
     taken_in: str = ""
 
 
-class Busy(Struct, frozen=True):
+class Unavailable(Struct, frozen=True):
     """Neither yes nor no in time: the caller may try again. ``reason`` is for people, one line."""
 
     reason: str
 
 
-class Learned(Struct, frozen=True):
+class Observed(Struct, frozen=True):
     """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit it."""
 
     overcommitted: tuple[Shortage, ...] = ()
 
 
 def limited(resource: str) -> str:
-    """Give the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``.
+    """Return the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``.
 
     A quota with scopes limits what counts in them: ``requests.cpu@Terminating`` is ``cpu@Terminating``.
     """
@@ -159,7 +159,7 @@ def reserving(group: PodGroup) -> bool:
 
 
 def taken_by(pod: Pod) -> Resources:
-    """Give what a pod takes of quotas, in the names of `held`; nothing once it has ended.
+    """Return what a pod takes of quotas, in the names of `held`; nothing once it has ended.
 
     Raises:
         QuantityError: an amount isn't a quantity; an API server stores no such pod.

@@ -18,11 +18,11 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.metrics import Metrics
 from muster.ledger.observer import Observer
-from muster.ledger.outsiders import Outsiders
-from muster.ledger.promises import JOB
+from muster.ledger.reservations import JOB
 from muster.ledger.rows import MalformedLedgerError, Row, State
-from muster.ledger.store import Entry, Store
+from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
+from muster.ledger.unreserved import UnreservedGroups
 from muster.model.kinds import JOBS
 from muster.model.objects import Job, QuotaLedger
 
@@ -37,7 +37,7 @@ QUIET: Final = 0.5
 _PATIENCE: Final = 5.0  # seconds after which it looks, quiet or not
 
 
-class Keeper:
+class LedgerController:
     """Keeps the ledgers of all namespaces in order. One at a time: whoever holds the Lease.
 
     Args:
@@ -71,7 +71,7 @@ class Keeper:
         self._backoffs: dict[str, Backoff] = {}
         self._trouble: dict[str, str] = {}
         self._overcommitted: set[str] = set()
-        self.outsiders = Outsiders(self._store, ledgers, observer)
+        self.outsiders = UnreservedGroups(self._store, ledgers, observer)
         observer.subscribe(self._touch)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
@@ -94,7 +94,7 @@ class Keeper:
             self._metrics.quotas.clear()
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Give what is promised, as far as is known, with the groups of these names apart; None without a ledger."""
+        """Return what is promised, as far as is known, with the groups of these names apart; None without a ledger."""
         view = self._observer.view(namespace)
         try:
             entry = self._store.known(namespace)
@@ -161,13 +161,13 @@ class Keeper:
         self._look_again(namespace)
 
     def _wait_to_seed(self, namespace: str) -> float:
-        """Give the seconds for which a new ledger must not be seeded yet, by this process' own first look at it."""
+        """Return the seconds for which a new ledger must not be seeded yet, by this process' own first look at it."""
         if not self._waits(namespace):
             return 0.0
         now = asyncio.get_running_loop().time()
         return max(0.0, self._unseeded.setdefault(namespace, now) + DEADLINE - now)
 
-    async def _fold(self, namespace: str, entry: Entry) -> Entry:
+    async def _fold(self, namespace: str, entry: StoredLedger) -> StoredLedger:
         self._note(namespace, entry.table)
         expired = await self._expired(namespace)
         if expired:
@@ -186,7 +186,7 @@ class Keeper:
         return written
 
     async def _expired(self, namespace: str) -> frozenset[Row]:
-        """Give the rows whose requests are dead. A Job that lives keeps its row until its group is there."""
+        """Return the rows whose requests are dead. A Job that lives keeps its row until its group is there."""
         now = asyncio.get_running_loop().time()
         seen = self._first_seen[namespace]
         dead = {row for row, since in seen.items() if now - since >= DEADLINE}

@@ -52,7 +52,7 @@ class Entry(Struct, frozen=True):
             return UNREADABLE
 
 
-class Holder(Struct, frozen=True):
+class BundleTarget(Struct, frozen=True):
     """An object that holds bundles, at a version."""
 
     kind: Kind[Any]
@@ -79,20 +79,20 @@ class Holder(Struct, frozen=True):
         return {"metadata": meta, "webhooks": webhooks}
 
 
-def without(holder: Holder, names: frozenset[str]) -> dict[str, Any]:
+def without(holder: BundleTarget, names: frozenset[str]) -> dict[str, Any]:
     """Write what is ours of a configuration but for entries that go: an entry that we own part of can't be dropped."""
     kept = [{"name": each.name, "clientConfig": {"caBundle": base64.b64encode(each.trusted).decode()}}
             for each in holder.entries if each.name not in names and each.trusted]  # fmt: skip
     return {"metadata": {"name": holder.name, "resourceVersion": holder.version}, "webhooks": kept}
 
 
-def of_configuration(kind: Kind[Any], found: WebhookConfiguration) -> Holder:
+def of_configuration(kind: Kind[Any], found: WebhookConfiguration) -> BundleTarget:
     """Read a webhook configuration of either kind."""
     entries = tuple(_entry(each.get("name", ""), each.get("clientConfig") or {}) for each in found.webhooks or ())
     return _holder(kind, found, entries)
 
 
-def of_definition(found: CustomResourceDefinition) -> Holder:
+def of_definition(found: CustomResourceDefinition) -> BundleTarget:
     """Read a CRD; without a conversion webhook it holds nothing."""
     conversion = found.spec.get("conversion") or {}
     webhook = (conversion.get("webhook") or {}) if conversion.get("strategy") == "Webhook" else None
@@ -102,10 +102,10 @@ def of_definition(found: CustomResourceDefinition) -> Holder:
 
 def _holder(
     kind: Kind[Any], found: WebhookConfiguration | CustomResourceDefinition, entries: tuple[Entry, ...]
-) -> Holder:
+) -> BundleTarget:
     marks = found.metadata.annotations or {}
     injector = next((key for key in marks if key.startswith(INJECTOR)), "")
-    return Holder(kind, found.name, found.metadata.resource_version, entries, injector)
+    return BundleTarget(kind, found.name, found.metadata.resource_version, entries, injector)
 
 
 def _entry(name: str, config: Mapping[str, Json]) -> Entry:

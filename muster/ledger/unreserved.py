@@ -15,12 +15,12 @@ from muster.model.objects import QuotaLedger
 
 
 def reasons(table: Table, view: View) -> dict[Key, str]:
-    """Give the groups of a namespace that hold nothing, and why."""
+    """Return the groups of a namespace that hold nothing, and why."""
     outside = table.outside(view)
     return {(shown.group, shown.name): wording.unreserved(shortages) for shown, shortages in outside.items()}
 
 
-class Outsiders:
+class UnreservedGroups:
     """Follows the ledgers of all namespaces as this process' caches show them.
 
     A group that its own watch has shown and the ledger's hasn't yet is one too, for as long as that takes: its pods
@@ -35,7 +35,7 @@ class Outsiders:
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
     def news(self) -> Iterable[tuple[str, Mapping[Key, str]]]:
-        """Give each namespace that changed since the last call, and its groups that hold nothing, each with the reason.
+        """Return each namespace that changed since the last call, and its groups that hold nothing, each with the reason.
 
         A ledger that can't be trusted changes nothing: what was known of its namespace stays.
         """
