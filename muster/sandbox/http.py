@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from muster.kube.transport import JSON, Request, Response
 from muster.sandbox.admission import UnreachableWebhookError
-from muster.sandbox.codec import responses
 from muster.sandbox.codec.decoding import LIMIT
 from muster.sandbox.core.status import StatusError, internal, too_large, unauthorized
 from muster.sandbox.core.users import User
+from muster.sandbox.server import responses
 from muster.sandbox.server.requests import ApiServer
 from muster.sandbox.server.watching import Watch
 

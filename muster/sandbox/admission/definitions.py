@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, not_allowed, required, wrong
 from muster.sandbox.core.store import Key, Object
-from muster.sandbox.strategies import syntax
 
 Json = Mapping[str, Any]
 

@@ -16,9 +16,9 @@ from muster.sandbox.admission.hooks import MUTATING, VALIDATING
 from muster.sandbox.admission.matching import VARIABLES
 from muster.sandbox.admission.policies import BINDINGS, POLICIES, policy_variables
 from muster.sandbox.codec.selectors import validate_object
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, StatusError, duplicate, not_one_of, required, unsupported, wrong
 from muster.sandbox.core.store import Key, Object
-from muster.sandbox.strategies import syntax
 
 Json = Mapping[str, Any]
 

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.codec import syntaxerrors
-from muster.sandbox.codec.responses import in_version
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import StatusError, quote
+from muster.sandbox.core.versions import in_version
 
 Json = dict[str, Any]
 

@@ -17,10 +17,10 @@ from muster.sandbox.admission.hooks import MUTATING, VALIDATING, Candidate, Hook
 from muster.sandbox.admission.matching import EXEMPT, ConditionError
 from muster.sandbox.admission.patches import PatchError, apply_patch
 from muster.sandbox.admission.reviews import CallError
-from muster.sandbox.codec import shapes
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.status import StatusError, bad_request, internal, quote
 from muster.sandbox.core.store import Store
+from muster.sandbox.strategies import defaulting
 from muster.sandbox.strategies.table import strategy_of
 
 Json = dict[str, Any]
@@ -213,7 +213,7 @@ def _patched(attributes: Attributes, resource: Resource, operations: list[Json])
     if patched.get("apiVersion") == resource.api_version:
         patched = {**patched, "apiVersion": attributes.object.get("apiVersion", own.api_version)}
     try:
-        return shapes.take_in(own, patched, strategy_of(own), [])
+        return defaulting.with_defaults(own, patched, strategy_of(own), [])
     except StatusError as error:
         text = error.message.partition("cannot be handled as a ")[2].partition(": ")[2]
         raise internal(text or error.message) from error

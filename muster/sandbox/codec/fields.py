@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from muster.sandbox.core.registry import Resource
+
 MAP: Final = "map"
 SET: Final = "set"
 ATOMIC: Final = "atomic"
@@ -56,6 +58,19 @@ class Shape(Struct, eq=False):
         return self.element or ANYTHING
 
 
+def shape_of(resource: Resource) -> Shape:
+    """Return the shape of a resource's objects."""
+    if resource.custom:
+        # Not kept here: a definition that changes makes new resources, and those of old ones would pile up.
+        return custom(resource.schema or {})
+    shape = _BUILTIN.get(resource)
+    if shape is None:
+        shape = builtin(resource.group, resource.version, resource.kind)
+        assert shape is not None, f"fields.json has no {resource.api_version} {resource.kind}"
+        _BUILTIN[resource] = shape
+    return shape
+
+
 def empty(shape: Shape) -> dict[str, Any]:
     """Return the object that says nothing: with the fields that every object has."""
     return {
@@ -67,6 +82,7 @@ ANYTHING: Final = Shape("any")
 _DEDUCED: Final = Shape("dict")
 """What nobody has declared: an object is a map of more such, everything else is a whole."""
 _DEDUCED.element = _DEDUCED
+_BUILTIN: Final[dict[Resource, Shape]] = {}
 
 
 def builtin(group: str, version: str, kind: str) -> Shape | None:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from muster.sandbox.core import syntax
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import Cause, bad_request, not_allowed, quote, required, wrong
-from muster.sandbox.strategies import syntax
 
 Labels = Mapping[str, str]
 Matcher = Callable[[dict[str, Any]], bool]

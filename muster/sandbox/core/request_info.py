@@ -9,9 +9,8 @@ import msgspec
 
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.status import Cause, not_one_of, shown, wrong
+from muster.sandbox.core.status import Cause, bad_options, bad_request, not_one_of, shown, wrong
 from muster.sandbox.core.users import User
-from muster.sandbox.server.lists import bad_options
 
 Json = dict[str, Any]
 
@@ -46,6 +45,15 @@ class Call(msgspec.Struct, frozen=True):
     def resource(self) -> Resource:
         """What is written."""
         return self.target.resource
+
+
+def check_name(metadata: Json, name: str) -> None:
+    """Refuse an object that isn't called what its path says (400)."""
+    given = metadata.get("name", "")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
 def options_of(kind: str, query: Mapping[str, str]) -> Json:

@@ -309,3 +309,9 @@ def shown(value: Any) -> str:
 
 def _with(text: str, detail: str) -> str:
     return f"{text}: {detail}" if detail else text
+
+
+def bad_options(kind: str, causes: list[Cause]) -> StatusError:
+    """422 for query parameters, as an invalid object of meta.k8s.io."""
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": [cause.json() for cause in causes]}
+    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {aggregate(causes)}', details)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct, field
 
 Object = dict[str, Any]
@@ -213,3 +214,9 @@ def identity(obj: Object) -> tuple[str, str]:
 
 def _at(obj: Object, revision: int) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}
+
+
+def deep_copy(obj: Object) -> Object:
+    """Return a deep copy of an object, which its holder may change."""
+    copied: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return copied

@@ -5,22 +5,21 @@ Source: ``sigs.k8s.io/structured-merge-diff`` (merge.Updater) and ``k8s.io/apima
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec import Struct
 
-from muster.sandbox.codec import shapes
-from muster.sandbox.codec.fields import ATOMIC, Shape
+from muster.sandbox.codec.fields import ATOMIC, Shape, shape_of
 from muster.sandbox.core.identities import timestamp
-from muster.sandbox.core.request_info import Call
-from muster.sandbox.core.status import StatusError, bad_request, conflict, not_found, quote, required
+from muster.sandbox.core.request_info import Call, check_name
+from muster.sandbox.core.status import StatusError, bad_options, bad_request, conflict, quote, required
 from muster.sandbox.core.store import Object
 from muster.sandbox.fieldmanager import typedpatch
 from muster.sandbox.fieldmanager.fieldsets import Fields, common, difference, entries_of, minus, of_value, paths, union
 from muster.sandbox.fieldmanager.ownership import BEFORE_FIRST_APPLY, Manager, Owned, Owners, ownable, read, written
-from muster.sandbox.server.lists import bad_options
-from muster.sandbox.server.writes import Writes, check_name
+from muster.sandbox.strategies import defaulting
 from muster.sandbox.strategies.table import strategy_of
 
 Json = dict[str, Any]
@@ -29,65 +28,45 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NO_OWNER: Final[Owners] = {}
 
 
-async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
-    """Apply a configuration; give the object as stored, and whether it is new.
+class Configuration(Struct, frozen=True):
+    """What a manager applies.
+
+    Attributes:
+        wanted: the object, without nulls, unknown fields and defaults.
+        fields: what the manager names, and then owns: that too which it leaves empty, and which is in no object.
+    """
+
+    wanted: Json
+    fields: Fields | None
+
+
+def read_configuration(call: Call, body: Any) -> Configuration:
+    """Read the body of an apply.
+
+    Raises:
+        StatusError: 400, 422 or 500 (as the real server has it) when it isn't an object that can be applied here.
+    """
+    return Configuration(_wanted(call, body), _fields_of(call, body))
+
+
+def created(call: Call, applied: Configuration, now: datetime) -> Json:
+    """Return the object that an apply creates."""
+    obj = _with_defaults(call, applied.wanted)
+    _own(call, obj, _NO_OWNER, applied.fields, now, acts=True)
+    return obj
+
+
+def changed(call: Call, applied: Configuration, old: Object, now: datetime, *, force: bool) -> Json:
+    """Return an object as an apply changes it.
 
     Raises:
         StatusError: 409 with each field that another manager owns, unless ``force``.
     """
-    wanted = _configuration(call, body)
-    fields = _fields_of(call, body)
-    call = replace(call, applies=True)
-    if writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
-        if call.target.subresource:
-            raise not_found(call.resource, call.target.name)
-        if uid := wanted["metadata"].get("uid"):
-            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise conflict(call.resource, call.target.name, why)
-        wanted["metadata"].pop("resourceVersion", None)
-        return await writes.create(call, _new(writes, call, wanted, fields)), True
-    return await writes.update(call, lambda old: _changed(writes, call, wanted, fields, old, force=force)), False
-
-
-def _configuration(call: Call, body: Any) -> Json:
-    """Return the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
-    if not call.options.get("fieldManager"):
-        raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
-    if not isinstance(body, dict):
-        raise bad_request("error decoding YAML: the configuration has to be an object")
-    api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
-    if (api_version, kind) != (call.resource.api_version, call.resource.kind):
-        group, _, version = str(api_version).rpartition("/")
-        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
-    given = body.get("metadata")
-    if misfits := typedpatch.misfits(body, shapes.shape_of(call.resource)):
-        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{call.target.name}"
-        text = misfits[0] if len(misfits) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in misfits)
-        what = f"{place}; {call.resource.group}/{call.resource.version}, Kind={call.resource.kind}"
-        raise StatusError(500, "", f"failed to create typed patch object ({what}): {text}")
-    wanted = shapes.without_defaults(call.resource, body, [])
-    metadata = wanted.setdefault("metadata", {})
-    if metadata.get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
-    metadata.setdefault("name", call.target.name)
-    check_name(metadata, call.target.name)
-    if call.resource.namespaced and metadata.get("namespace", call.target.namespace) != call.target.namespace:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    return wanted
-
-
-def _new(writes: Writes, call: Call, wanted: Json, fields: Fields | None) -> Json:
-    obj = _with_defaults(call, wanted)
-    _own(writes, call, obj, _NO_OWNER, fields, acts=True)
-    return obj
-
-
-def _changed(writes: Writes, call: Call, wanted: Json, fields: Fields | None, old: Object, *, force: bool) -> Json:
-    subresource = call.target.subresource
+    wanted, fields, subresource = applied.wanted, applied.fields, call.target.subresource
     given = wanted["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
         raise conflict(call.resource, call.target.name)
-    shape = shapes.shape_of(call.resource)
+    shape = shape_of(call.resource)
     manager = _applier(call)
     owners = _known_owners(old, call)
     mine = owners.get(manager)
@@ -115,8 +94,35 @@ def _changed(writes: Writes, call: Call, wanted: Json, fields: Fields | None, ol
     # A status counts, though this request can't change it: it is put back only later.
     foreign = not subresource and "status" in wanted and wanted["status"] != old.get("status")
     acts = foreign or ownable(call.resource, obj, subresource) != live
-    _own(writes, call, obj, remaining, fields, acts=acts)
+    _own(call, obj, remaining, fields, now, acts=acts)
     return obj
+
+
+def _wanted(call: Call, body: Any) -> Json:
+    """Return the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
+    if not call.options.get("fieldManager"):
+        raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
+    if not isinstance(body, dict):
+        raise bad_request("error decoding YAML: the configuration has to be an object")
+    api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
+    if (api_version, kind) != (call.resource.api_version, call.resource.kind):
+        group, _, version = str(api_version).rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
+    given = body.get("metadata")
+    if misfits := typedpatch.misfits(body, shape_of(call.resource)):
+        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{call.target.name}"
+        text = misfits[0] if len(misfits) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in misfits)
+        what = f"{place}; {call.resource.group}/{call.resource.version}, Kind={call.resource.kind}"
+        raise StatusError(500, "", f"failed to create typed patch object ({what}): {text}")
+    wanted = defaulting.without_defaults(call.resource, body, [])
+    metadata = wanted.setdefault("metadata", {})
+    if metadata.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    metadata.setdefault("name", call.target.name)
+    check_name(metadata, call.target.name)
+    if call.resource.namespaced and metadata.get("namespace", call.target.namespace) != call.target.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    return wanted
 
 
 def _applier(call: Call) -> Manager:
@@ -127,7 +133,7 @@ def _known_owners(old: Object, call: Call) -> Owners:
     owners = read(old["metadata"].get("managedFields"))
     if owners:
         return owners
-    fields = of_value(ownable(call.resource, old, ""), shapes.shape_of(call.resource), inner=True)
+    fields = of_value(ownable(call.resource, old, ""), shape_of(call.resource), inner=True)
     if not fields:
         return {}
     manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
@@ -137,16 +143,16 @@ def _known_owners(old: Object, call: Call) -> Owners:
 def _fields_of(call: Call, body: Json) -> Fields | None:
     """Return the fields that a configuration names: those too that it leaves empty, which are then in no object."""
     part = ownable(call.resource, {**body, "metadata": body.get("metadata") or {}}, call.target.subresource)
-    return of_value(part, shapes.shape_of(call.resource), inner=False) or None
+    return of_value(part, shape_of(call.resource), inner=False) or None
 
 
-def _own(writes: Writes, call: Call, obj: Json, owners: Owners, fields: Fields | None, *, acts: bool) -> None:
+def _own(call: Call, obj: Json, owners: Owners, fields: Fields | None, now: datetime, *, acts: bool) -> None:
     """Write down who owns what. Who changes nothing (``acts``) doesn't act: its time stays what it was, or none."""
     manager = _applier(call)
     result = {each: owned for each, owned in owners.items() if each != manager}
     if fields:
         before = owners[manager].time if manager in owners else ""
-        result[manager] = Owned(fields, timestamp(writes.clock.now()) if acts else before)
+        result[manager] = Owned(fields, timestamp(now) if acts else before)
     entries = written(result)
     obj["metadata"].pop("managedFields", None)
     if entries:
@@ -154,7 +160,7 @@ def _own(writes: Writes, call: Call, obj: Json, owners: Owners, fields: Fields |
 
 
 def _with_defaults(call: Call, obj: Json) -> Json:
-    return shapes.take_in(call.resource, obj, strategy_of(call.resource), [])
+    return defaulting.with_defaults(call.resource, obj, strategy_of(call.resource), [])
 
 
 def _remembered(call: Call, wanted: Json, obj: Json) -> Json:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.codec.shapes import shape_of
+from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.identities import timestamp
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.request_info import Call

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from muster.sandbox import schema
 from muster.sandbox.admission import Attributes
-from muster.sandbox.codec import shapes
 from muster.sandbox.core.identities import Identities, timestamp
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import Cause, generate_name_conflict, invalid
 from muster.sandbox.core.store import Store
 from muster.sandbox.server import builtin_admission
+from muster.sandbox.strategies import defaulting
 from muster.sandbox.strategies.base import (
     Strategy,
     carry,
@@ -46,7 +46,7 @@ class Completer:
         strategy = strategy_of(attributes.resource)
         if obj is not attributes.object:
             # A webhook made it: it may hold anything, and shares parts with what others hold.
-            obj = shapes.take_in(attributes.resource, obj, strategy, [])
+            obj = defaulting.with_defaults(attributes.resource, obj, strategy, [])
             if attributes.operation == "CREATE":
                 # It may also lack what was added before it was asked.
                 builtin_admission.on_create(self._store, attributes.resource, obj)

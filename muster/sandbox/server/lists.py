@@ -13,9 +13,8 @@ from msgspec import Struct
 from muster.sandbox.codec import selectors
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.status import (
-    Cause,
     StatusError,
-    aggregate,
+    bad_options,
     bad_request,
     expired,
     not_allowed,
@@ -65,12 +64,6 @@ def version(text: str, wrapped: str = "invalid resource version: ") -> int:
     value = quote(text)
     message = f"resourceVersion: Invalid value: {value}: strconv.ParseUint: parsing {value}: invalid syntax"
     raise bad_request(wrapped + message)
-
-
-def bad_options(kind: str, causes: list[Cause]) -> StatusError:
-    """422 for query parameters, as an invalid object of meta.k8s.io."""
-    details = {"group": "meta.k8s.io", "kind": kind, "causes": [cause.json() for cause in causes]}
-    return StatusError(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {aggregate(causes)}', details)
 
 
 class Page(Struct, frozen=True):

@@ -11,7 +11,6 @@ from typing import Any, Final
 from muster.kube.clock import Clock
 from muster.kube.transport import MERGE_PATCH, Request, Response
 from muster.sandbox.admission import Attributes
-from muster.sandbox.codec import responses
 from muster.sandbox.core import paths
 from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.identities import Identities
@@ -23,7 +22,7 @@ from muster.sandbox.core.store import Object, Store
 from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.fieldmanager.ownership import Ownership
 from muster.sandbox.openapi import discovery, openapi
-from muster.sandbox.server import verbs
+from muster.sandbox.server import responses, verbs
 from muster.sandbox.server.completing import Completer
 from muster.sandbox.server.definitions import Definitions
 from muster.sandbox.server.lists import flag

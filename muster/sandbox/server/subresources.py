@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from muster.kube import transport
 from muster.kube.transport import Request, Response
-from muster.sandbox.codec import decoding, patching, responses, selectors, shapes
+from muster.sandbox.codec import decoding, patching, selectors
+from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.identities import timestamp
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.request_info import Call, check_name
 from muster.sandbox.core.status import (
     Cause,
     StatusError,
@@ -24,9 +25,9 @@ from muster.sandbox.core.status import (
     unsupported_media_type,
     wrong,
 )
-from muster.sandbox.core.store import Object
-from muster.sandbox.server import deletion
-from muster.sandbox.server.writes import Writes, check_name, check_uid
+from muster.sandbox.core.store import Object, deep_copy
+from muster.sandbox.server import deletion, responses
+from muster.sandbox.server.writes import Writes, check_uid
 
 Json = dict[str, Any]
 
@@ -144,7 +145,7 @@ async def _write_scale(writes: Writes, call: Call, request: Request) -> Response
         given = (scale.get("metadata") or {}).get("resourceVersion")
         if given and given != old["metadata"]["resourceVersion"]:
             raise conflict(resource, call.target.name)
-        obj = shapes.private(old)
+        obj = deep_copy(old)
         _set(obj, _scale_paths(resource)["specReplicasPath"], replicas)
         return obj
 
@@ -172,7 +173,7 @@ def _new_scale(call: Call, request: Request, old: Json) -> Json:
         scale = patching.merge_patch(old, patching.decode(request.body))
     else:
         raise unsupported_media_type(request.content_type, (transport.JSON_PATCH, transport.MERGE_PATCH))
-    return decoding.conform(scale, shapes.shape_of(_SCALE), _SCALE)[0]
+    return decoding.conform(scale, shape_of(_SCALE), _SCALE)[0]
 
 
 def _set(obj: Json, path: str, value: Any) -> None:
@@ -368,7 +369,7 @@ async def _finalize(writes: Writes, call: Call, request: Request) -> Response:
         spec = {key: value for key, value in old.get("spec", {}).items() if key != "finalizers"}
         if finalizers:
             spec["finalizers"] = list(finalizers)
-        return {**shapes.private(old), "spec": spec}
+        return {**deep_copy(old), "spec": spec}
 
     updated = await writes.update(call, change)
     return responses.respond(200, updated, call.warnings)
@@ -377,7 +378,7 @@ async def _finalize(writes: Writes, call: Call, request: Request) -> Response:
 def _body(call: Call, request: Request, resource: Resource) -> Json:
     body = decoding.body_object(request.body, request.content_type, resource)
     body = decoding.check_kind(body, resource)
-    conformed, _ = decoding.conform(body, shapes.shape_of(resource), resource)
+    conformed, _ = decoding.conform(body, shape_of(resource), resource)
     conformed.setdefault("metadata", {}).setdefault("namespace", call.target.namespace)
     conformed["metadata"].setdefault("name", call.target.name)
     return conformed

@@ -10,12 +10,14 @@ from msgspec.structs import replace as replace_fields
 
 from muster.kube import transport
 from muster.kube.transport import Request, Response
-from muster.sandbox.codec import decoding, patching, responses, shapes, strategic, syntaxerrors
+from muster.sandbox.codec import decoding, patching, strategic, syntaxerrors
+from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.request_info import Call, delete_options, options_of
+from muster.sandbox.core.request_info import Call, check_name, delete_options, options_of
 from muster.sandbox.core.status import (
     StatusError,
+    bad_options,
     bad_request,
     conflict,
     no_such_method,
@@ -27,9 +29,11 @@ from muster.sandbox.core.status import (
 )
 from muster.sandbox.core.store import Object
 from muster.sandbox.core.users import User
-from muster.sandbox.fieldmanager import apply
-from muster.sandbox.server import lists, reviews, subresources
-from muster.sandbox.server.writes import Writes, check_name, check_uid
+from muster.sandbox.core.versions import in_version
+from muster.sandbox.fieldmanager import apply as ssa
+from muster.sandbox.server import lists, responses, reviews, subresources
+from muster.sandbox.server.writes import Writes, check_uid
+from muster.sandbox.strategies import defaulting
 from muster.sandbox.strategies.table import strategy_of
 
 Json = dict[str, Any]
@@ -159,11 +163,11 @@ async def _patch(writes: Writes, call: Call, request: Request) -> Response:
     decoding.check_size(request.body)
     if content_type == transport.APPLY_PATCH:
         force = lists.flag(request.query, "force")
-        applied, created = await apply.apply(writes, call, decoding.json_or_yaml(request.body), force=force)
+        applied, created = await apply(writes, call, decoding.json_or_yaml(request.body), force=force)
         return _one(writes, call, request, applied, 201 if created else 200)
     if request.query.get("force"):
         causes = [not_allowed("force", "may not be specified for non-apply patch")]
-        raise lists.bad_options("PatchOptions", causes)
+        raise bad_options("PatchOptions", causes)
     change = patching.decode(request.body)
     return _one(writes, call, request, await patch(writes, call, change, content_type), 200)
 
@@ -251,11 +255,35 @@ async def patch(writes: Writes, call: Call, change: Any, content_type: str) -> O
         if pinned and pinned != old["metadata"]["resourceVersion"]:
             raise conflict(call.resource, call.target.name)
         given = strategic.go_text(change) if content_type == transport.STRATEGIC_PATCH else None
-        obj = _patched(call, patched(responses.in_version(call.resource, old)), given)
+        obj = _patched(call, patched(in_version(call.resource, old)), given)
         check_name(obj["metadata"], call.target.name)
         return obj
 
     return await writes.update(call, apply_to)
+
+
+async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
+    """Apply a configuration; give the object as stored, and whether it is new.
+
+    Raises:
+        StatusError: 409 with each field that another manager owns, unless ``force``.
+    """
+    configuration = ssa.read_configuration(call, body)
+    call = replace_fields(call, applies=True)
+    if writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
+        metadata = configuration.wanted["metadata"]
+        if call.target.subresource:
+            raise not_found(call.resource, call.target.name)
+        if uid := metadata.get("uid"):
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise conflict(call.resource, call.target.name, why)
+        metadata.pop("resourceVersion", None)
+        return await writes.create(call, ssa.created(call, configuration, writes.clock.now())), True
+
+    def apply_to(old: Object) -> Json:
+        return ssa.changed(call, configuration, old, writes.clock.now(), force=force)
+
+    return await writes.update(call, apply_to), False
 
 
 def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Json], Json]:
@@ -274,7 +302,7 @@ def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Jso
             f"error decoding patch: json: cannot unmarshal {given} into Go value of type map[string]interface {{}}"
         )
     if content_type == transport.STRATEGIC_PATCH:
-        shape = shapes.shape_of(resource)
+        shape = shape_of(resource)
         return lambda obj: strategic.strategic_merge(shape, obj, change)
 
     def merge(obj: Json) -> Json:
@@ -308,7 +336,7 @@ def _pinned(change: Any, content_type: str) -> str:
 
 def _taken_in(call: Call, body: Json) -> Json:
     unknown: list[str] = []
-    obj = shapes.take_in(call.resource, body, strategy_of(call.resource), unknown)
+    obj = defaulting.with_defaults(call.resource, body, strategy_of(call.resource), unknown)
     found = decoding.faults(call.repeated, unknown)
     if call.strictness == "Strict":
         decoding.strictly_known(found, call.resource)

@@ -15,15 +15,16 @@ from msgspec import Struct
 
 from muster.kube.clock import Clock
 from muster.kube.transport import Request
-from muster.sandbox.codec import responses, selectors
-from muster.sandbox.codec.fields import empty
+from muster.sandbox.codec import selectors
+from muster.sandbox.codec.fields import empty, shape_of
 from muster.sandbox.codec.selectors import Matcher
-from muster.sandbox.codec.shapes import shape_of
 from muster.sandbox.core.paths import Target
-from muster.sandbox.core.status import StatusError, expired, not_allowed, not_one_of
+from muster.sandbox.core.status import StatusError, bad_options, expired, not_allowed, not_one_of
 from muster.sandbox.core.store import ExpiredError, Key, Object, Store, StoreEvent
+from muster.sandbox.core.versions import in_version
 from muster.sandbox.printers import tables
-from muster.sandbox.server.lists import bad_options, flag, integer, too_new, version
+from muster.sandbox.server import responses
+from muster.sandbox.server.lists import flag, integer, too_new, version
 
 BOOKMARK_SECONDS: Final = 60.0
 DEFAULT_SECONDS: Final = 1800
@@ -213,7 +214,7 @@ class Watchers:
             meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             shown: Object = tables.table(
                 resource,
-                [responses.in_version(resource, obj)],
+                [in_version(resource, obj)],
                 meta,
                 selection.include,
                 self._clock.now(),

@@ -227,15 +227,6 @@ def _fit_namespace(metadata: Json, namespace: str) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def check_name(metadata: Json, name: str) -> None:
-    """Refuse an object that isn't called what its path says (400)."""
-    given = metadata.get("name", "")
-    if not given:
-        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
-    if given != name:
-        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-
-
 def check_uid(call: Call, obj: Json, old: Object) -> None:
     """Refuse a replacement that is meant for another object of the same name (409)."""
     given, actual = obj["metadata"].get("uid", ""), old["metadata"]["uid"]

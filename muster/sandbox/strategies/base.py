@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, not_allowed, required, shown, wrong
-from muster.sandbox.strategies import syntax
 
 Json = dict[str, Any]
 

@@ -6,8 +6,8 @@ import base64
 from typing import Any, Final
 
 from muster.sandbox.codec import selectors
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, not_allowed, not_one_of, required, wrong
-from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 
 _HIGHEST_USER_PRIORITY: Final = 1_000_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from muster.sandbox.core import syntax
 from muster.sandbox.core.registry import ALL_VERBS, Column, Resource
 from muster.sandbox.core.status import Cause, not_one_of, required, wrong
 from muster.sandbox.openapi.discovery import version_order
 from muster.sandbox.schema import check_schema
-from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from muster.model.amounts import Quantity
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, duplicate, not_allowed, not_one_of, required, unknown_value, wrong
-from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy, carry
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from muster.model.amounts import Quantity
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, wrong
-from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy
 
 _QUOTA_RESOURCES: Final = frozenset({

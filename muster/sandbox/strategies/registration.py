@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from muster.sandbox.core import syntax
 from muster.sandbox.core.status import Cause, not_one_of, required, wrong
-from muster.sandbox.strategies import syntax
 from muster.sandbox.strategies.base import Json, Strategy
 
 _FAILURE: Final = ("Fail", "Ignore")

@@ -10,10 +10,10 @@ from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import Request
 from muster.model import kinds
-from muster.sandbox.codec.responses import warning_header
 from muster.sandbox.core.users import ADMIN
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
+from muster.sandbox.server.responses import warning_header
 
 CORE = "/api/v1/namespaces/default"
 MAPS = f"{CORE}/configmaps"

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from muster.sandbox import schema
 from muster.sandbox.codec import decoding, fields
-from muster.sandbox.codec.fields import Shape
-from muster.sandbox.core import events
+from muster.sandbox.codec.fields import shape_of
+from muster.sandbox.core import versions
 from muster.sandbox.core.registry import Resource
+from muster.sandbox.core.store import deep_copy
 from muster.sandbox.strategies.base import Strategy
 
 Json = dict[str, Any]
 
-_BUILTIN: Final[dict[Resource, Shape]] = {}
 _OMITTED_WHEN_EMPTY: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
-def shape_of(resource: Resource) -> Shape:
-    """Return the shape of a resource's objects."""
-    if resource.custom:
-        # Not kept here: a definition that changes makes new resources, and those of old ones would pile up.
-        return fields.custom(resource.schema or {})
-    shape = _BUILTIN.get(resource)
-    if shape is None:
-        shape = fields.builtin(resource.group, resource.version, resource.kind)
-        assert shape is not None, f"fields.json has no {resource.api_version} {resource.kind}"
-        _BUILTIN[resource] = shape
-    return shape
-
-
-def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str]) -> Json:
+def with_defaults(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str]) -> Json:
     """Return a private copy of an object from outside, in the form in which it is stored, with its defaults.
 
     Adds to ``unknown`` the paths of fields that the kind doesn't have; the copy doesn't have them.
@@ -45,7 +30,7 @@ def take_in(resource: Resource, obj: Json, strategy: Strategy, unknown: list[str
         # What pruning and defaulting don't change they share with the private copy, so it stays private.
         taken = schema.default(resource.schema or {}, taken)
     elif resource.stored_as is not None:
-        taken = events.to_old(taken)
+        taken = versions.to_old(taken)
     metadata = taken.setdefault("metadata", {})
     for key in _OMITTED_WHEN_EMPTY:
         if not metadata.get(key, True):
@@ -62,14 +47,8 @@ def without_defaults(resource: Resource, obj: Json, unknown: list[str]) -> Json:
         unknown += found
         return taken
     declared = resource.schema or {}
-    taken = private(obj)
+    taken = deep_copy(obj)
     # Of the other server that serves custom resources, which decodes metadata by itself.
     taken["metadata"] = decoding.conform(taken.get("metadata") or {}, fields.metadata(), resource)[0]
     unknown += schema.unknown_fields(declared, obj)
     return {"apiVersion": resource.api_version, "kind": resource.kind} | schema.prune(declared, taken)
-
-
-def private(obj: Json) -> Json:
-    """Return a deep copy."""
-    copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
-    return copied

@@ -1,8 +1,10 @@
-"""Events stand in two groups: stored in the form of v1, served in that of events.k8s.io/v1 too."""
+"""The versions of a stored object: events are stored in the form of v1, and served in that of events.k8s.io/v1 too."""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+from muster.sandbox.core.registry import Resource
 
 Json = dict[str, Any]
 
@@ -31,3 +33,12 @@ def to_old(event: Json) -> Json:
     """Return an event of events.k8s.io/v1 in the form in which it is stored."""
     renamed = {_NEW_TO_OLD.get(key, key): value for key, value in event.items()}
     return {**renamed, "apiVersion": "v1"}
+
+
+def in_version(resource: Resource, obj: Json) -> Json:
+    """Return a stored object in the version of ``resource``."""
+    if obj.get("apiVersion") == resource.api_version:
+        return obj
+    if resource.stored_as is not None:
+        return to_new(obj)
+    return {**obj, "apiVersion": resource.api_version}

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from muster.kube.transport import JSON, Request, Response
-from muster.sandbox.core import events
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import (
     NoSuchPageError,
@@ -19,6 +18,7 @@ from muster.sandbox.core.status import (
     nothing_readable,
     wrong,
 )
+from muster.sandbox.core.versions import in_version
 from muster.sandbox.printers import tables
 
 Json = dict[str, Any]
@@ -62,15 +62,6 @@ def form_of(accept: str) -> str:
             if kind in _PARTIAL:
                 return PARTIAL
     raise not_acceptable(_WRITABLE) if readable else nothing_readable((*_WRITABLE, *_STREAMS))
-
-
-def in_version(resource: Resource, obj: Json) -> Json:
-    """Return a stored object in the version of ``resource``."""
-    if obj.get("apiVersion") == resource.api_version:
-        return obj
-    if resource.stored_as is not None:
-        return events.to_new(obj)
-    return {**obj, "apiVersion": resource.api_version}
 
 
 def shown(resource: Resource, form: str, objects: Iterable[Json]) -> list[Json]:
