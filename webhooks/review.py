@@ -15,6 +15,7 @@ import msgspec
 from msgspec import field
 
 from muster.kube.client import decoder
+from muster.model.nesting import decode_shallow
 from webhooks.verdict import Denied, Patched, Verdict
 
 T = TypeVar("T")
@@ -121,7 +122,7 @@ def _decode(struct: Callable[..., T], raw: msgspec.Raw) -> T:
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         raise FieldError(place.rstrip("`").lstrip("."), text.replace("`", "")) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(f"the object under review is not JSON: {_line(error)}") from error
     return decoded
 
@@ -133,11 +134,9 @@ def parse(body: bytes) -> AdmissionRequest:
         ReviewError: it is no AdmissionReview of v1, or has no request in it.
     """
     try:
-        review = _reviews().decode(body)
+        review = decode_shallow(_reviews().decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ReviewError(f"the body is not an AdmissionReview: {_line(error)}") from error
-    except RecursionError as error:
-        raise ReviewError("the body is not an AdmissionReview: it is nested too deeply") from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         given = _line(f"{review.kind or 'no kind'} of {review.api_version or 'no apiVersion'}")
         raise ReviewError(f"expected an AdmissionReview of {API_VERSION}, not {given}")

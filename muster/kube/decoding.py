@@ -12,6 +12,7 @@ from msgspec import Struct
 from muster.kube import errors
 from muster.model import objects
 from muster.model.kinds import Kind
+from muster.model.nesting import decode_shallow
 
 T = TypeVar("T", bound=objects.Object)
 
@@ -74,7 +75,7 @@ def page(kind: Kind[T], body: bytes) -> Page[T]:
         ServerError: it is no list at all.
     """
     try:
-        wire = decoder(_Wire[kind.struct]).decode(body)  # type: ignore[name-defined]
+        wire = decode_shallow(decoder(_Wire[kind.struct]).decode, body)  # type: ignore[name-defined]
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _one_by_one(kind, body)
     return Page(wire.items or (), (), wire.metadata.resource_version, wire.metadata.token)
@@ -98,7 +99,7 @@ def item(kind: Kind[T], body: bytes | msgspec.Raw) -> T | Unreadable:
         ServerError: it has no metadata, so nobody can say which object it is.
     """
     try:
-        decoded: T = decoder(kind.struct).decode(body)
+        decoded: T = decode_shallow(decoder(kind.struct).decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         bare: _Bare = strictly(_Bare, body)
         return Unreadable(objects.Object(metadata=_meta(bare.metadata)), errors.bounded(str(error)))
@@ -116,6 +117,6 @@ def strictly(type_: Any, body: bytes | msgspec.Raw) -> Any:
         ServerError: what the server sent is not of that shape.
     """
     try:
-        return decoder(type_).decode(body)
+        return decode_shallow(decoder(type_).decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise errors.ServerError(502, "", f"the API server's answer can't be read: {error}") from error

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.model.nesting import decode_shallow
+
 TEXT_LIMIT: Final = 512
 
 
@@ -149,7 +151,7 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
 
 def _status(body: bytes) -> dict[str, Any]:
     try:
-        status = msgspec.json.decode(body)
+        status = decode_shallow(msgspec.json.decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return {"message": body[: 2 * TEXT_LIMIT].decode(errors="replace")}
     # Anything but a Status may be data, which has no place in an error's text.

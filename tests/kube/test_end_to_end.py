@@ -271,3 +271,27 @@ async def test_events_are_accepted_and_counted(plane):
     (event,) = (await client.list(EVENTS, namespace, fields="involvedObject.name=about")).items
     assert (event.type, event.reason, event.message, event.count) == ("Warning", "Tested", "a message", 5)
     assert other.written
+
+
+@pytest.mark.only("kubernetes", reason="the sandbox refuses such a body with 400, so nobody gets to see it")
+@pytest.mark.parametrize("depth", [1200, 4900])
+async def test_a_pod_with_deep_managed_fields_stops_nobody(plane, depth):
+    """Anybody may write them: 11 KB that a decoder can't go down into."""
+    client, namespace = plane.client, await plane.namespace()
+    fields = b'{"f:a":' * depth + b"{}" + b"}" * depth
+    body = (
+        b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"deep","managedFields":[{"manager":"m","operation":"Update",'
+        b'"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":' + fields + b"}]},"
+        b'"spec":{"containers":[{"name":"main","image":"busybox"}]}}'
+    )
+    cache, later = Cache(), Cache()
+    reflector, fresh = (Reflector(client, PODS, each, namespace=namespace) for each in (cache, later))
+    async with asyncio.timeout(PATIENCE), running(reflector.run()):
+        await reflector.wait_synced()
+        answer = await plane.transport.request(Request("POST", PODS.path(namespace), body=body), within=PATIENCE)
+        assert answer.status == 201, answer.body[:300]
+        last = await client.create(PODS, pod("after"), namespace)
+        await cache.reached(last.metadata.resource_version)
+        async with running(fresh.run()):
+            await fresh.wait_synced()
+    assert {each.name for each in cache.items()} == {each.name for each in later.items()} == {"deep", "after"}

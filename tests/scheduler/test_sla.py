@@ -41,6 +41,7 @@ def phases(plan):
         (PLAIN, "20m", "Inqueue"),
         (PLAIN, "", "Pending"),
         (PLAIN, "soon", "Pending"),
+        pytest.param(PLAIN, "1" * 200_000, "Pending", id="200 KB of digits"),
         (POLICY.format(arguments=", arguments: {sla-waiting-time: 1800000ms}"), "", "Inqueue"),
     ],
 )
