@@ -6,7 +6,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from muster.model import names, storage
+from muster.model import names
 from muster.model import objects as o
 
 T = TypeVar("T", bound=o.Object)
@@ -45,12 +45,10 @@ EVENTS: Final = Kind("", "v1", "events", "Event", o.Event)
 CONFIGMAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", o.ConfigMap)
 SECRETS: Final = Kind("", "v1", "secrets", "Secret", o.Secret)
 RESOURCEQUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", o.ResourceQuota)
-VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", storage.PersistentVolume, namespaced=False)
-CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", storage.PersistentVolumeClaim)
-STORAGECLASSES: Final = Kind(
-    "storage.k8s.io", "v1", "storageclasses", "StorageClass", storage.StorageClass, namespaced=False
-)
-CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", storage.CSINode, namespaced=False)
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", o.PersistentVolume, namespaced=False)
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", o.PersistentVolumeClaim)
+STORAGECLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", o.StorageClass, namespaced=False)
+CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", o.CSINode, namespaced=False)
 JOBS: Final = Kind("batch", "v1", "jobs", "Job", o.Job)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", o.Workload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", o.Workload)

@@ -14,8 +14,7 @@ from muster.kube import errors
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
 from muster.model import kinds
-from muster.model.objects import Node
-from muster.model.storage import PersistentVolume, PersistentVolumeClaim
+from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim
 from scheduler.model import storage
 from scheduler.model.plan import Bind
 from scheduler.model.storage import ClaimKey, VolumeDecision

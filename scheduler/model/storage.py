@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct, field
 
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Meta, PodSpec
-from muster.model.storage import (
+from muster.model.objects import (
     CSINode,
+    Meta,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
+    PodSpec,
     StorageClass,
 )
 from scheduler.model.cache import Cache

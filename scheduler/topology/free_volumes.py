@@ -13,8 +13,13 @@ import msgspec
 import numpy as np
 
 from muster.model import labels
-from muster.model.objects import LabelSelectorRequirement, Node, NodeSelectorTerm
-from muster.model.storage import PersistentVolume, PersistentVolumeClaim
+from muster.model.objects import (
+    LabelSelectorRequirement,
+    Node,
+    NodeSelectorTerm,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 from scheduler.model import constraints as rules
 from scheduler.model import storage as facts
 from scheduler.model.snapshot import NodeTable

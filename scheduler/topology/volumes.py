@@ -15,8 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.model.objects import Node
-from muster.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.model import storage as facts
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints

@@ -1,18 +1,14 @@
-"""Volumes, the claims on them, and what nodes can attach, of the fields that a scheduler reads; as `muster.model.objects`."""
+"""Volumes, the claims on them, and what nodes can attach."""
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import field
 
-from muster.model.objects import Json, LabelSelector, NodeSelector, Object, ResourceRequirements
+from muster.model.objects.metadata import ApiStruct, Json, LabelSelector, Object
+from muster.model.objects.pods import NodeSelector, ResourceRequirements
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    pass
-
-
-class ObjectReference(_Struct, frozen=True, kw_only=True):
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
     """A reference to an object of a namespace."""
 
     name: str = ""
@@ -20,20 +16,20 @@ class ObjectReference(_Struct, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class VolumeNodeAffinity(_Struct, frozen=True, kw_only=True):
+class VolumeNodeAffinity(ApiStruct, frozen=True, kw_only=True):
     """Which nodes can reach a volume."""
 
     required: NodeSelector | None = None
 
 
-class CSIVolume(_Struct, frozen=True, kw_only=True):
+class CSIVolume(ApiStruct, frozen=True, kw_only=True):
     """A volume of a CSI driver."""
 
     driver: str = ""
     volume_handle: str = ""
 
 
-class PersistentVolumeSpec(_Struct, frozen=True, kw_only=True):
+class PersistentVolumeSpec(ApiStruct, frozen=True, kw_only=True):
     """A volume, as far as choosing it and reaching it goes."""
 
     capacity: dict[str, Json] | None = None
@@ -46,7 +42,7 @@ class PersistentVolumeSpec(_Struct, frozen=True, kw_only=True):
     csi: CSIVolume | None = None
 
 
-class StoragePhase(_Struct, frozen=True, kw_only=True):
+class StoragePhase(ApiStruct, frozen=True, kw_only=True):
     """The status of a volume or claim."""
 
     phase: str = ""
@@ -59,7 +55,7 @@ class PersistentVolume(Object, frozen=True, kw_only=True):
     status: StoragePhase = field(default_factory=StoragePhase)
 
 
-class PersistentVolumeClaimSpec(_Struct, frozen=True, kw_only=True):
+class PersistentVolumeClaimSpec(ApiStruct, frozen=True, kw_only=True):
     """What a claim asks for, and what it got."""
 
     access_modes: tuple[str, ...] | None = None
@@ -78,14 +74,14 @@ class PersistentVolumeClaim(Object, frozen=True, kw_only=True):
     status: StoragePhase = field(default_factory=StoragePhase)
 
 
-class TopologyRequirement(_Struct, frozen=True, kw_only=True):
+class TopologyRequirement(ApiStruct, frozen=True, kw_only=True):
     """One label, and the values that are allowed."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
-class TopologySelectorTerm(_Struct, frozen=True, kw_only=True):
+class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
     """Labels of which all must have an allowed value."""
 
     match_label_expressions: tuple[TopologyRequirement, ...] | None = None
@@ -99,13 +95,13 @@ class StorageClass(Object, frozen=True, kw_only=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] | None = None
 
 
-class CSIDriverLimit(_Struct, frozen=True, kw_only=True):
+class CSIDriverLimit(ApiStruct, frozen=True, kw_only=True):
     """How many volumes of a driver a node takes; None for any number."""
 
     count: int | None = None
 
 
-class CSINodeDriver(_Struct, frozen=True, kw_only=True):
+class CSINodeDriver(ApiStruct, frozen=True, kw_only=True):
     """A CSI driver on a node."""
 
     name: str = ""
@@ -113,7 +109,7 @@ class CSINodeDriver(_Struct, frozen=True, kw_only=True):
     allocatable: CSIDriverLimit | None = None
 
 
-class CSINodeSpec(_Struct, frozen=True, kw_only=True):
+class CSINodeSpec(ApiStruct, frozen=True, kw_only=True):
     """The drivers of a node."""
 
     drivers: tuple[CSINodeDriver, ...] = ()

@@ -1,0 +1,124 @@
+"""What the scheduler decides by beside pods: PodGroups and queues, priority classes and disruption budgets."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+from msgspec import field
+from msgspec.structs import force_setattr
+
+from muster.model.objects.metadata import ApiStruct, Condition, Json, LabelSelector, Object
+
+
+def _share(struct: msgspec.Struct, *fields: str) -> None:
+    """Have a struct use the strings that others have already: there are ten thousand PodGroups, and few words in them."""
+    for each in fields:
+        force_setattr(struct, each, sys.intern(getattr(struct, each)))
+
+
+class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a gang asks for."""
+
+    min_member: int = 0
+    min_task_member: dict[str, int] | None = None
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: dict[str, Json] | None = None
+
+
+class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """Where a gang stands."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(Object, frozen=True, kw_only=True):
+    """A PodGroup of any of the three groups that Muster serves."""
+
+    spec: PodGroupSpec = field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = field(default_factory=PodGroupStatus)
+
+    def __post_init__(self) -> None:
+        """Share what is the same in many."""
+        _share(self, "api_version", "kind")
+        _share(self.metadata, "namespace")
+        _share(self.spec, "queue")
+        _share(self.status, "phase")
+        for each in self.status.conditions or ():
+            _share(each, "type", "status", "reason", "message", "transition_id")
+
+
+class QueueGuarantee(ApiStruct, frozen=True, kw_only=True):
+    """What a queue always has."""
+
+    resource: dict[str, Json] | None = None
+
+
+class QueueSpec(ApiStruct, frozen=True, kw_only=True):
+    """A queue's share and limits."""
+
+    weight: int = 1
+    capability: dict[str, Json] | None = None
+    deserved: dict[str, Json] | None = None
+    guarantee: QueueGuarantee | None = None
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+    max_pod_groups: int | None = None
+    namespace_selector: LabelSelector | None = None
+    desired_state: str = ""
+
+
+class QueueStatus(ApiStruct, frozen=True, kw_only=True):
+    """A queue's state and counters; `message` says why the state is Unknown."""
+
+    state: str = ""
+    message: str = ""
+    total: int = 0
+    unknown: int = 0
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    aborted: int = 0
+    allocated: dict[str, Json] | None = None
+
+
+class Queue(Object, frozen=True, kw_only=True):
+    """A Queue of any of the three groups that Muster serves."""
+
+    spec: QueueSpec = field(default_factory=QueueSpec)
+    status: QueueStatus = field(default_factory=QueueStatus)
+
+
+class PriorityClass(Object, frozen=True, kw_only=True):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
+    """A budget's spec."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
+    """A budget's status."""
+
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(Object, frozen=True, kw_only=True):
+    """policy/v1 PodDisruptionBudget."""
+
+    spec: PodDisruptionBudgetSpec = field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = field(default_factory=PodDisruptionBudgetStatus)

@@ -1,0 +1,46 @@
+"""Jobs, and the workloads of apps/v1."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from muster.model.objects.metadata import ApiStruct, Condition, Object
+from muster.model.objects.pods import PodTemplate
+
+
+class JobSpec(ApiStruct, frozen=True, kw_only=True):
+    """A Job's spec."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+    template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class JobStatus(ApiStruct, frozen=True, kw_only=True):
+    """A Job's status."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Job(Object, frozen=True, kw_only=True):
+    """batch/v1 Job."""
+
+    spec: JobSpec = field(default_factory=JobSpec)
+    status: JobStatus = field(default_factory=JobStatus)
+
+
+class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    """What Deployments, ReplicaSets and StatefulSets have in common."""
+
+    replicas: int | None = None
+    template: PodTemplate = field(default_factory=PodTemplate)
+
+
+class Workload(Object, frozen=True, kw_only=True):
+    """Any apps/v1 workload with a pod template."""
+
+    spec: WorkloadSpec = field(default_factory=WorkloadSpec)
