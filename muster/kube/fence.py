@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
+from msgspec.structs import replace
+
 from muster.kube.clock import steady
 from muster.kube.errors import FenceLostError
 from muster.kube.transport import Request, Response, Transport
@@ -58,7 +60,10 @@ class Fence:
 
 
 class FencedTransport:
-    """A transport that sends no write once the fence is lost. Reads pass."""
+    """A transport that sends no write once the fence is lost. Reads pass.
+
+    The fence is asked twice: here, and where the bytes leave, since a write may wait for a connection for seconds.
+    """
 
     def __init__(self, via: Transport, fence: Fence) -> None:
         self._via = via
@@ -72,6 +77,7 @@ class FencedTransport:
         """
         if request.writes:
             self._fence.check()
+            request = replace(request, permit=self._fence.check)
         return await self._via.request(request, within=within)
 
     def watch(self, request: Request, *, idle: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

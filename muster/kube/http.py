@@ -119,7 +119,10 @@ class HttpTransport:
     async def _answer(self, connection: Connection, request: Request, headers: Mapping[str, str]) -> Response:
         kept = False
         try:
-            connection.send(self._written(request, headers))
+            written = self._written(request, headers)
+            if request.permit is not None:
+                request.permit()
+            connection.send(written)
             body = await connection.whole()
             # It may be this connection's client certificate that is too old.
             kept = connection.open and connection.status != 401

@@ -6,7 +6,7 @@ tests and the simulator run the real programs in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -20,7 +20,11 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request. ``path`` is absolute, without the query; ``body`` is empty for verbs that have none."""
+    """One request. ``path`` is absolute, without the query; ``body`` is empty for verbs that have none.
+
+    ``permit`` is called when its bytes are about to leave, each time that they do, and raises to keep them back: what
+    waited for a connection may no longer be allowed when there is one.
+    """
 
     method: str
     path: str
@@ -28,6 +32,7 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
     content_type: str = JSON
     accept: str = JSON
+    permit: Callable[[], None] | None = None
 
     @property
     def writes(self) -> bool:

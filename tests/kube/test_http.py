@@ -15,8 +15,10 @@ from aiohttp import web
 from certs import authority
 from muster.kube import errors
 from muster.kube.auth import Endpoint
+from muster.kube.clock import steady
 from muster.kube.connection import Connection
 from muster.kube.dialing import Dialer
+from muster.kube.fence import Fence, FencedTransport
 from muster.kube.http import HttpTransport
 from muster.kube.transport import MERGE_PATCH, Request
 
@@ -632,3 +634,31 @@ async def test_a_name_that_does_not_resolve_is_said_so():
         with pytest.raises(errors.UnreachableError, match=r"no-such-host\.invalid") as caught:
             await transport.request(PUT, within=60)
     assert not caught.value.maybe_applied
+
+
+async def test_a_write_that_waited_for_a_connection_while_its_fence_ended_is_not_sent():
+    """The fence was live when the write was asked for, and dead when there was a connection for it."""
+
+    async def handler(request):
+        seen.append(request.method)
+        if request.method == "GET":
+            held.set()
+            await free.wait()
+        return web.Response(body=b"{}")
+
+    seen, held, free = [], asyncio.Event(), asyncio.Event()
+    async with serving(handler) as url, HttpTransport(Endpoint(url), connections=1) as transport:
+        fence = Fence("me", steady(asyncio.get_running_loop()) + 60)
+        fenced = FencedTransport(transport, fence)
+        reading = asyncio.create_task(fenced.request(GET, within=60))
+        await held.wait()
+        writing = asyncio.create_task(fenced.request(PUT, within=60))
+        await asyncio.sleep(0)
+        fence.revoke()
+        free.set()
+        assert (await reading).status == 200
+        with pytest.raises(errors.FenceLostError, match="not sent"):
+            await writing
+        # The transport goes on for those who may write.
+        assert (await transport.request(PUT, within=60)).status == 200
+    assert seen == ["GET", "PUT"]
