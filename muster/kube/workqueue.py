@@ -1,4 +1,4 @@
-"""A line of keys to look at: what a controller does when something changed, again until it worked."""
+"""The work queue that every controller has: keys to reconcile, each again until that worked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
+from msgspec import Struct
+
 from muster.kube import errors
 from muster.kube.backoff import Backoff
 
@@ -15,34 +17,60 @@ K = TypeVar("K", bound=Hashable)
 
 log = logging.getLogger(__name__)
 
-_FIRST: Final = 0.5
-_MOST: Final = 60.0
+
+class Retries(Struct, frozen=True):
+    """When a reconciliation that failed is tried again.
+
+    Attributes:
+        errors: those that are tried again; any other is a bug and ends `WorkQueue.run`.
+        first: seconds until the first retry; they double.
+        most: seconds, at most.
+        jitter: see `Backoff`.
+        level: of the log line that says so.
+    """
+
+    errors: type[Exception]
+    first: float
+    most: float
+    jitter: bool
+    level: int
+
+    def backoff(self) -> Backoff:
+        """Return the pauses of a key that begins to fail."""
+        return Backoff(self.first, self.most, jitter=self.jitter)
 
 
-class Work(Generic[K]):
-    """Handles keys, several at once but never one twice at a time, the urgent ones first.
+_REFUSALS: Final = Retries(errors.KubeError, first=0.5, most=60.0, jitter=True, level=logging.WARNING)
+_KEY_SHOWN: Final = 200
 
-    ``handle`` looks at the present state and brings it nearer to what it should be. A key added while it is handled is
-    handled again. What the API server refuses is tried again after a pause that grows.
 
-    ``before``: work that matters more; while it has keys in line, this handles one at a time, the urgent ones aside.
+class WorkQueue(Generic[K]):
+    """Reconciles keys, several at once but never one twice at a time, the urgent ones first.
+
+    ``reconcile`` looks at the present state and brings it nearer to what it should be. A key added while it is
+    reconciled is reconciled again. What the API server refuses is tried again after a pause that grows.
+
+    ``yields_to``: a queue that matters more; while it has keys in line, this reconciles one at a time, the urgent ones
+    aside.
     """
 
     def __init__(
         self,
         what: str,
-        handle: Callable[[K], Awaitable[None]],
+        reconcile: Callable[[K], Awaitable[None]],
         *,
         at_once: int = 16,
-        before: Work[Any] | None = None,
+        yields_to: WorkQueue[Any] | None = None,
+        retries: Retries = _REFUSALS,
     ) -> None:
         self._what = what
-        self._handle = handle
+        self._reconcile = reconcile
         self._at_once = at_once
-        self._before = before
+        self._yields_to = yields_to
+        self._retries = retries
         self._followers: list[Callable[[], None]] = []
-        if before is not None:
-            before.follow(lambda: self._wake(at_once))
+        if yields_to is not None:
+            yields_to.follow(lambda: self._wake(at_once))
         # Those that wait, and whether that is urgent. The lines may hold keys besides that have had their turn.
         self._waiting: dict[K, bool] = {}
         self._urgent: deque[K] = deque()
@@ -50,6 +78,7 @@ class Work(Generic[K]):
         self._free: deque[asyncio.Future[None]] = deque()
         self._busy: set[K] = set()
         self._failing: dict[K, Backoff] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
         self._over = False
 
     @property
@@ -62,9 +91,12 @@ class Work(Generic[K]):
         self._followers.append(caught_up)
 
     def add(self, key: K, *, urgent: bool = False) -> None:
-        """Have a key looked at soon; returns at once."""
+        """Have a key reconciled soon; returns at once."""
         if self._over:
             return
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
         waits = self._waiting.get(key)
         if waits is not None and waits >= urgent:
             return
@@ -72,11 +104,34 @@ class Work(Generic[K]):
         if key not in self._busy:
             self._enqueue(key)
 
+    def add_after(self, key: K, seconds: float) -> None:
+        """Have a key reconciled in that many seconds, or earlier where something earlier is agreed."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        if self._over or key in self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
     async def run(self) -> None:
-        """Handle keys, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._at_once):
-                group.create_task(self._serve(waits=number > 0), name=self._what)
+        """Reconcile keys, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._at_once):
+                    group.create_task(self._serve(waits=number > 0), name=self._what)
+        finally:
+            self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     async def _serve(self, *, waits: bool) -> None:
         while True:
@@ -111,7 +166,7 @@ class Work(Generic[K]):
         """Take from the lines, in the order of turns."""
         while self._urgent:
             yield self._urgent.popleft()
-        while self._line and not (waits and self._before is not None and self._before.in_line):
+        while self._line and not (waits and self._yields_to is not None and self._yields_to.in_line):
             yield self._line.popleft()
 
     def _wake(self, count: int) -> None:
@@ -128,16 +183,19 @@ class Work(Generic[K]):
             log.info("%s: %d in line are left to the next leader", self._what, len(self._waiting) + len(self._busy))
         self._over = True
         self._waiting.clear()
+        self._cancel_timers()
 
     async def _try(self, key: K) -> None:
         try:
-            await self._handle(key)
+            await self._reconcile(key)
         except errors.FenceLostError:
             self._leave()
-        except errors.KubeError as error:
-            backoff = self._failing.setdefault(key, Backoff(_FIRST, _MOST))
-            pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
-            log.warning("%s %s is tried again in %.1f s: %s", self._what, key, pause, error)
-            asyncio.get_running_loop().call_later(pause, self.add, key)
+        except self._retries.errors as error:
+            if key not in self._failing:
+                self._failing[key] = self._retries.backoff()
+            pause = self._failing[key].pause(error.retry_after if isinstance(error, errors.ApiError) else None)
+            shown = str(key)[:_KEY_SHOWN]
+            log.log(self._retries.level, "%s %s is tried again in %.1f s: %s", self._what, shown, pause, error)
+            self.add_after(key, pause)
         else:
             self._failing.pop(key, None)

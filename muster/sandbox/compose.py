@@ -14,6 +14,7 @@ from muster.kube.clock import Clock
 from muster.sandbox.admission import AdmissionChain, WebhookCaller
 from muster.sandbox.controllers import nodes
 from muster.sandbox.controllers.accounts import SYSTEM_NAMESPACES, AccountController, namespace
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.cronjobs import CronJobController
 from muster.sandbox.controllers.daemonsets import DaemonSetController
 from muster.sandbox.controllers.default_scheduler import DefaultScheduler
@@ -29,7 +30,6 @@ from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
 from muster.sandbox.controllers.statefulsets import StatefulSetController
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.inprocess import InProcessTransport

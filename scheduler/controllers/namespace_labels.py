@@ -9,7 +9,7 @@ from __future__ import annotations
 from muster.kube import errors
 from muster.kube.cache import Change
 from muster.kube.client import Client
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import WorkQueue
 from muster.model import kinds, names
 from muster.model.objects import Meta, Namespace, PodGroup, ResourceQuota
 from scheduler.state.informers import Informers
@@ -28,7 +28,7 @@ class FenceController:
         self._client = client
         self._mode = mode
         self._views = views
-        self._work: Work[str] = Work("fence of namespace", self._reconcile)
+        self._work: WorkQueue[str] = WorkQueue("fence of namespace", self._reconcile)
         views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
         for cache in views.groups.values():
             cache.subscribe(self._on_change)

@@ -14,7 +14,7 @@ from muster.kube import errors
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
@@ -73,7 +73,7 @@ class PodGroupController:
         self._siblings = Siblings(views)
         self._released: frozenset[str] = frozenset()
         self._made: dict[tuple[str, str], float] = {}
-        self._work: Work[_Key] = Work("workload", self._reconcile)
+        self._work: WorkQueue[_Key] = WorkQueue("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
         views.pods.subscribe(self._on_pod)
         for cache in views.groups.values():

@@ -13,7 +13,7 @@ from muster.kube import errors
 from muster.kube.cache import Change
 from muster.kube.client import Client
 from muster.kube.events import Recorder
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.kinds import Kind
@@ -142,7 +142,7 @@ class QueueController:
         self._written: dict[_Key, float] = {}
         self._stored: dict[_Key, Queue] = {}
         self._postponed: set[_Key] = set()
-        self.work: Work[_Key] = Work("queue", self._reconcile, at_once=_AT_ONCE)
+        self.work: WorkQueue[_Key] = WorkQueue("queue", self._reconcile, at_once=_AT_ONCE)
         for queues in views.queues.values():
             queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from muster.kube import errors, transport
 from muster.kube.cache import Cache, Change
 from muster.kube.client import Client
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import WorkQueue
 from muster.model import kinds
 from muster.model.objects import Condition, Pod
 from scheduler.engine.lifecycle import UNSCHEDULABLE
@@ -37,7 +37,7 @@ class UnplacedPods:
         self._marked: set[_Place] = set()
         self._due: dict[_Place, str] = {}
         self._over: set[_Place] = set()
-        self._work: Work[_Place] = Work("condition of pod", self._write)
+        self._work: WorkQueue[_Place] = WorkQueue("condition of pod", self._write)
         pods.subscribe(self._on_pod)
 
     def learn(self, plan: Plan) -> None:

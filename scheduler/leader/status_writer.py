@@ -12,7 +12,7 @@ import msgspec
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import Recorder
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import WorkQueue
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 from scheduler.engine.lifecycle import UNSCHEDULABLE
@@ -40,7 +40,7 @@ class StatusWriter:
         kinds_by_group: dict[str, Kind[PodGroup]],
         seen: Callable[[GroupKey, PodGroup], None],
         refused: Callable[[GroupKey, str], None],
-        before: Work[Any],
+        before: WorkQueue[Any],
     ) -> None:
         self._client = client
         self._recorder = recorder
@@ -50,7 +50,7 @@ class StatusWriter:
         self._asking: set[GroupKey] = set()
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
-        self._work = Work("status of PodGroup", self._write, at_once=_AT_ONCE, before=before)
+        self._work = WorkQueue("status of PodGroup", self._write, at_once=_AT_ONCE, yields_to=before)
 
     def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float | None]:
         """Take what is due for writing; give that, and in how many seconds the next of the others will be."""

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from muster.kube import errors
-from muster.kube.workqueue import Work
+from muster.kube.workqueue import Retries, WorkQueue
 from muster.sandbox import virtual_time
 
 
@@ -47,7 +47,7 @@ class Handler:
 def test_keys_are_handled_in_turn_and_no_more_at_once_than_allowed():
     async def main() -> None:
         handler = Handler()
-        work = Work("a thing", handler, at_once=3)
+        work = WorkQueue("a thing", handler, at_once=3)
         async with running(work):
             for number in range(10):
                 work.add(f"{number}")
@@ -63,7 +63,7 @@ def test_keys_are_handled_in_turn_and_no_more_at_once_than_allowed():
 def test_a_key_that_is_added_while_it_is_handled_is_handled_again_but_not_twice_at_a_time(urgent):
     async def main() -> None:
         handler = Handler()
-        work = Work("a thing", handler)
+        work = WorkQueue("a thing", handler)
         async with running(work):
             work.add("a")
             await asyncio.sleep(0.5)
@@ -79,7 +79,7 @@ def test_a_key_that_is_added_while_it_is_handled_is_handled_again_but_not_twice_
 def test_what_is_urgent_goes_first_also_where_it_waits_already():
     async def main() -> None:
         handler = Handler()
-        work = Work("a thing", handler, at_once=1)
+        work = WorkQueue("a thing", handler, at_once=1)
         async with running(work):
             for key in "abc":
                 work.add(key)
@@ -95,8 +95,8 @@ def test_what_is_urgent_goes_first_also_where_it_waits_already():
 def test_work_behind_other_work_does_one_at_a_time_and_what_is_urgent_at_once():
     async def main() -> None:
         first, second = Handler(), Handler()
-        before = Work("a count", first, at_once=2)
-        behind = Work("a text", second, at_once=4, before=before)
+        before = WorkQueue("a count", first, at_once=2)
+        behind = WorkQueue("a text", second, at_once=4, yields_to=before)
         async with running(before, behind):
             for number in range(12):
                 before.add(f"{number}")
@@ -124,7 +124,7 @@ def test_what_is_refused_is_tried_again_and_holds_up_nobody():
             if key == "a" and tried.count("a") < 3:
                 raise errors.ServerError(500, "", "no")
 
-        work = Work("a thing", handle, at_once=1)
+        work = WorkQueue("a thing", handle, at_once=1)
         async with running(work):
             work.add("a")
             work.add("b")
@@ -143,7 +143,7 @@ def test_once_leadership_is_lost_all_that_is_left_is_one_line_and_is_tried_no_mo
             tried.append(key)
             raise errors.FenceLostError("test is not the leader any more")
 
-        work = Work("a thing", handle, at_once=1)
+        work = WorkQueue("a thing", handle, at_once=1)
         async with running(work):
             for number in range(10):
                 work.add(f"{number}")
@@ -154,3 +154,39 @@ def test_once_leadership_is_lost_all_that_is_left_is_one_line_and_is_tried_no_mo
     virtual_time.run(main())
     assert tried == ["0"]
     assert [record.getMessage() for record in caplog.records] == ["a thing: 10 in line are left to the next leader"]
+
+
+def test_a_key_for_later_comes_at_the_earliest_moment_agreed_and_once():
+    async def main() -> None:
+        handler = Handler()
+        work = WorkQueue("a thing", handler)
+        async with running(work):
+            work.add_after("a", 9)
+            work.add_after("a", 5)
+            work.add_after("a", 7)
+            work.add_after("b", 3)
+            work.add("b")
+            work.add_after("c", 0)
+            await asyncio.sleep(60)
+        assert handler.began == [(0, "b"), (0, "c"), (5, "a")]
+
+    virtual_time.run(main())
+
+
+def test_pauses_without_jitter_double_exactly_and_another_error_ends_the_queue():
+    began: list[float] = []
+
+    async def main() -> None:
+        async def handle(key: str) -> None:
+            began.append(asyncio.get_running_loop().time())
+            raise LookupError(key) if len(began) < 4 else ZeroDivisionError
+
+        retries = Retries(LookupError, first=1, most=2, jitter=False, level=logging.DEBUG)
+        work = WorkQueue("a thing", handle, at_once=2, retries=retries)
+        work.add("a")
+        with pytest.raises(ExceptionGroup) as caught:
+            await work.run()
+        assert caught.group_contains(ZeroDivisionError)
+
+    virtual_time.run(main())
+    assert began == [0, 1, 3, 5]

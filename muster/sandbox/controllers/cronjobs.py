@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from muster.sandbox.controllers import cronplan
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import Index, controller_of, controller_uid
 from muster.sandbox.controllers.jobs import JOBS
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import CRONJOB_CONTROLLER

@@ -9,12 +9,12 @@ from typing import Final
 from muster.sandbox.controllers import daemonplan
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.claims import Claims, claimants
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.daemonplan import Plan, View
 from muster.sandbox.controllers.index import PODS, Index, controller_uid
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.revisions import History, Revisions
 from muster.sandbox.controllers.templates import HASH
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

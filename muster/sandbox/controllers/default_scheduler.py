@@ -15,12 +15,12 @@ import msgspec
 
 from muster.model.amounts import Resources
 from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, node_name
 from muster.sandbox.controllers.nodefit import fits, tolerated
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.times import stamp
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.core.store import Object, StoreEvent, identity
 from muster.sandbox.core.users import User
 from muster.sandbox.server.requests import ApiServer

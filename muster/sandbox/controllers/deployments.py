@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from muster.sandbox.controllers import deploymentstatus, rollout
 from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
 from muster.sandbox.controllers.replicasets import REPLICASETS
 from muster.sandbox.controllers.rollout import MAX_REPLICAS, Resize
 from muster.sandbox.controllers.templates import template_hash
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import DEPLOYMENT_CONTROLLER

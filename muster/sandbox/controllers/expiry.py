@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.events import EVENTS
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.core.store import StoreEvent, identity
 from muster.sandbox.core.users import User
 from muster.sandbox.server.requests import ApiServer

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any, Final
 
 from muster.sandbox.controllers import jobplan
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
 from muster.sandbox.controllers.jobplan import Plan
 from muster.sandbox.controllers.jobtally import TRACKING, Backoff, tracked
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

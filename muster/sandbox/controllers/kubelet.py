@@ -7,10 +7,10 @@ from itertools import count
 from muster.model.amounts import Resources
 from muster.sandbox.controllers import podlife
 from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, Index, node_name
 from muster.sandbox.controllers.nodes import NODES, address
 from muster.sandbox.controllers.podrequests import Held, requests
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core import users
 from muster.sandbox.core.status import StatusError

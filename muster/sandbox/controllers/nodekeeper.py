@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from muster.sandbox.controllers import nodes
 from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, Index, node_name
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.times import stamp
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import service_account
 from muster.sandbox.server.requests import ApiServer

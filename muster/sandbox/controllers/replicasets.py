@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.claims import Claims, claimants
+from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.index import PODS, Index, controller_uid
 from muster.sandbox.controllers.times import stamp
-from muster.sandbox.controllers.work import Controller
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
