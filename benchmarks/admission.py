@@ -38,9 +38,9 @@ class NoLedger:
     """Grants everything at once: a namespace without a quota."""
 
     async def reserve(self, *_: Any, **__: Any) -> Reserved:
-        return Reserved(promised=False)
+        return Reserved(recorded=False)
 
-    async def learn_quota(self, *_: Any, **__: Any) -> Observed:
+    async def observe_quota(self, *_: Any, **__: Any) -> Observed:
         return Observed()
 
 

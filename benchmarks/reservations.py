@@ -249,10 +249,10 @@ async def compare_and_swap(client: Client) -> None:
         began = time.perf_counter()
         while True:
             stored = await client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
-            promise = ReservationRequest(
+            request = ReservationRequest(
                 namespace, "PodGroup", "g", f"g{number}", f"u{number}", Resources.parse({"cpu": 1})
             )
-            after, _ = Table.parse(stored.data).reserve([promise])
+            after, _ = Table.parse(stored.data).reserve([request])
             writes += 1
             with contextlib.suppress(errors.ConflictError):
                 await client.replace(

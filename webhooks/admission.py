@@ -1,7 +1,7 @@
-"""From the body of a call to its answer: parse, decide, confirm, promise, render. Knows no HTTP server.
+"""From the body of a call to its answer: parse, decide, confirm, reserve, render. Knows no HTTP server.
 
 The deciding is the policies'; here is what it takes to act on it: one live read before a refusal that rests on a
-cache, one write to the ledger before a yes that promises something, and an answer before the caller gives up.
+cache, one write to the ledger before a yes that reserves something, and an answer before the caller gives up.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Ledger(Protocol):
     """What admission asks of the quota ledger; ``deadline`` is loop time. See `muster.ledger.committer`."""
 
     async def reserve(
-        self, promise: ReservationRequest, *, deadline: float, dry_run: bool
+        self, request: ReservationRequest, *, deadline: float, dry_run: bool
     ) -> Reserved | Exceeded | Unavailable:
-        """Promise amounts, or say why not."""
+        """Reserve amounts, or say why not."""
         ...
 
-    async def learn_quota(
+    async def observe_quota(
         self, namespace: str, name: str, uid: str, hard: Resources | None, *, deadline: float, dry_run: bool
     ) -> Observed | Unavailable:
         """Take note of a quota before it holds; None of one that goes."""
@@ -119,7 +119,7 @@ class Admission:
         self.metrics.in_flight += 1
         try:
             request = review.parse(body)
-            verdict = await self._decide(hook, request, began + patience(query.get("timeout", "")))
+            verdict = await self._decide(hook, request, began + answer_budget(query.get("timeout", "")))
             answer = review.render(request, verdict)
         except ReviewError as error:
             self.metrics.answered(path, "other", "malformed", loop.time() - began)
@@ -129,19 +129,19 @@ class Admission:
         seconds = loop.time() - began
         self.metrics.answered(path, request.operation, _kind(verdict), seconds)
         if isinstance(verdict, Denied):
-            self.metrics.refused(path, verdict.ground.value)
-        _tell(request, verdict, seconds)
+            self.metrics.refused(path, verdict.denial_reason.value)
+        _log_answer(request, verdict, seconds)
         return 200, _JSON, answer
 
     async def _decide(self, hook: Hook, request: AdmissionRequest, deadline: float) -> Verdict:
         try:
             verdict = _evaluate(hook, request, self.view, self.settings)
-            if isinstance(verdict, Patched) or not _open(verdict):
+            if isinstance(verdict, Patched) or not _unfinished(verdict):
                 return verdict
             async with asyncio.timeout_at(deadline + _GRACE):
                 if isinstance(verdict, Denied):
                     verdict = await self._confirm(hook, request, verdict)
-                return await self._promise(verdict, request, deadline) if isinstance(verdict, Allowed) else verdict
+                return await self._reserve(verdict, request, deadline) if isinstance(verdict, Allowed) else verdict
         except ReviewError:
             raise
         except TimeoutError:
@@ -156,7 +156,7 @@ class Admission:
         fresh: dict[Ref, Object | None] = {}
         verdict: Verdict = denied
         for _ in range(_ROUNDS):
-            unread = [ref for ref in verdict.based_on if ref not in fresh] if isinstance(verdict, Denied) else []
+            unread = [ref for ref in verdict.evidence if ref not in fresh] if isinstance(verdict, Denied) else []
             if not unread:
                 break
             try:
@@ -169,22 +169,22 @@ class Admission:
         self.metrics.confirmed(refused=isinstance(verdict, Denied))
         return verdict
 
-    async def _promise(self, allowed: Allowed, request: AdmissionRequest, deadline: float) -> Verdict:
+    async def _reserve(self, allowed: Allowed, request: AdmissionRequest, deadline: float) -> Verdict:
         dry_run = bool(request.dry_run)
-        if allowed.reserve is not None:
-            answer = await self._ledger.reserve(allowed.reserve, deadline=deadline, dry_run=dry_run)
-            return _reserved(allowed, allowed.reserve, answer)
-        if allowed.learn is not None:
-            change = allowed.learn
-            learned = await self._ledger.learn_quota(
+        if allowed.reservation is not None:
+            answer = await self._ledger.reserve(allowed.reservation, deadline=deadline, dry_run=dry_run)
+            return _after_reservation(allowed, allowed.reservation, answer)
+        if allowed.quota_change is not None:
+            change = allowed.quota_change
+            learned = await self._ledger.observe_quota(
                 change.namespace, change.name, change.uid, change.hard, deadline=deadline, dry_run=dry_run
             )
-            return _learned(allowed, change, learned)
+            return _after_quota_change(allowed, change, learned)
         return allowed
 
 
 @lru_cache(maxsize=64)
-def patience(timeout: str) -> float:
+def answer_budget(timeout: str) -> float:
     """Return the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
     match = _GO_DURATION.fullmatch(timeout)
     seconds = float(match["amount"]) / (1000 if match["unit"] == "ms" else 1) if match else _DEFAULT_TIMEOUT
@@ -198,25 +198,27 @@ def _evaluate(hook: Hook, request: AdmissionRequest, view: View, settings: Setti
         return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
 
 
-def _open(verdict: Allowed | Denied) -> bool:
+def _unfinished(verdict: Allowed | Denied) -> bool:
     """Whether something is left to do before the verdict holds."""
     if isinstance(verdict, Denied):
-        return bool(verdict.based_on)
-    return verdict.reserve is not None or verdict.learn is not None
+        return bool(verdict.evidence)
+    return verdict.reservation is not None or verdict.quota_change is not None
 
 
-def _reserved(allowed: Allowed, promise: ReservationRequest, answer: Reserved | Exceeded | Unavailable) -> Verdict:
+def _after_reservation(
+    allowed: Allowed, request: ReservationRequest, answer: Reserved | Exceeded | Unavailable
+) -> Verdict:
     match answer:
-        case Reserved(promised):
-            audit = {"reserved": str(promise.amounts)} if promised else {}
+        case Reserved(recorded):
+            audit = {"reserved": str(request.amounts)} if recorded else {}
             return replace(allowed, audit={**allowed.audit, **audit})
         case Exceeded():
-            return replace(forbidden(wording.refusal(promise, answer), DenialReason.QUOTA), warnings=allowed.warnings)
+            return replace(forbidden(wording.refusal(request, answer), DenialReason.QUOTA), warnings=allowed.warnings)
         case Unavailable(reason):
             return busy(reason)
 
 
-def _learned(allowed: Allowed, change: QuotaChange, answer: Observed | Unavailable) -> Verdict:
+def _after_quota_change(allowed: Allowed, change: QuotaChange, answer: Observed | Unavailable) -> Verdict:
     if isinstance(answer, Unavailable):
         return busy(answer.reason)
     over = tuple(wording.overcommitted(change.name, shortage) for shortage in answer.overcommitted)
@@ -237,7 +239,7 @@ def _kind(verdict: Verdict) -> str:
             return "denied"
 
 
-def _tell(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:
+def _log_answer(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:
     """Log the decision: a refusal always, anything else only when asked for."""
     refused = isinstance(verdict, Denied)
     level = logging.INFO if refused else logging.DEBUG
@@ -245,7 +247,7 @@ def _tell(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:
         return
     outcome: dict[str, Any] = {"verdict": _kind(verdict), "ms": round(seconds * 1000, 2)}
     if isinstance(verdict, Denied):
-        outcome = {"reason": verdict.ground.value, **outcome}
+        outcome = {"reason": verdict.denial_reason.value, **outcome}
     text = verdict.message if isinstance(verdict, Denied) else "ok"
     log.log(level, "%s: %s", request.operation, text, extra=_about(request) | outcome)
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
-from webhooks.admission import Admission, Answer, patience
+from webhooks.admission import Admission, Answer, answer_budget
 from webhooks.tls import LiveCertificate
 
 BODY_LIMIT: Final = 8 * 1024 * 1024
@@ -128,7 +128,7 @@ class WebhookServer:
         if request.method != "POST":
             return _plain(405, "webhooks are called by POST", {"Allow": "POST"})
         path, query = _target(request.raw_path)
-        body = await _read(request, patience(query.get("timeout", "")))
+        body = await _read(request, answer_budget(query.get("timeout", "")))
         if isinstance(body, web.Response):
             return body
         status, headers, answer = await self._admission.handle(path, query, body)

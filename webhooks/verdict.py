@@ -51,13 +51,13 @@ class Problem(Struct, frozen=True):
     """One thing wrong with a request.
 
     ``text`` names the field or object, the value and the remedy. ``path`` is set where the object itself is malformed,
-    and is then the field's: only that makes a 422. ``based_on`` are the cached objects that it rests on.
+    and is then the field's: only that makes a 422. ``evidence`` are the cached objects that it rests on.
     """
 
     text: str
     path: str = ""
-    based_on: tuple[Ref, ...] = ()
-    ground: DenialReason = DenialReason.RULE
+    evidence: tuple[Ref, ...] = ()
+    denial_reason: DenialReason = DenialReason.RULE
 
 
 class QuotaChange(Struct, frozen=True):
@@ -74,8 +74,8 @@ class Allowed(Struct, frozen=True):
 
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    reserve: ReservationRequest | None = None
-    learn: QuotaChange | None = None
+    reservation: ReservationRequest | None = None
+    quota_change: QuotaChange | None = None
 
 
 class Patched(Struct, frozen=True):
@@ -93,11 +93,11 @@ class Denied(Struct, frozen=True):
     reason: str
     message: str
     causes: tuple[tuple[str, str], ...] = ()
-    based_on: tuple[Ref, ...] = ()
+    evidence: tuple[Ref, ...] = ()
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     retry_after: int | None = None
-    ground: DenialReason = DenialReason.RULE
+    denial_reason: DenialReason = DenialReason.RULE
 
 
 Verdict = Allowed | Patched | Denied
@@ -114,25 +114,25 @@ def judge(problems: Sequence[Problem], warnings: Iterable[str] = (), otherwise: 
     notes = tuple(dict.fromkeys(warnings))
     if not problems:
         return replace(otherwise, warnings=otherwise.warnings + notes) if notes else otherwise
-    based_on = tuple(dict.fromkeys(ref for problem in problems for ref in problem.based_on))
+    evidence = tuple(dict.fromkeys(ref for problem in problems for ref in problem.evidence))
     causes = tuple((problem.path, problem.text) for problem in problems if problem.path)
     message = "; ".join(f"{problem.path}: {problem.text}" if problem.path else problem.text for problem in problems)
     if len(causes) == len(problems):
-        return Denied(INVALID, "Invalid", message, causes, based_on, notes, ground=DenialReason.FIELD)
-    ground = next(problem.ground for problem in problems if not problem.path)
-    return Denied(FORBIDDEN, "Forbidden", message, (), based_on, notes, ground=ground)
+        return Denied(INVALID, "Invalid", message, causes, evidence, notes, denial_reason=DenialReason.FIELD)
+    denial_reason = next(problem.denial_reason for problem in problems if not problem.path)
+    return Denied(FORBIDDEN, "Forbidden", message, (), evidence, notes, denial_reason=denial_reason)
 
 
-def forbidden(message: str, ground: DenialReason = DenialReason.RULE) -> Denied:
+def forbidden(message: str, denial_reason: DenialReason = DenialReason.RULE) -> Denied:
     """Deny by a rule that needs no confirmation."""
-    return Denied(FORBIDDEN, "Forbidden", message, ground=ground)
+    return Denied(FORBIDDEN, "Forbidden", message, denial_reason=denial_reason)
 
 
 def busy(message: str) -> Denied:
     """Deny for now: the API server passes the wait on, and kubectl repeats the request by itself."""
-    return Denied(BUSY, "TooManyRequests", message, retry_after=1, ground=DenialReason.BUSY)
+    return Denied(BUSY, "TooManyRequests", message, retry_after=1, denial_reason=DenialReason.BUSY)
 
 
 def failed(message: str) -> Denied:
     """Deny because Muster itself is at fault."""
-    return Denied(FAILED, "InternalError", message, ground=DenialReason.FAILED)
+    return Denied(FAILED, "InternalError", message, denial_reason=DenialReason.FAILED)

@@ -77,7 +77,7 @@ def parent_of(queue: Queue) -> str:
 
 
 def state_of(queue: Queue) -> str:
-    """Give Open, Closing or Closed as it holds for new work.
+    """Return Open, Closing or Closed as it holds for new work.
 
     What the queue's owner asks for counts from that moment on, not from when the controller has seen it.
     """

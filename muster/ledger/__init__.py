@@ -1,5 +1,6 @@
 """The quota guarantee: what PodGroups reserve in a namespace never exceeds its ResourceQuota.
 
-``table`` is pure and states the invariant; ``committer`` is the only writer from webhooks; the leader's ``keeper``
-folds, expires and seeds. Nothing else may write a QuotaLedger.
+What may live here: the ledger's values and decisions, all pure, and its only two writers, the ``committer`` of a webhook
+server and the leader's ``controller``. What may not: rules of admission (``webhooks``), scheduling, anything else that
+writes a QuotaLedger.
 """

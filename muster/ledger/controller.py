@@ -1,7 +1,7 @@
 """The leader's part of the ledgers.
 
-It makes one where a quota was noticed late, seeds, folds when nobody else writes, and ends the promises whose objects
-were never stored.
+It makes one where a quota was noticed late, seeds, folds when nobody else writes, and ends the reservations whose
+objects were never stored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from muster.model.objects import Job, QuotaLedger
 log = logging.getLogger(__name__)
 
 DEADLINE: Final = 45.0
-"""Seconds after which an API server, which gives a request 34, can't store what a row promises."""
+"""Seconds after which an API server, which gives a request 34, can't store the object of a row."""
 
 QUIET: Final = 0.5
 """Seconds without a change after which the leader folds a ledger: whoever writes it folds anyway."""
@@ -71,7 +71,7 @@ class LedgerController:
         self._backoffs: dict[str, Backoff] = {}
         self._trouble: dict[str, str] = {}
         self._overcommitted: set[str] = set()
-        self.outsiders = UnreservedGroups(self._store, ledgers, observer)
+        self.unreserved_groups = UnreservedGroups(self._store, ledgers, observer)
         observer.subscribe(self._touch)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
@@ -94,7 +94,7 @@ class LedgerController:
             self._metrics.quotas.clear()
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Return what is promised, as far as is known, with the groups of these names apart; None without a ledger."""
+        """Return the table as far as it is known, with the groups of these names apart; None without a ledger."""
         view = self._observer.view(namespace)
         try:
             entry = self._store.known(namespace)
@@ -204,10 +204,10 @@ class LedgerController:
         now = asyncio.get_running_loop().time()
         known = self._first_seen.get(namespace, {})
         self._first_seen[namespace] = {row: known.get(row, now) for row in table.rows if row.pending}
-        standings = table.standings()
-        over = any(each.short > 0 for each in standings)
+        per_resource = table.per_resource()
+        over = any(each.short > 0 for each in per_resource)
         (self._overcommitted.add if over else self._overcommitted.discard)(namespace)
-        self._metrics.quotas.stand(namespace, standings)
+        self._metrics.quotas.stand(namespace, per_resource)
         self._metrics.overcommitted.set(len(self._overcommitted))
 
     def _look_again(self, namespace: str) -> None:

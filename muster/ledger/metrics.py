@@ -26,7 +26,10 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self.answers = Counter(
-            "muster_ledger_answers", "Answers to promises, by what was said.", ["answer"], registry=registry
+            "muster_ledger_answers",
+            "Answers to requests for reservations, by what was said.",
+            ["answer"],
+            registry=registry,
         )
         self._resources = Labels(RESOURCES, "cpu", "memory", "pods", "name")
         self._refusals = Counter(
@@ -40,7 +43,7 @@ class Metrics:
         )
         self.batch = Histogram(
             "muster_ledger_batch_size",
-            "Promises settled by one write.",
+            "Requests settled by one write.",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
             registry=registry,
         )
@@ -48,10 +51,12 @@ class Metrics:
             "muster_ledger_conflicts", "Writes that found the ledger changed by another replica.", registry=registry
         )
         self.failures = Counter("muster_ledger_failures", "Attempts that failed for another reason.", registry=registry)
-        self.expiries = Counter("muster_ledger_expiries", "Promises whose object was never stored.", registry=registry)
+        self.expiries = Counter(
+            "muster_ledger_expiries", "Reservations whose object was never stored.", registry=registry
+        )
         self.overcommitted = Gauge(
             "muster_ledger_overcommitted_namespaces",
-            "Namespaces that promised more than their quota.",
+            "Namespaces with more reserved than their quota allows.",
             registry=registry,
         )
         self.quotas = Quotas(self._resources)
@@ -72,11 +77,11 @@ class Quotas(Collector):
         self._resources = resources
         self._known: dict[str, tuple[float, dict[str, Shortage]]] = {}
 
-    def stand(self, namespace: str, standings: Iterable[Shortage]) -> None:
-        """Note how a namespace's quotas stand, as `muster.ledger.tally.Tally.standings` says it."""
+    def stand(self, namespace: str, per_resource: Iterable[Shortage]) -> None:
+        """Note how a namespace's quotas stand, as `muster.ledger.tally.Tally.per_resource` says it."""
         tightest: dict[str, Shortage] = {}
-        for each in standings:
-            resource = self._resources.value(scopes.parted(each.resource)[0])
+        for each in per_resource:
+            resource = self._resources.value(scopes.split_name(each.resource)[0])
             if resource not in tightest or _fullness(each) > _fullness(tightest[resource]):
                 tightest[resource] = each
         if tightest:

@@ -30,12 +30,12 @@ from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import Namespace, Pod, PodGroup, ResourceQuota
 
-_PATIENCE: Final = 0.5  # seconds; a watch that works is behind by milliseconds
+_CATCH_UP_SECONDS: Final = 0.5  # seconds; a watch that works is behind by milliseconds
 
 
 def limits_of(quota: ResourceQuota) -> Resources:
     """Return what a quota limits, by names that tell its scopes."""
-    return scopes.in_lane(readable(quota.spec.hard), scopes.lane(quota.spec))
+    return scopes.scoped(readable(quota.spec.hard), scopes.scope_set(quota.spec))
 
 
 def guaranteed_in(namespaces: Cache[Namespace]) -> Callable[[str], bool]:
@@ -100,7 +100,7 @@ class Observer:
         self._pods = pods
         self._counted: set[str] = set()
         self._revisions: dict[str, int] = {}
-        self._graveyard = Tombstones()
+        self._tombstones = Tombstones()
         self._views: dict[str, NamespaceView] = {}
         self._changed: list[Callable[[str], None]] = []
         for kind, cache in self._groups.items():
@@ -135,7 +135,7 @@ class Observer:
     def view(self, namespace: str) -> View:
         """Return what the caches show. It goes on changing: to be used at once, not across an await."""
         self._catch_up()
-        return self._views.get(namespace) or NamespaceView(self._revisions, self._graveyard)
+        return self._views.get(namespace) or NamespaceView(self._revisions, self._tombstones)
 
     async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> View:
         """Return a view that is no older than this call, nor than ``observed``, by reading all groups, pods and quotas.
@@ -168,9 +168,9 @@ class Observer:
         known = self.view(namespace)
         if caught_up and covers(known, observed):
             return known
-        view = NamespaceView(revisions, _Elsewhere(known, self._graveyard))
+        view = NamespaceView(revisions, _CacheMemory(known, self._tombstones))
         for kind, listing in listings.items():
-            self._add_listed(view, known, kind, listing)
+            self._put_listed(view, known, kind, listing)
         for quota in quotas.items:
             view.put_quota(shown_quota(quota))
         for pod in pods.items:
@@ -187,7 +187,7 @@ class Observer:
 
         self._changed.append(note)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_CATCH_UP_SECONDS):
                 while not self._shows(self.view(namespace), revisions, listed):
                     moved.clear()
                     await moved.wait()
@@ -205,7 +205,7 @@ class Observer:
         held += [(PODS, each.uid, each.revision) for each in view.pods()]
         return (
             revisions.keys() <= view.revisions.keys()
-            and all(view.revision_of(uid) >= at or self._graveyard.last_seen(uid)[1] for _, uid, at in listed)
+            and all(view.revision_of(uid) >= at or self._tombstones.last_seen(uid)[1] for _, uid, at in listed)
             and all(uid in there or at > revisions[place] for place, uid, at in held)
         )
 
@@ -217,7 +217,7 @@ class Observer:
         """
         return tuple(map(limits_of, (await client.list(RESOURCEQUOTAS, namespace)).items))
 
-    def _add_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
+    def _put_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
         absent_at = self._revisions.get(source(kind.group), 0)
         shown = [shown_group(kind.group, group, absent_at) for group in listing.items]
         for each in sorted((self._as_known(known, each) for each in shown), key=lambda each: each.absent_at):
@@ -232,7 +232,7 @@ class Observer:
         before = known.group(shown.uid)
         if before is not None:
             return replace(shown, absent_at=before.absent_at)
-        return replace(shown, absent_at=0) if self._graveyard.last_seen(shown.uid)[1] else shown
+        return replace(shown, absent_at=0) if self._tombstones.last_seen(shown.uid)[1] else shown
 
     def _follow(self, kind: Kind[PodGroup], cache: Cache[PodGroup]) -> None:
         for group in cache.items():
@@ -245,14 +245,14 @@ class Observer:
             assert change.old is not None
             gone = change.old
             self._own(gone.namespace).drop(gone.metadata.uid)
-            self._graveyard.bury(gone.metadata.uid, place, versions.number(gone.metadata.resource_version))
-            self._tell(gone.namespace)
+            self._tombstones.add(gone.metadata.uid, place, versions.number(gone.metadata.resource_version))
+            self._notify(gone.namespace)
             return
         view = self._own(change.new.namespace)
         known = view.group(change.new.metadata.uid)
         absent_at = known.absent_at if known else self._absent_at(place, cache, change.new)
         view.put(shown_group(kind.group, change.new, absent_at))
-        self._tell(change.new.namespace)
+        self._notify(change.new.namespace)
 
     def _absent_at(self, place: str, cache: Cache[PodGroup], group: PodGroup) -> int:
         """Return a revision at which a group that the cache shows for the first time didn't exist.
@@ -273,8 +273,8 @@ class Observer:
             self._count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)
-            self._graveyard.bury(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
-        self._tell(quota.namespace)
+            self._tombstones.add(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
+        self._notify(quota.namespace)
 
     def _count_pods(self, namespace: str) -> None:
         """Follow the pods of a namespace from now on: that of each pod of the cluster costs, and few have quotas."""
@@ -290,21 +290,21 @@ class Observer:
             return
         if change.new is None:
             self._own(pod.namespace).drop_pod(pod.metadata.uid)
-            self._graveyard.bury(pod.metadata.uid, PODS, versions.number(pod.metadata.resource_version))
+            self._tombstones.add(pod.metadata.uid, PODS, versions.number(pod.metadata.resource_version))
         else:
             view = self._own(pod.namespace)
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
             view.put_pod(shown_pod(change.new, known.amounts if known is not None and same else None))
-        self._tell(pod.namespace)
+        self._notify(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:
         view = self._views.get(namespace)
         if view is None:
-            view = self._views[namespace] = NamespaceView(self._revisions, self._graveyard)
+            view = self._views[namespace] = NamespaceView(self._revisions, self._tombstones)
         return view
 
-    def _tell(self, namespace: str) -> None:
+    def _notify(self, namespace: str) -> None:
         if self._views[namespace].empty:
             del self._views[namespace]
             self._counted.discard(namespace)
@@ -326,12 +326,12 @@ def _place(place: str, item: PodGroup | ResourceQuota | Pod) -> _Place:
     return place, item.metadata.uid, versions.number(item.metadata.resource_version)
 
 
-class _Elsewhere:
+class _CacheMemory:
     """What the caches remember of an object, dead or alive, for a view that isn't theirs."""
 
-    def __init__(self, view: View, graveyard: Tombstones) -> None:
+    def __init__(self, view: View, tombstones: Tombstones) -> None:
         self._view = view
-        self._graveyard = graveyard
+        self._tombstones = tombstones
 
     def last_seen(self, uid: str) -> tuple[str, int]:
         shown = self._view.group(uid)
@@ -341,7 +341,7 @@ class _Elsewhere:
         if pod is not None:
             return PODS, pod.revision
         quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
-        return (QUOTAS, quota.revision) if quota else self._graveyard.last_seen(uid)
+        return (QUOTAS, quota.revision) if quota else self._tombstones.last_seen(uid)
 
 
 def shown_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
@@ -349,8 +349,10 @@ def shown_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     stated = item.spec.min_resources
     amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
-    traits = scopes.legible(meta.annotation(names.POD_TRAITS))
-    return ObservedGroup(group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, traits)
+    scope_facts = scopes.parse_facts(meta.annotation(names.POD_TRAITS))
+    return ObservedGroup(
+        group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -373,7 +375,7 @@ def shown_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
             amounts = NOTHING
     meta = pod.metadata
     version = versions.number(meta.resource_version)
-    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.traits(pod.spec))
+    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.scope_facts(pod.spec))
 
 
 def shown_quota(quota: ResourceQuota) -> ObservedQuota:

@@ -38,7 +38,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Coming(msgspec.Struct, frozen=True, rename="camel"):
-    """A promise to something that may come to exist, grow, or never be stored; then it ends within a minute."""
+    """A reservation for something that may come to exist, grow, or never be stored; then it ends within a minute."""
 
     kind: str
     name: str
@@ -69,7 +69,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
 
 def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> Report:
     """Write a ledger for people; ``view`` shows what exists in the namespace now."""
-    view.follow(table.lanes)
+    view.follow(table.scope_sets)
     names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
     return Report(
         namespace,
@@ -78,15 +78,15 @@ def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> 
         table.seeded_at,
         tuple(_standings(table)),
         tuple(_holders(table, view, names)),
-        tuple(_coming(row, names) for row in table.rows if row.charges and _comes(row, view)),
+        tuple(_coming(row, names) for row in table.rows if row.counts and _comes(row, view)),
         tuple(Waiting(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
     )
 
 
 def _standings(table: Table) -> Iterable[Standing]:
-    standings = Tally(table.quotas, table.rows).standings()
-    for each in sorted(standings, key=lambda each: (each.quota, each.resource)):
-        resource, scope = scopes.parted(each.resource)
+    per_resource = Tally(table.quotas, table.rows).per_resource()
+    for each in sorted(per_resource, key=lambda each: (each.quota, each.resource)):
+        resource, scope = scopes.split_name(each.resource)
         amounts = (each.hard, each.reserved, each.used, max(0, -each.short), max(0, each.short))
         yield Standing(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
 
@@ -105,7 +105,7 @@ def _comes(row: Row, view: View) -> bool:
 
 
 def _coming(row: Row, names: list[str]) -> Coming:
-    group = row.booked if row.kind in {POD, JOB} else ""
+    group = row.account if row.kind in {POD, JOB} else ""
     return Coming(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
 
 
@@ -117,4 +117,4 @@ def _outside(table: Table, view: View) -> Iterable[tuple[ObservedGroup, tuple[Sh
 
 def _written(amounts: Resources) -> dict[str, str]:
     """Write amounts that count everywhere; those of a scope repeat them."""
-    return {name: exact_text(name, nano) for name, nano in sorted(scopes.base(amounts).nano.items()) if nano}
+    return {name: exact_text(name, nano) for name, nano in sorted(scopes.unscoped(amounts).nano.items()) if nano}

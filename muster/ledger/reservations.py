@@ -38,7 +38,7 @@ class ReservationRequest(Struct, frozen=True):
         amounts: minResources as written, or what a Pod takes of quotas; ``requests.cpu`` and ``cpu`` are one thing.
         revision: on UPDATE the resourceVersion of oldObject, else empty.
         previous: on UPDATE what oldObject had; None is none.
-        traits: what decides in which scopes of quotas it is (`muster.model.scopes`); empty where that isn't known.
+        scope_facts: what decides in which scopes of quotas it is (`muster.model.scopes`); empty where that isn't known.
     """
 
     namespace: str
@@ -49,7 +49,7 @@ class ReservationRequest(Struct, frozen=True):
     amounts: Resources
     revision: str = ""
     previous: Resources | None = None
-    traits: str = ""
+    scope_facts: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what the ledger can't hold.
@@ -58,14 +58,14 @@ class ReservationRequest(Struct, frozen=True):
             ValueError: an unknown kind, previous amounts without their revision, or a negative amount.
         """
         if self.kind not in KINDS:
-            raise ValueError(f"the ledger keeps promises to {', '.join(KINDS)}, not to {self.kind}")
+            raise ValueError(f"the ledger keeps reservations for {', '.join(KINDS)}, not for {self.kind}")
         if self.previous is not None and not self.revision:
-            raise ValueError(f"a promise to {self.name} changes amounts, so it needs the revision that had them")
+            raise ValueError(f"a reservation for {self.name} changes amounts, so it needs the revision that had them")
         if any(amount < 0 for amounts in (self.amounts, self.previous or NOTHING) for amount in amounts.nano.values()):
-            raise ValueError(f"a promise to {self.name} has a negative amount: {self.amounts}")
+            raise ValueError(f"a reservation for {self.name} has a negative amount: {self.amounts}")
 
     @property
-    def booked(self) -> str:
+    def account(self) -> str:
         """The name of the group on whose account it is; empty for a Pod outside every group."""
         return self.group if self.kind == POD else self.name
 
@@ -76,10 +76,10 @@ class ReservationRequest(Struct, frozen=True):
 
 
 class Shortage(Struct, frozen=True):
-    """Why one resource of one quota can't hold a promise: ``reserved + used + asked - hard == short``, in nano-units.
+    """Why one resource of one quota can't hold a reservation: ``reserved + used + asked - hard == short``, in nano-units.
 
     Attributes:
-        reserved: what unfinished groups, other than the one that asks, hold or were promised.
+        reserved: what unfinished groups, other than the one that asks, hold or have reserved.
         used: what pods hold beyond what their groups have reserved: those outside every group, all of it.
     """
 
@@ -93,9 +93,9 @@ class Shortage(Struct, frozen=True):
 
 
 class Reserved(Struct, frozen=True):
-    """Yes. ``promised`` is false where no quota limits what is asked, so that nothing was written."""
+    """Yes. ``recorded`` is false where no quota limits what is requested, so that nothing was written."""
 
-    promised: bool = True
+    recorded: bool = True
 
 
 class Exceeded(Struct, frozen=True):
@@ -121,7 +121,7 @@ class Unavailable(Struct, frozen=True):
 
 
 class Observed(Struct, frozen=True):
-    """The ledger knows the quota now. ``overcommitted`` says where promises no longer fit it."""
+    """The ledger knows the quota now. ``overcommitted`` says where reservations no longer fit it."""
 
     overcommitted: tuple[Shortage, ...] = ()
 
@@ -131,7 +131,7 @@ def limited(resource: str) -> str:
 
     A quota with scopes limits what counts in them: ``requests.cpu@Terminating`` is ``cpu@Terminating``.
     """
-    if resource.startswith(_COUNT_PODS) and scopes.parted(resource)[0] == _COUNT_PODS:
+    if resource.startswith(_COUNT_PODS) and scopes.split_name(resource)[0] == _COUNT_PODS:
         return "pods" + resource.removeprefix(_COUNT_PODS)
     return resource.removeprefix("requests.")
 

@@ -1,22 +1,22 @@
-"""The rows of a QuotaLedger as text: one line for each promise that the totals don't show yet.
+"""The rows of a QuotaLedger as text: one line for each reservation that the totals don't show yet.
 
-    <kind> <API group>/<name> <uid> <amounts> <state> [<traits>]
+    <kind> <API group>/<name> <uid> <amounts> <state> [<scope facts>]
 
 For example ``PodGroup scheduling.volcano.sh/train 6f0c… cpu=6,memory=4Gi new``. No part can hold a space, a slash
-ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. Traits
+ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. Scope facts
 (`muster.model.scopes`) say in which scopes of quotas it is; without them it is in none. The states:
 
 ``new``
-    an object that was promised at its creation: it may exist, come to exist, or never do so.
+    an object whose creation was granted: it may exist, come to exist, or never do so.
 ``from:<revision>``
-    growth of an object that was promised on an UPDATE of the state at that resourceVersion. For a ResourceQuota the
+    growth of an object that was granted on an UPDATE of the state at that resourceVersion. For a ResourceQuota the
     amounts are the hard limits that it may have next.
 ``seen:<revision>``
     an object that exists, but whose charge is here and not in the totals because its name also has a ``new`` row:
     a name is charged once. ``Pods /<PodGroup> - <amounts> seen`` is what all pods of a group take
     that a view shows; as a sum it has no revision.
 ``unreserved:<revision>``
-    an object that came without a promise and didn't fit: charged nothing, and its pods must not be scheduled.
+    an object that came without a reservation and didn't fit: charged nothing, and its pods must not be scheduled.
 
 A row that can't be read fails the whole ledger: to drop it would hand out what it holds.
 """
@@ -64,7 +64,7 @@ _STATES: Final[dict[str, frozenset[State]]] = {
 
 
 class Row(Struct, frozen=True):
-    """One promise. ``revision`` is zero for `State.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
+    """One reservation. ``revision`` is zero for `State.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
 
     kind: str
     group: str
@@ -73,7 +73,7 @@ class Row(Struct, frozen=True):
     amounts: Resources
     state: State = State.NEW
     revision: int = 0
-    traits: str = ""
+    scope_facts: str = ""
 
     @property
     def key(self) -> Key:
@@ -81,12 +81,12 @@ class Row(Struct, frozen=True):
         return self.group, self.name
 
     @property
-    def booked(self) -> str:
+    def account(self) -> str:
         """The name of the group on whose account it is; empty for a Pod outside every group."""
         return self.group if self.kind == POD else self.name
 
     @property
-    def charges(self) -> bool:
+    def counts(self) -> bool:
         """Whether it holds amounts of quotas."""
         return self.kind != RESOURCEQUOTA and self.state is not State.UNRESERVED
 
@@ -96,15 +96,15 @@ class Row(Struct, frozen=True):
         return self.state in {State.NEW, State.FROM}
 
     @property
-    def promise(self) -> tuple[str, Key, str, State, int]:
-        """What makes two rows the same promise, whatever their amounts."""
+    def identity(self) -> tuple[str, Key, str, State, int]:
+        """What makes two rows the same reservation, whatever their amounts."""
         return self.kind, self.key, self.uid, self.state, self.revision
 
     def __str__(self) -> str:
         """Write the row as the ledger holds it."""
         state = f"{self.state.value}:{self.revision}" if self.revision else self.state.value
-        traits = f" {self.traits}" if self.traits else ""
-        return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}{traits}"
+        scope_facts = f" {self.scope_facts}" if self.scope_facts else ""
+        return f"{self.kind} {self.group}/{self.name} {self.uid} {_amounts_text(self.amounts)} {state}{scope_facts}"
 
     @staticmethod
     def parse(text: str) -> Row:
@@ -115,22 +115,24 @@ class Row(Struct, frozen=True):
         """
         parts = text.split(" ")
         if len(parts) not in {5, 6} or not all(parts) or parts[1].count("/") != 1 or parts[0] not in _STATES:
-            raise MalformedLedgerError("it isn't of the form <kind> <group>/<name> <uid> <amounts> <state> [<traits>]")
-        kind, key, uid, amounts, state, traits = *parts, *([""] if len(parts) == 5 else [])
-        if scopes.legible(traits) != traits:
-            raise MalformedLedgerError(f"{traits[:64]!r} says nothing of scopes")
+            raise MalformedLedgerError(
+                "it isn't of the form <kind> <group>/<name> <uid> <amounts> <state> [<scope facts>]"
+            )
+        kind, key, uid, amounts, state, scope_facts = *parts, *([""] if len(parts) == 5 else [])
+        if scopes.parse_facts(scope_facts) != scope_facts:
+            raise MalformedLedgerError(f"{scope_facts[:64]!r} says nothing of scopes")
         group, name = key.split("/")
         if not name:
             raise MalformedLedgerError("it has no name")
         try:
-            row = Row(kind, group, name, uid, _amounts(amounts), *_state(state), traits)
+            row = Row(kind, group, name, uid, _amounts(amounts), *_state(state), scope_facts)
         except (QuantityError, ValueError) as error:
             raise MalformedLedgerError(str(error)) from error
         if bool(row.revision) is (row.state is State.NEW or kind == PODS):
             raise MalformedLedgerError(f"{state[:64]!r} is not a state of a {kind}")
         if row.state not in _STATES[kind]:
             raise MalformedLedgerError(f"a {kind} is never {row.state.value}")
-        if row.charges and any(limited(resource) != resource for resource in row.amounts):
+        if row.counts and any(limited(resource) != resource for resource in row.amounts):
             raise MalformedLedgerError("it names a resource in a quota's spelling")
         return row
 

@@ -19,7 +19,7 @@ from muster.model.kinds import QUOTALEDGERS
 from muster.model.names import LEDGER_NAME
 from muster.model.objects import Meta, QuotaLedger
 
-_COURTESY: Final = 0.1  # seconds; several times what a read and a write take
+_TURN_SECONDS: Final = 0.1  # seconds; several times what a read and a write take
 _REMEDY: Final = "delete it, and it is made again from what exists"
 
 
@@ -78,7 +78,7 @@ class Store:
             return None
         return self._keep(ledger)
 
-    async def seize(self, namespace: str) -> StoredLedger | None:
+    async def take_turn(self, namespace: str) -> StoredLedger | None:
         """Read it and ask the others for a turn: it is at another version then, and they wait a moment; None for none.
 
         Who writes a ledger knows the next version at once and whoever lost has to read it: without this the winner would
@@ -95,13 +95,13 @@ class Store:
             self._entries.pop(namespace, None)
             return None
 
-    async def courteous(self, namespace: str, entry: StoredLedger | None) -> StoredLedger | None:
+    async def yield_turn(self, namespace: str, entry: StoredLedger | None) -> StoredLedger | None:
         """Return the entry, after another that asked for its turn had it; not for long, it may have died."""
         turn = entry.ledger.metadata.annotation(names.TURN) if entry is not None else ""
         if entry is None or turn in {"", self._me}:
             return entry
         try:
-            async with asyncio.timeout(_COURTESY):
+            async with asyncio.timeout(_TURN_SECONDS):
                 while (known := self.known(namespace)) is None or known.revision <= entry.revision:
                     moved = self._moved.setdefault(namespace, asyncio.Event())
                     moved.clear()

@@ -18,7 +18,7 @@ as new as `Table.observed` shows it, or it has a row.
    the view has delivered. The totals then count these objects, or they are gone and their uids can't come again. An
    older view never folds, so what the totals count was counted no longer ago than what the dropped rows were about.
 3. *Never stored.* A row that no view shows goes when the API server can no longer store its object: its request has
-   timed out long since, and a quorum read doesn't show it. `expired` names such rows; the keeper knows them.
+   timed out long since, and a quorum read doesn't show it. `expired` names such rows; the controller knows them.
 4. *Growth.* An update is charged on top, as a row that knows the state it changes (`State.FROM`). The API server stores
    an update of that very state or none, so when a view as new as it shows another state, or none, the update is in
    the totals or never will be. Two updates of one state exclude each other; of two states they add up.
@@ -76,13 +76,13 @@ _HOLDERS: Final = 3
 
 
 class Table(Struct, frozen=True):
-    """What is promised in one namespace. Immutable: each step gives a new one.
+    """What is reserved in one namespace. Immutable: each step returns a new one.
 
     Attributes:
-        seeded_at: since when the totals mean something, RFC 3339; empty: nothing may be promised yet.
+        seeded_at: since when the totals mean something, RFC 3339; empty: nothing may be reserved yet.
         observed: source (`muster.ledger.view.source`) to the resourceVersion that the totals show.
         quotas: name to limits and totals.
-        rows: promises that the totals don't show.
+        rows: reservations that the totals don't show.
     """
 
     seeded_at: str = ""
@@ -93,22 +93,22 @@ class Table(Struct, frozen=True):
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def lanes(self) -> frozenset[str]:
+    def scope_sets(self) -> frozenset[str]:
         """The scopes of its quotas."""
-        return scopes.lanes(name for totals in self.quotas.values() for name in totals.hard)
+        return scopes.scope_sets(name for totals in self.quotas.values() for name in totals.hard)
 
-    def limits(self, amounts: Resources, traits: str = "") -> bool:
-        """Whether any quota limits any of ``amounts``, in the names of `promises.held`, of something of these traits."""
-        amounts = scopes.spread(amounts, traits, self.lanes)
+    def limits(self, amounts: Resources, scope_facts: str = "") -> bool:
+        """Whether any quota limits any of ``amounts``, in the names of `reservations.held`, of something with these scope facts."""
+        amounts = scopes.in_scopes(amounts, scope_facts, self.scope_sets)
         return any(amounts[limited(resource)] for totals in self.quotas.values() for resource in totals.hard)
 
     def overcommitted(self) -> tuple[Shortage, ...]:
-        """Return every resource of which more is promised than there is, as after a quota was lowered."""
+        """Return every resource of which more is reserved than there is, as after a quota was lowered."""
         return Tally(self.quotas, self.rows).over()
 
-    def standings(self) -> tuple[Shortage, ...]:
-        """Tell of every resource of every quota how it stands."""
-        return Tally(self.quotas, self.rows).standings()
+    def per_resource(self) -> tuple[Shortage, ...]:
+        """Return how every resource of every quota stands."""
+        return Tally(self.quotas, self.rows).per_resource()
 
     @property
     def unreserved(self) -> frozenset[str]:
@@ -130,8 +130,11 @@ class Table(Struct, frozen=True):
             shown.name: shown.amounts for shown in view.groups() if shown.uid not in self.unreserved
         }
         for row in self.rows:
-            if row.charges and row.kind in GROUPS:
-                base, more = holds.get(row.name, NOTHING), scopes.spread(row.amounts, row.traits, self.lanes)
+            if row.counts and row.kind in GROUPS:
+                base, more = (
+                    holds.get(row.name, NOTHING),
+                    scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets),
+                )
                 holds[row.name] = base + more if row.state is State.FROM else base.maximum(more)
         ranked = sorted(holds.items(), key=lambda item: ([-item[1][name] for name in short], item[0]))
         return tuple((name, amounts.only(short)) for name, amounts in ranked[:_HOLDERS] if amounts.only(short))
@@ -139,20 +142,20 @@ class Table(Struct, frozen=True):
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(
-        self, promises: Iterable[ReservationRequest]
+        self, requests: Iterable[ReservationRequest]
     ) -> tuple[Self, tuple[Reserved | Exceeded | Unavailable, ...]]:
-        """Promise what fits, first come first served, each against what those before it were granted.
+        """Reserve what fits, first come first served, each against what those before it were granted.
 
-        The answers are in the order of ``promises``; they hold once the table is stored.
+        The answers are in the order of ``requests``; they hold once the table is stored.
         """
         tally = Tally(self.quotas, self.rows)
-        answers = tuple(self._reserve(_row(promise), tally) for promise in promises)
+        answers = tuple(self._reserve(_row(request), tally) for request in requests)
         return replace(self, rows=tally.rows), answers
 
     def fold(self, view: View, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
         """Recompute the totals from ``view`` and drop the rows that it shows; the same table if the view is older.
 
-        ``coming`` are names about to be promised; ``expired`` are rows whose requests are dead, and then ``view`` must
+        ``coming`` are names about to be reserved for; ``expired`` are rows whose requests are dead, and then ``view`` must
         be a quorum read that began after they were.
         """
         return self._fold(view, coming, expired) if self.seeded_at and covers(view, self.observed) else self
@@ -165,14 +168,14 @@ class Table(Struct, frozen=True):
         """
         return replace(self._fold(view, (), ()), seeded_at=now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
-    def learn_quota(self, name: str, uid: str, hard: Resources, revision: int = 0) -> Self:
+    def observe_quota(self, name: str, uid: str, hard: Resources, revision: int = 0) -> Self:
         """Note limits that a quota may have from now on; `fold` from a current view then makes them count.
 
         ``revision`` is what a quorum read made for this call shows the quota at, zero where it shows none. That is the
         state which the change is of, or a newer one: then the API server can't store the change, and asks again.
         """
         row = Row(RESOURCEQUOTA, "", name, uid, hard, State.FROM if revision else State.NEW, revision)
-        same = [each for each in self.rows if each.promise == row.promise]
+        same = [each for each in self.rows if each.identity == row.identity]
         row = replace(row, amounts=reduce(Resources.minimum, (each.amounts for each in same), row.amounts))
         return replace(self, rows=(*(each for each in self.rows if each not in same), row))
 
@@ -212,9 +215,9 @@ class Table(Struct, frozen=True):
         """
         seen: set[object] = set()
         for index, row in enumerate(self.rows):
-            if row.promise in seen:
-                raise MalformedLedgerError(f"data.rows[{index}]: the promise to {row.name} is there twice")
-            seen.add(row.promise)
+            if row.identity in seen:
+                raise MalformedLedgerError(f"data.rows[{index}]: the reservation for {row.name} is there twice")
+            seen.add(row.identity)
         for row in self.rows:
             if row.state is State.SEEN and row.uid in self.unreserved:
                 raise MalformedLedgerError(f"data.rows: {row.name} is both charged and unreserved")
@@ -228,18 +231,20 @@ class Table(Struct, frozen=True):
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
     def _reserve(self, row: Row, tally: Tally) -> Reserved | Exceeded | Unavailable:
-        if not self.limits(row.amounts, row.traits):
-            return Reserved(promised=False)
+        if not self.limits(row.amounts, row.scope_facts):
+            return Reserved(recorded=False)
         if elsewhere := tally.namesake(row):
             return Exceeded("", taken_in=elsewhere)
         if len(tally) >= MOST_ROWS:
-            return Unavailable(f"the namespace's quota ledger holds {MOST_ROWS} promises under way, as many as it can")
+            return Unavailable(
+                f"the namespace's quota ledger holds {MOST_ROWS} reservations under way, as many as it can"
+            )
         shortages = tally.add(row)
         return Exceeded(shortages[0].quota, shortages) if shortages else Reserved()
 
     def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
-        view.follow(scopes.lanes(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
-        pending = [row for row in self.rows if not (row in expired or self._settled(row, view))]
+        view.follow(scopes.scope_sets(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
+        pending = [row for row in self.rows if not (row in expired or self._shown(row, view))]
         outside = self._outside(view)
         names = sorted(_apart(pending, outside, view, coming))
         left = {shown.uid for shown in outside}
@@ -253,7 +258,7 @@ class Table(Struct, frozen=True):
         return folded._take_in(outside, view, total, names) if outside else folded  # noqa: SLF001 - of its own kind
 
     def _take_in(self, outside: Iterable[ObservedGroup], view: View, total: Resources, names: Collection[str]) -> Self:
-        """Count the groups that nobody promised anything where they fit, and mark the others."""
+        """Count the groups for which nothing was reserved where they fit, and mark the others."""
         tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
             row = _seen(each)
@@ -266,7 +271,7 @@ class Table(Struct, frozen=True):
         other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
         return replace(self, quotas=_quotas(view, rows, _Sums(total, view.used, other)), rows=tuple(rows))
 
-    def _settled(self, row: Row, view: View) -> bool:
+    def _shown(self, row: Row, view: View) -> bool:
         """Whether the view makes the row superfluous."""
         if row.state in {State.SEEN, State.UNRESERVED}:
             return True  # both are derived from the view anew
@@ -279,7 +284,7 @@ class Table(Struct, frozen=True):
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
     def _outside(self, view: View) -> list[ObservedGroup]:
-        """Return the groups that nobody promised anything, oldest first."""
+        """Return the groups for which nothing was reserved, oldest first."""
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
@@ -291,13 +296,15 @@ class Table(Struct, frozen=True):
             f"{name} {plain} {amount_text(plain, tally.taken(name, resource))}/{amount_text(plain, most)}"
             for name, totals in sorted(self.quotas.items())
             for resource, most in sorted(totals.hard.nano.items())
-            for plain in scopes.parted(resource)[:1]
+            for plain in scopes.split_name(resource)[:1]
         )
 
 
-def _row(promise: ReservationRequest) -> Row:
-    state, revision = (State.FROM, versions.number(promise.revision)) if promise.revision else (State.NEW, 0)
-    return Row(promise.kind, promise.group, promise.name, promise.uid, promise.asked, state, revision, promise.traits)
+def _row(request: ReservationRequest) -> Row:
+    state, revision = (State.FROM, versions.number(request.revision)) if request.revision else (State.NEW, 0)
+    return Row(
+        request.kind, request.group, request.name, request.uid, request.asked, state, revision, request.scope_facts
+    )
 
 
 def _seen(shown: ObservedGroup) -> Row:
@@ -311,9 +318,9 @@ def _used(name: str, amounts: Resources) -> Row:
 def _apart(pending: Iterable[Row], outside: Iterable[ObservedGroup], view: View, coming: Iterable[str]) -> set[str]:
     """Return the names whose maxima the totals can't hold: something of them is to come, or isn't reserved."""
     names = {
-        row.booked
+        row.account
         for row in pending
-        if row.charges and (row.state is State.NEW or row.kind == POD or view.usage(row.booked))
+        if row.counts and (row.state is State.NEW or row.kind == POD or view.usage(row.account))
     }
     names |= {shown.name for shown in outside if view.usage(shown.name)}
     return names.union(coming) - {""}

@@ -39,31 +39,31 @@ class Totals(Struct, frozen=True):
 class _Account(Struct):
     """The rows of one name: of its groups, and of the pods that say they are in it."""
 
-    promises: dict[Key, list[Row]] = field(default_factory=dict)
+    groups: dict[Key, list[Row]] = field(default_factory=dict)
     pods: dict[Key, list[Row]] = field(default_factory=dict)
-    promised: Resources = NOTHING
+    reserved: Resources = NOTHING
     used: Resources = NOTHING
 
     def after(self, row: Row) -> tuple[Resources, Resources]:
-        """Return what would be promised and used with one more row."""
+        """Return what would be reserved and used with one more row."""
         mine = self._of(row).get(row.key)
         growth = charge([*mine, row]) - charge(mine) if mine else row.amounts
-        return (self.promised + growth, self.used) if row.kind in GROUPS else (self.promised, self.used + growth)
+        return (self.reserved + growth, self.used) if row.kind in GROUPS else (self.reserved, self.used + growth)
 
     def put(self, row: Row) -> None:
-        self.promised, self.used = self.after(row)
+        self.reserved, self.used = self.after(row)
         self._of(row).setdefault(row.key, []).append(row)
 
     @property
     def cost(self) -> Resources:
-        return self.promised.maximum(self.used) if self.pods else self.promised
+        return self.reserved.maximum(self.used) if self.pods else self.reserved
 
     @property
     def beyond(self) -> Resources:
-        return (self.used - self.promised).positive()
+        return (self.used - self.reserved).positive()
 
     def _of(self, row: Row) -> dict[Key, list[Row]]:
-        return self.promises if row.kind in GROUPS else self.pods
+        return self.groups if row.kind in GROUPS else self.pods
 
 
 class Tally:
@@ -71,37 +71,37 @@ class Tally:
 
     def __init__(self, quotas: Mapping[str, Totals], rows: Iterable[Row]) -> None:
         self._quotas = quotas
-        self._lanes = scopes.lanes(name for totals in quotas.values() for name in totals.hard)
-        self._promises = {row.promise: row for row in rows}
+        self._scope_sets = scopes.scope_sets(name for totals in quotas.values() for name in totals.hard)
+        self._rows = {row.identity: row for row in rows}
         self._accounts: dict[str, _Account] = defaultdict(_Account)
         self._groups: dict[str, set[str]] = defaultdict(set)
-        for row in self._promises.values():
+        for row in self._rows.values():
             self._index(self._whole(row))
         self._charged = Resources.total(each.cost for each in self._accounts.values())
         self._beyond = Resources.total(each.beyond for each in self._accounts.values() if each.pods)
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All rows; one promise that was made twice is one row."""
-        return tuple(self._promises.values())
+        """All rows; one reservation that was made twice is one row."""
+        return tuple(self._rows.values())
 
     def __len__(self) -> int:
-        return len(self._promises)
+        return len(self._rows)
 
     def namesake(self, row: Row) -> str:
         """Return another API group in which the row's name is taken; empty when there is none."""
         return min(self._groups.get(row.name, set()) - {row.group}, default="")
 
     def taken(self, quota: str, resource: str) -> int:
-        """Return what is held or promised of a quota's resource, in nano-units."""
+        """Return what is held or reserved of a quota's resource, in nano-units."""
         totals = self._quotas[quota]
         return totals.reserved[resource] + totals.other[resource] + self._charged[limited(resource)]
 
     def over(self) -> tuple[Shortage, ...]:
         """Return every resource of which more is taken than there is."""
-        return tuple(each for each in self.standings() if each.short > 0)
+        return tuple(each for each in self.per_resource() if each.short > 0)
 
-    def standings(self) -> tuple[Shortage, ...]:
+    def per_resource(self) -> tuple[Shortage, ...]:
         """Tell of every resource of every quota how it stands, as if nothing were asked: what is free is ``-short``."""
         return tuple(
             self._shortage(quota, resource, self.taken(quota, resource), 0, self._beyond)
@@ -112,15 +112,15 @@ class Tally:
     def add(self, row: Row) -> tuple[Shortage, ...]:
         """Add a row if it fits, else change nothing and say what is short.
 
-        It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is promised
+        It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is reserved
         stops growth and nothing else.
         """
         whole = self._whole(row)
         account, growth, beyond = self._change(whole)
         shortages = self._shortages(whole, account, growth)
         if not shortages:
-            known = self._promises.get(row.promise)
-            self._promises[row.promise] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
+            known = self._rows.get(row.identity)
+            self._rows[row.identity] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
             self._index(whole)
             self._charged += growth
             self._beyond += beyond
@@ -134,14 +134,14 @@ class Tally:
 
     def _whole(self, row: Row) -> Row:
         """Return a row with what it counts for in the scopes of the quotas."""
-        amounts = scopes.spread(row.amounts, row.traits, self._lanes)
+        amounts = scopes.in_scopes(row.amounts, row.scope_facts, self._scope_sets)
         return row if amounts is row.amounts else replace(row, amounts=amounts)
 
     def _change(self, row: Row) -> tuple[_Account, Resources, Resources]:
-        """Return a row's account, by how much it would cost more, and by how much its pods would exceed its promises more."""
-        account = self._accounts[row.booked]
-        promised, used = account.after(row)
-        return account, promised.maximum(used) - account.cost, (used - promised).positive() - account.beyond
+        """Return a row's account, by how much it would cost more, and by how much its pods would exceed its reservations more."""
+        account = self._accounts[row.account]
+        reserved, used = account.after(row)
+        return account, reserved.maximum(used) - account.cost, (used - reserved).positive() - account.beyond
 
     def _shortages(self, row: Row, account: _Account, growth: Resources) -> tuple[Shortage, ...]:
         # A group's own pods aren't others to it; of a pod, what its group has reserved for it isn't asked for.
@@ -156,8 +156,8 @@ class Tally:
     def _index(self, row: Row) -> None:
         if row.kind in GROUPS:
             self._groups[row.name].add(row.group)
-        if row.charges:
-            self._accounts[row.booked].put(row)
+        if row.counts:
+            self._accounts[row.account].put(row)
 
     def _shortage(self, quota: str, resource: str, taken: int, asked: int, others: Resources) -> Shortage:
         totals = self._quotas[quota]
@@ -168,7 +168,7 @@ class Tally:
 def charge(rows: Iterable[Row]) -> Resources:
     """Return what one name is charged: of all objects that may come to have it, the largest.
 
-    One object holds what it was promised at creation, plus growth; of several updates of one state only one can be
+    One object holds what was reserved at its creation, plus growth; of several updates of one state only one can be
     stored, so the largest of them counts.
     """
     most: dict[str, dict[int, Resources]] = {}

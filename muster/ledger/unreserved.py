@@ -44,7 +44,7 @@ class UnreservedGroups:
             try:
                 yield namespace, self._reasons(namespace)
             except MalformedLedgerError:
-                continue  # the keeper reports it
+                continue  # the controller reports it
 
     def _reasons(self, namespace: str) -> dict[Key, str]:
         entry, view = self._store.known(namespace), self._observer.view(namespace)

@@ -30,9 +30,9 @@ class ObservedGroup(Struct, frozen=True):
     """A PodGroup as a view shows it.
 
     Attributes:
-        amounts: what it holds, as `promises.held` writes it; nothing where `promises.reserving` says so.
+        amounts: what it holds, as `reservations.held` writes it; nothing where `reservations.reserving` says so.
         absent_at: a revision at which it certainly didn't exist yet; zero when that isn't known.
-        traits: what decides in which scopes of quotas its pods are (`muster.model.scopes`), where that is known.
+        scope_facts: what decides in which scopes of quotas its pods are (`muster.model.scopes`), where that is known.
     """
 
     group: str
@@ -41,7 +41,7 @@ class ObservedGroup(Struct, frozen=True):
     revision: int
     amounts: Resources
     absent_at: int = 0
-    traits: str = ""
+    scope_facts: str = ""
 
 
 class ObservedPod(Struct, frozen=True):
@@ -50,18 +50,18 @@ class ObservedPod(Struct, frozen=True):
     Attributes:
         group: the name of the PodGroup that it is in; empty where it is in none.
         amounts: what it takes of quotas; nothing once it has ended.
-        traits: what decides in which scopes of quotas it is.
+        scope_facts: what decides in which scopes of quotas it is.
     """
 
     uid: str
     group: str
     revision: int
     amounts: Resources
-    traits: str = ""
+    scope_facts: str = ""
 
 
 class ObservedQuota(Struct, frozen=True):
-    """A ResourceQuota as a view shows it; ``hard`` names its scopes (`muster.model.scopes.in_lane`)."""
+    """A ResourceQuota as a view shows it; ``hard`` names its scopes (`muster.model.scopes.scoped`)."""
 
     name: str
     uid: str
@@ -97,7 +97,7 @@ class View(Protocol):
         """Every quota, by name."""
         ...
 
-    def follow(self, lanes: Collection[str]) -> None:
+    def follow(self, scope_sets: Collection[str]) -> None:
         """Count in these scopes too, from now on: what is told of amounts includes what counts there."""
         ...
 
@@ -164,7 +164,7 @@ class Tombstones:
     def __init__(self) -> None:
         self._gone: dict[str, OrderedDict[str, tuple[str, int]]] = {}
 
-    def bury(self, uid: str, place: str, revision: int) -> None:
+    def add(self, uid: str, place: str, revision: int) -> None:
         """Remember that an object was there at ``revision`` and no longer is."""
         # By source, so that pods, of which there are most, don't make us forget groups.
         gone = self._gone.setdefault(place, OrderedDict())
@@ -192,7 +192,7 @@ class NamespaceView:
         self._quotas: dict[str, ObservedQuota] = {}
         self._pods: dict[str, ObservedPod] = {}
         self._usage: dict[str, Resources] = {}
-        self._lanes: frozenset[str] = frozenset()
+        self._scope_sets: frozenset[str] = frozenset()
         self._total = NOTHING
         self._used = NOTHING
         self._excess = NOTHING
@@ -283,25 +283,27 @@ class NamespaceView:
                 if uid in self._groups:
                     yield self._groups[uid]
 
-    def follow(self, lanes: Collection[str]) -> None:
+    def follow(self, scope_sets: Collection[str]) -> None:
         """Count in these scopes too, from now on."""
-        if self._lanes.issuperset(lanes):
+        if self._scope_sets.issuperset(scope_sets):
             return
-        self._lanes = self._lanes.union(lanes)
+        self._scope_sets = self._scope_sets.union(scope_sets)
         for pod in list(self._pods.values()):
             self.put_pod(pod)
         for shown in list(self._groups.values()):
             self.put(shown)
 
-    def _spread(self, amounts: Resources, traits: str) -> Resources:
-        return scopes.spread(scopes.base(amounts), traits, self._lanes) if self._lanes else amounts
+    def _in_scopes(self, amounts: Resources, scope_facts: str) -> Resources:
+        return (
+            scopes.in_scopes(scopes.unscoped(amounts), scope_facts, self._scope_sets) if self._scope_sets else amounts
+        )
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, shown: ObservedGroup) -> None:
         """Show a new or changed group."""
-        if shown.traits and self._lanes:
-            shown = replace(shown, amounts=self._spread(shown.amounts, shown.traits))
+        if shown.scope_facts and self._scope_sets:
+            shown = replace(shown, amounts=self._in_scopes(shown.amounts, shown.scope_facts))
         known = self._groups.get(shown.uid)
         if known is None:
             births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
@@ -324,8 +326,8 @@ class NamespaceView:
 
     def put_pod(self, pod: ObservedPod) -> None:
         """Show a new or changed pod."""
-        if pod.traits and self._lanes:
-            pod = replace(pod, amounts=self._spread(pod.amounts, pod.traits))
+        if pod.scope_facts and self._scope_sets:
+            pod = replace(pod, amounts=self._in_scopes(pod.amounts, pod.scope_facts))
         known = self._pods.get(pod.uid)
         if known is None or (known.group, known.amounts) != (pod.group, pod.amounts):
             if known is not None:
@@ -342,7 +344,7 @@ class NamespaceView:
     def put_quota(self, quota: ObservedQuota) -> None:
         """Show a new or changed quota."""
         self._quotas[quota.name] = quota
-        self.follow(scopes.lanes(quota.hard))
+        self.follow(scopes.scope_sets(quota.hard))
 
     def drop_quota(self, name: str) -> None:
         """Show that a quota is gone."""

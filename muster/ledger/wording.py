@@ -10,13 +10,13 @@ from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
 
 
-def refusal(promise: ReservationRequest, refused: Exceeded) -> str:
-    """Say in one sentence why a promise can't be made, and what to do."""
-    who = _who(promise)
+def refusal(request: ReservationRequest, refused: Exceeded) -> str:
+    """Say in one sentence why a reservation can't be made, and what to do."""
+    who = _who(request)
     if refused.taken_in:
         return (
             f"{who} can't be: API group {refused.taken_in} has a PodGroup of that name in namespace"
-            f" {promise.namespace}, and pods name their group without its API group; choose another name"
+            f" {request.namespace}, and pods name their group without its API group; choose another name"
         )
     asked = _listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
     by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
@@ -24,11 +24,11 @@ def refusal(promise: ReservationRequest, refused: Exceeded) -> str:
         f"quota {_quoted(quota)} has " + "; ".join(_reason(each, refused.holders) for each in shortages)
         for quota, shortages in by_quota
     )
-    more = " more" if promise.revision else ""
+    more = " more" if request.revision else ""
     beyond = (
-        f" beyond what PodGroup {_quoted(promise.group)} has reserved" if promise.kind == POD and promise.group else ""
+        f" beyond what PodGroup {_quoted(request.group)} has reserved" if request.kind == POD and request.group else ""
     )
-    return f"{who} asks for {asked}{more}{beyond}, but {reasons}; {_remedy(promise, refused)}"
+    return f"{who} asks for {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:
@@ -42,7 +42,7 @@ def unreserved(shortages: Iterable[Shortage]) -> str:
 
 
 def postponed(shortages: Iterable[Shortage]) -> str:
-    """Say why a group that reserves late isn't let in yet."""
+    """Say why a group that reserves late isn't admitted yet."""
     return f"{_short(shortages)}; it waits until that is free"
 
 
@@ -54,18 +54,18 @@ def _short(shortages: Iterable[Shortage]) -> str:
 
 
 def overcommitted(quota: str, shortage: Shortage) -> str:
-    """Warn whoever changes a quota that what was promised no longer fits it."""
+    """Warn whoever changes a quota that what is reserved no longer fits it."""
     resource = shortage.resource
-    promised = _plain(shortage.reserved + shortage.used, resource)
+    reserved = _plain(shortage.reserved + shortage.used, resource)
     return (
-        f"{_amount(shortage.hard, resource)} of quota {_quoted(quota)} is less than the {promised} promised:"
+        f"{_amount(shortage.hard, resource)} of quota {_quoted(quota)} is less than the {reserved} reserved:"
         " no more is admitted until it fits"
     )
 
 
-def _who(promise: ReservationRequest) -> str:
-    # A Job's promise is kept under the name of the group to come, which its user has never seen.
-    return "the Job's PodGroup" if promise.kind == JOB else f"{promise.kind} {_quoted(promise.name)}"
+def _who(request: ReservationRequest) -> str:
+    # A Job's reservation is kept under the name of the group to come, which its user has never seen.
+    return "the Job's PodGroup" if request.kind == JOB else f"{request.kind} {_quoted(request.name)}"
 
 
 def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
@@ -83,8 +83,8 @@ def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _remedy(promise: ReservationRequest, refused: Exceeded) -> str:
-    field = {JOB: "what its pods ask", POD: "its requests"}.get(promise.kind, "spec.minResources")
+def _remedy(request: ReservationRequest, refused: Exceeded) -> str:
+    field = {JOB: "what its pods ask", POD: "its requests"}.get(request.kind, "spec.minResources")
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"
     wait = f"wait for {refused.holders[0][0]}" if refused.holders else "wait until some of it is free"
@@ -96,11 +96,11 @@ def _first_of_each(shortages: Iterable[Shortage]) -> list[Shortage]:
 
 
 def _amount(nano: int, resource: str) -> str:
-    return f"{_plain(nano, resource)} {scopes.parted(resource)[0]}"
+    return f"{_plain(nano, resource)} {scopes.split_name(resource)[0]}"
 
 
 def _plain(nano: int, resource: str) -> str:
-    return amount_text(scopes.parted(resource)[0], nano)
+    return amount_text(scopes.split_name(resource)[0], nano)
 
 
 def _listed(parts: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
 """The scopes of ResourceQuotas: which pods a quota counts, as texts that can be kept, compared and put into names.
 
-*Traits* are what of a pod decides in which scopes it is: words joined by commas, ``plain`` where there is nothing to
-say, ``best-effort,class=high,terminating`` where there is much. Empty traits are those of something that isn't a pod, of
+*Scope facts* are what of a pod decides in which scopes it is: words joined by commas, ``plain`` where there is nothing to
+say, ``best-effort,class=high,terminating`` where there is much. Empty facts are those of something that isn't a pod, of
 which nothing is known: it is in no scope.
 
-A *lane* is the scopes of a quota: requirements joined by ``+``, a pod must meet all. Amounts that only count in a lane
+A *scope set* is the scopes of a quota: requirements joined by ``+``, a pod must meet all. Amounts that only count in one
 have it in their name: ``cpu@NotBestEffort``, ``requests.cpu@PriorityClass:In:high|low``.
 
 Source: ``podMatchesScopeFunc`` of ``pkg/quota/v1/evaluator/core/pods.go`` and ``GetPodQOS`` of Kubernetes.
@@ -20,37 +20,37 @@ from typing import Final
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Affinity, PodAffinityTerm, PodSpec, ResourceQuotaSpec
 
-PLAIN: Final = "plain"
-"""The traits of a pod that has none."""
+NO_FACTS: Final = "plain"
+"""The facts of a pod of which there is nothing to say."""
 
 _AT: Final = "@"
 _BEST_EFFORT: Final = "best-effort"
 _TERMINATING: Final = "terminating"
 _CROSS_NAMESPACE: Final = "cross-namespace-affinity"
 _CLASS: Final = "class="
-_WORDS: Final = frozenset({PLAIN, _BEST_EFFORT, _TERMINATING, _CROSS_NAMESPACE})
+_WORDS: Final = frozenset({NO_FACTS, _BEST_EFFORT, _TERMINATING, _CROSS_NAMESPACE})
 _CLASS_WORD: Final = re.compile(r"class=[a-z0-9][a-z0-9.-]{0,252}")
 _PRIORITY_CLASS: Final = "PriorityClass"
 _COMPUTE: Final = ("cpu", "memory")
 
 
-def traits(spec: PodSpec) -> str:
-    """Return the traits of a pod of this spec."""
+def scope_facts(spec: PodSpec) -> str:
+    """Return the scope facts of a pod of this spec."""
     found = [
         *([_BEST_EFFORT] if _best_effort(spec) else []),
         *([_CLASS + spec.priority_class_name] if spec.priority_class_name else []),
         *([_CROSS_NAMESPACE] if spec.affinity is not None and _looks_elsewhere(spec.affinity) else []),
         *([_TERMINATING] if spec.active_deadline_seconds is not None else []),
     ]
-    return ",".join(found) or PLAIN
+    return ",".join(found) or NO_FACTS
 
 
-def legible(text: str) -> str:
-    """Return traits that somebody wrote; empty where they are none, with which nothing is in a scope."""
+def parse_facts(text: str) -> str:
+    """Return scope facts that somebody wrote; empty where they are none, with which nothing is in a scope."""
     return text if all(word in _WORDS or _CLASS_WORD.fullmatch(word) for word in text.split(",")) else ""
 
 
-def lane(spec: ResourceQuotaSpec) -> str:
+def scope_set(spec: ResourceQuotaSpec) -> str:
     """Return a quota's scopes; empty where it counts everything."""
     every = [f"{name}:Exists" if name == _PRIORITY_CLASS else name for name in spec.scopes or ()]
     for each in (spec.scope_selector.match_expressions or ()) if spec.scope_selector is not None else ():
@@ -62,40 +62,50 @@ def lane(spec: ResourceQuotaSpec) -> str:
     return "+".join(sorted(set(every)))
 
 
-def in_lane(amounts: Resources, lane: str) -> Resources:
-    """Write amounts as counting in a lane only."""
-    return Resources({f"{name}{_AT}{lane}": amount for name, amount in amounts.nano.items()}) if lane else amounts
+def scoped(amounts: Resources, scope_set: str) -> Resources:
+    """Write amounts as counting in a scope set only."""
+    return (
+        Resources({f"{name}{_AT}{scope_set}": amount for name, amount in amounts.nano.items()})
+        if scope_set
+        else amounts
+    )
 
 
-def parted(resource: str) -> tuple[str, str]:
-    """Split a resource's name from the lane in which it counts, empty for all."""
-    name, _, lane = resource.partition(_AT)
-    return name, lane
+def split_name(resource: str) -> tuple[str, str]:
+    """Split a resource's name from the scope set in which it counts, empty for all."""
+    name, _, scope_set = resource.partition(_AT)
+    return name, scope_set
 
 
-def lanes(resources: Iterable[str]) -> frozenset[str]:
-    """Return the lanes that names of resources speak of."""
-    return frozenset(lane for resource in resources if (lane := parted(resource)[1]))
+def scope_sets(resources: Iterable[str]) -> frozenset[str]:
+    """Return the scope sets that names of resources speak of."""
+    return frozenset(scope_set for resource in resources if (scope_set := split_name(resource)[1]))
 
 
-def spread(amounts: Resources, traits: str, lanes: Iterable[str]) -> Resources:
-    """Have amounts count in each of the lanes too in which something of these traits is."""
-    mine = [lane for lane in lanes if counts(lane, traits)] if traits and amounts.nano else []
+def in_scopes(amounts: Resources, scope_facts: str, scope_sets: Iterable[str]) -> Resources:
+    """Have amounts count too in each of the scope sets in which something with these facts is."""
+    mine = (
+        [scope_set for scope_set in scope_sets if matches(scope_set, scope_facts)]
+        if scope_facts and amounts.nano
+        else []
+    )
     if not mine:
         return amounts
-    return Resources({**amounts.nano, **{f"{n}{_AT}{lane}": a for lane in mine for n, a in amounts.nano.items()}})
+    return Resources(
+        {**amounts.nano, **{f"{n}{_AT}{scope_set}": a for scope_set in mine for n, a in amounts.nano.items()}}
+    )
 
 
-def base(amounts: Resources) -> Resources:
-    """Take back what `spread` did."""
+def unscoped(amounts: Resources) -> Resources:
+    """Undo `in_scopes`."""
     return Resources({name: amount for name, amount in amounts.nano.items() if _AT not in name})
 
 
 @lru_cache(maxsize=4096)
-def counts(lane: str, traits: str) -> bool:
-    """Whether something of these traits is in a lane. A scope that isn't known has nothing in it."""
-    words = frozenset(traits.split(",")) if traits else frozenset[str]()
-    return bool(words) and all(_meets(requirement, words) for requirement in lane.split("+"))
+def matches(scope_set: str, scope_facts: str) -> bool:
+    """Whether something with these facts is in a scope set. A scope that isn't known has nothing in it."""
+    words = frozenset(scope_facts.split(",")) if scope_facts else frozenset[str]()
+    return bool(words) and all(_meets(requirement, words) for requirement in scope_set.split("+"))
 
 
 def _meets(requirement: str, words: frozenset[str]) -> bool:

@@ -99,7 +99,7 @@ class State(Struct, frozen=True, dict=True):
         return {}
 
     def ledger(self, namespace: str) -> Table | None:
-        """Return what a namespace has promised; None where there is no ledger, or one that can't be read."""
+        """Return what a namespace has reserved; None where there is no ledger, or one that can't be read."""
         ledger = self.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
         try:
             return Table.parse(ledger.data) if ledger is not None else None

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.committer import decide
+from muster.ledger.decision import decide
 from muster.ledger.observer import shown_group, shown_pod, shown_quota
 from muster.ledger.reservations import Exceeded, ReservationRequest, Unavailable
 from muster.ledger.table import Table
@@ -51,13 +51,13 @@ class _NamespaceLedger:
         self.view = NamespaceView(revisions, Tombstones())
         self.table = Table()
 
-    def reserve(self, promise: ReservationRequest, now: datetime) -> str:
-        """Promise something; give the refusal, empty where it is granted."""
-        decision = decide(self.table, self.view, [promise], now)
+    def reserve(self, request: ReservationRequest, now: datetime) -> str:
+        """Reserve something; return the refusal, empty where it is granted."""
+        decision = decide(self.table, self.view, [request], now)
         self.table = decision.table
         answer = decision.answers[0]
         if isinstance(answer, Exceeded):
-            return wording.refusal(promise, answer)
+            return wording.refusal(request, answer)
         return answer.reason if isinstance(answer, Unavailable) else ""
 
 
@@ -134,7 +134,7 @@ class InMemoryAdmission:
         return namespace in self._books
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Return what is promised in a namespace, the groups of these names apart; None where there is no quota."""
+        """Return what is reserved in a namespace, the groups of these names apart; None where there is no quota."""
         book = self._book(namespace)
         if book is None:
             return None
@@ -200,9 +200,9 @@ class InMemoryAdmission:
     def _judged(self, verdict: Verdict, namespace: str, now: datetime) -> str:
         if isinstance(verdict, Denied):
             return verdict.message
-        promise = verdict.reserve if isinstance(verdict, Allowed) else None
+        request = verdict.reservation if isinstance(verdict, Allowed) else None
         book = self._book(namespace)
-        return book.reserve(promise, now) if promise is not None and promise.asked and book is not None else ""
+        return book.reserve(request, now) if request is not None and request.asked and book is not None else ""
 
 
 def _creation(kind: Kind[Any], one: Object, old: Object | None = None) -> AdmissionRequest:

@@ -95,7 +95,7 @@ def ask(scene: WhatIfCluster, key: GroupKey) -> Answer:
     record = plan.records.get(key)
     if record is None:
         return Answer(key, group, scene.state.taken, called=scene.called(key))
-    (standings, lack), job = _quotas(scene.state, key), scene.job(key)
+    (per_resource, lack), job = _quotas(scene.state, key), scene.job(key)
     return Answer(
         key,
         group,
@@ -106,7 +106,7 @@ def ask(scene: WhatIfCluster, key: GroupKey) -> Answer:
         changes=tuple(remedies.changes(scene, key, record, lack)),
         queue=scene.state.find(kinds.QUEUES, record.queue),
         share=plan.queues.get(record.queue),
-        quotas=standings,
+        quotas=per_resource,
         called=scene.called(key),
         held=bool(job.held),
     )

@@ -30,7 +30,7 @@ def podgroup(
             "name": grouping.generated_name(owner.uid),
             "annotations": {
                 # The same answers as admission's, for whom what this group holds was or wasn't reserved already.
-                names.POD_TRAITS: scopes.traits(template),
+                names.POD_TRAITS: scopes.scope_facts(template),
                 **({names.QUOTA_POLICY: names.POLICY_QUEUE} if grouping.reserves_late(*metas) else {}),
             },
             "ownerReferences": [

@@ -241,7 +241,7 @@ class Term:
         while True:
             self._changed.clear()
             began = loop.time()
-            for namespace, reasons in self._keeper.outsiders.news():
+            for namespace, reasons in self._keeper.unreserved_groups.news():
                 self._cluster.unreserved(namespace, reasons)
             for namespace, late in self._cluster.late():
                 self._cluster.ledger(namespace, self._keeper.table(namespace, late))

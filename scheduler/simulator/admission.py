@@ -44,7 +44,7 @@ class SimulatedAdmission(Protocol):
         ...
 
     def table(self, namespace: str, names: Collection[str]) -> Table | None:
-        """Return what is promised in a namespace, the groups of these names apart; None where there is no quota."""
+        """Return what is reserved in a namespace, the groups of these names apart; None where there is no quota."""
         ...
 
     def namespace(self, name: str) -> Meta | None:

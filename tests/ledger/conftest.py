@@ -106,14 +106,14 @@ class Noted:
     answers: Answers
 
     async def reserve(
-        self, promise: ReservationRequest, *, deadline: float, dry_run: bool
+        self, request: ReservationRequest, *, deadline: float, dry_run: bool
     ) -> Reserved | Exceeded | Unavailable:
-        answer = await self.committer.reserve(promise, deadline=deadline, dry_run=dry_run)
-        self.answers[promise.name] = answer
+        answer = await self.committer.reserve(request, deadline=deadline, dry_run=dry_run)
+        self.answers[request.name] = answer
         return answer
 
-    async def learn_quota(self, namespace: str, name: str, *about: Any, **how: Any) -> Observed | Unavailable:
-        answer = await self.committer.learn_quota(namespace, name, *about, **how)
+    async def observe_quota(self, namespace: str, name: str, *about: Any, **how: Any) -> Observed | Unavailable:
+        answer = await self.committer.observe_quota(namespace, name, *about, **how)
         self.answers[name] = answer
         return answer
 
@@ -126,7 +126,7 @@ class Process:
     network: Network
     view: CachedView
     committer: Committer
-    keeper: LedgerController
+    controller: LedgerController
     admission: Admission
     metrics: Metrics
 
@@ -165,8 +165,8 @@ class Front:
         return await replica.admission.handle(path, query, body)
 
 
-def _manifest(name: str, cpu: str, traits: str = "") -> dict[str, Any]:
-    annotations = {names.POD_TRAITS: traits} if traits else {}
+def _manifest(name: str, cpu: str, scope_facts: str = "") -> dict[str, Any]:
+    annotations = {names.POD_TRAITS: scope_facts} if scope_facts else {}
     metadata = {"name": name, "annotations": annotations}
     return {"metadata": metadata, "spec": {"minMember": 1, "minResources": {"cpu": cpu}}}
 
@@ -206,9 +206,9 @@ class Lab:
         )
         waits = guaranteed_in(view.cache(kinds.NAMESPACES))
         shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
-        committer, keeper = Committer(client, *shared), LedgerController(client, *shared)
+        committer, controller = Committer(client, *shared), LedgerController(client, *shared)
         admission = Admission(view, Noted(committer, self.answers), client, Settings(), metrics)
-        process = Process(self.namespace, network, view, committer, keeper, admission, metrics)
+        process = Process(self.namespace, network, view, committer, controller, admission, metrics)
         self.processes.append(process)
         return process
 
@@ -250,11 +250,11 @@ class Lab:
         return await self.client.create(kind, _manifest(name, cpu), self.namespace)
 
     async def create(
-        self, process: Process, name: str, cpu: str, traits: str = ""
+        self, process: Process, name: str, cpu: str, scope_facts: str = ""
     ) -> Reserved | Exceeded | Unavailable:
         """Create a PodGroup through a replica's webhook; gives what the ledger said."""
         answer = await self._asked(
-            process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu, traits), self.namespace)
+            process, name, self.client.create(kinds.PODGROUPS, _manifest(name, cpu, scope_facts), self.namespace)
         )
         assert isinstance(answer, Reserved | Exceeded | Unavailable)
         return answer
@@ -337,11 +337,11 @@ async def ask(
     process: Process, name: str, cpu: str, *, uid: str = "", dry_run: bool = False, within: float = 4.5, **more: Any
 ) -> Reserved | Exceeded | Unavailable:
     """Ask a replica's committer, past the API server: as if for a write that comes to nothing."""
-    promise = ReservationRequest(
+    request = ReservationRequest(
         process.namespace, PODGROUP, names.VOLCANO_GROUP, name, uid or f"uid-{name}", Resources.parse({"cpu": cpu})
     )
     deadline = asyncio.get_running_loop().time() + within
-    return await process.committer.reserve(msgspec.structs.replace(promise, **more), dry_run=dry_run, deadline=deadline)
+    return await process.committer.reserve(msgspec.structs.replace(request, **more), dry_run=dry_run, deadline=deadline)
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ async def test_case_10_a_pod_that_kubernetes_own_quota_rejects_after_us_is_charg
     assert (await lab.ledger()).data.summary == "quota limits.cpu 3/4, quota requests.cpu 3/4"
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
-async def test_case_10_what_was_promised_to_it_is_let_go_where_it_is_not_tried_again(lab: Any) -> None:
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
+async def test_case_10_what_was_reserved_for_it_is_dropped_where_it_is_not_tried_again(lab: Any) -> None:
     replica = await lab.process()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     await lab.quota(replica, **{"requests.cpu": "4", "limits.cpu": "4"})
     await _rejected_after_us(lab, "main", "3")
     assert isinstance(await lab.create(replica, "gang", "2"), Exceeded)
@@ -87,7 +87,7 @@ async def test_case_19_a_minimum_applied_from_the_server_s_side_asks_and_a_subre
 
 async def test_case_22_a_namespace_takes_its_ledger_along_and_a_new_one_of_its_name_begins_anew(lab: Any) -> None:
     replica = await lab.process()
-    task = lab.run(replica.keeper.run())
+    task = lab.run(replica.controller.run())
     await lab.quota(replica, cpu="4")
     assert await lab.create(replica, "gang", "3") == Reserved()
     lab.front.replica = replica
@@ -101,19 +101,19 @@ async def test_case_22_a_namespace_takes_its_ledger_along_and_a_new_one_of_its_n
     assert not task.done()
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
 async def test_case_24_a_leader_that_restarts_as_itself_counts_each_deadline_from_its_own_first_look(
     lab: Any, asking: Any
 ) -> None:
     replica, former = await lab.process(), await lab.process()
-    working = lab.run(former.keeper.run())
+    working = lab.run(former.controller.run())
     await lab.quota(replica, cpu="4")
     assert await asking(replica, "ghost", "4") == Reserved()
     await asyncio.sleep(30)
     working.cancel()
     lab.tasks.remove(working)
     again = await lab.process()
-    lab.run(again.keeper.run())
+    lab.run(again.controller.run())
     await asyncio.sleep(30)
     # A minute old, but nobody who leads has known it for longer than the API server may take.
     assert isinstance(await lab.create(replica, "gang", "4"), Exceeded)
@@ -121,9 +121,9 @@ async def test_case_24_a_leader_that_restarts_as_itself_counts_each_deadline_fro
     assert await lab.create(replica, "gang", "4") == Reserved()
 
 
-async def test_case_32_a_watch_that_has_to_begin_anew_forgets_nothing_that_was_promised(lab: Any) -> None:
+async def test_case_32_a_watch_that_has_to_begin_anew_forgets_nothing_that_was_reserved(lab: Any) -> None:
     first, second = await lab.process(), await lab.process()
-    lab.run(first.keeper.run())
+    lab.run(first.controller.run())
     await lab.quota(first, cpu="10")
     assert await lab.create(first, "gang", "6") == Reserved()
     for process in lab.processes:
@@ -141,11 +141,11 @@ async def test_case_32_a_watch_that_has_to_begin_anew_forgets_nothing_that_was_p
 
 
 @pytest.mark.only("kubernetes", reason="the sandbox is in this process and doesn't restart alone")
-async def test_case_33_an_api_server_that_is_killed_and_comes_back_has_promised_no_more_than_there_is(
+async def test_case_33_an_api_server_that_is_killed_and_comes_back_has_reserved_no_more_than_there_is(
     lab: Any, real_control_plane: ControlPlane
 ) -> None:
     first, second = await lab.process(), await lab.process()
-    lab.run(first.keeper.run())
+    lab.run(first.controller.run())
     await lab.quota(first, cpu="10")
     assert await lab.create(first, "gang", "4") == Reserved()
     lab.front.replica = second

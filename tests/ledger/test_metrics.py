@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from prometheus_client import CollectorRegistry
 
+from muster.kube.cache import Cache
+from muster.kube.clock import SystemClock
+from muster.ledger.committer import Committer
 from muster.ledger.metrics import NAMESPACES, RESOURCES, Metrics
-from muster.ledger.reservations import Shortage
+from muster.ledger.observer import Observer
+from muster.ledger.reservations import Exceeded, ReservationRequest, Reserved, Shortage, Unavailable
+from muster.model.amounts import Resources
 
 CORE = 10**9
 
@@ -77,3 +84,22 @@ def test_a_resource_whose_name_came_too_late_stands_among_others(metrics: Metric
     metrics.quotas.stand("team", [standing("late"), standing("later", reserved=9)])
     labels = {"namespace": "team", "resource": "other"}
     assert registry.get_sample_value("muster_ledger_quota_reserved", labels) == 9
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [(Reserved(), "granted"), (Exceeded("team"), "refused"), (Unavailable("late"), "busy")],
+)
+async def test_answers_are_counted_under_labels_that_no_renaming_of_classes_changes(
+    metrics: Metrics, registry: CollectorRegistry, answer: Any, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody: Any = None  # no request leaves the committer
+    committer = Committer(nobody, Cache(), Observer({}, Cache(), Cache()), SystemClock(), metrics)
+
+    async def answered(*_: Any, **__: Any) -> Any:
+        return answer
+
+    monkeypatch.setattr(committer, "_submit", answered)
+    request = ReservationRequest("dev", "PodGroup", "scheduling.volcano.sh", "a", "u", Resources({"cpu": CORE}))
+    assert await committer.reserve(request, deadline=0.0, dry_run=False) == answer
+    assert registry.get_sample_value("muster_ledger_answers_total", {"answer": label}) == 1

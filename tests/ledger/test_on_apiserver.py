@@ -22,20 +22,20 @@ def puts_ledger(request: Request) -> bool:
 
 async def test_without_a_quota_a_group_costs_one_read_and_no_ledger(lab: Any, asking: Any) -> None:
     one = await lab.process()
-    assert await asking(one, "train", "6") == Reserved(promised=False)
+    assert await asking(one, "train", "6") == Reserved(recorded=False)
     assert [(each.method, each.path.rsplit("/", 1)[1]) for each in one.network.sent] == [("GET", "resourcequotas")]
 
 
 async def test_a_group_that_asks_for_nothing_costs_no_call(lab: Any, asking: Any) -> None:
     one = await lab.process()
-    assert await asking(one, "train", "0") == Reserved(promised=False)
+    assert await asking(one, "train", "0") == Reserved(recorded=False)
     assert one.network.sent == []
 
 
 async def test_a_quota_that_limits_none_of_what_is_asked_makes_no_row(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, memory="1Gi")
-    assert await asking(one, "train", "6") == Reserved(promised=False)
+    assert await asking(one, "train", "6") == Reserved(recorded=False)
     assert not [row for row in (await lab.ledger()).data.rows if row.startswith(PODGROUP)]
 
 
@@ -45,10 +45,10 @@ async def test_the_story_of_the_demo_deleting_a_group_frees_what_it_held(lab: An
     assert await lab.create(one, "train-a", "6") == Reserved()
     refused = await lab.create(one, "train", "6")
     assert isinstance(refused, Exceeded)
-    promise = ReservationRequest(
+    request = ReservationRequest(
         lab.namespace, PODGROUP, names.VOLCANO_GROUP, "train", "u", Resources.parse({"cpu": "6"})
     )
-    assert wording.refusal(promise, refused) == (
+    assert wording.refusal(request, refused) == (
         'PodGroup "train" asks for 6 cpu, but quota "quota" has 10 cpu hard, 6 reserved (train-a 6), so 4 are free:'
         " short by 2 cpu; lower spec.minResources, wait for train-a, or raise the quota"
     )
@@ -167,10 +167,10 @@ async def test_case_08_the_same_review_sent_twice_is_one_row(lab: Any, asking: A
     assert sum("train" in row for row in (await lab.ledger()).data.rows) == 1
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
 async def test_cases_05_and_09_what_is_never_stored_is_let_go_after_its_deadline(lab: Any, asking: Any) -> None:
     one, leader = await lab.process(), await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.quota(one, cpu="10")
     assert await asking(one, "vetoed", "6") == Reserved()
     await asyncio.sleep(40)
@@ -253,11 +253,11 @@ async def test_case_26_a_raised_quota_admits_at_once_and_a_lowered_one_admits_no
     learned = await lab.change_quota(one, cpu="10")
     (shortage,) = learned.overcommitted
     assert wording.overcommitted("quota", shortage) == (
-        '10 cpu of quota "quota" is less than the 16 promised: no more is admitted until it fits'
+        '10 cpu of quota "quota" is less than the 16 reserved: no more is admitted until it fits'
     )
     assert isinstance(await asking(one, "c", "1"), Exceeded)
     await lab.client.delete(kinds.RESOURCEQUOTAS, "quota", lab.namespace)
-    assert await asking(one, "c", "1") == Reserved(promised=False)
+    assert await asking(one, "c", "1") == Reserved(recorded=False)
 
 
 async def test_case_36_a_quota_that_no_webhook_saw_is_noticed_by_a_committer_and_by_the_leader(
@@ -267,7 +267,7 @@ async def test_case_36_a_quota_that_no_webhook_saw_is_noticed_by_a_committer_and
     await lab.quota(None, cpu="10")
     assert isinstance(await asking(one, "train", "11"), Exceeded)
     await lab.client.delete(kinds.QUOTALEDGERS, names.LEDGER_NAME, lab.namespace)
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.ledger_says(lambda ledger: ledger.data.seeded_at)
 
 
@@ -280,7 +280,7 @@ async def test_case_37_a_quota_over_existing_groups_counts_them(lab: Any, asking
     assert isinstance(await asking(one, "new", "1"), Exceeded)
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
 async def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does_not_fit(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
@@ -291,15 +291,15 @@ async def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does
     assert any(late.metadata.uid in row and "unreserved" in row for row in (await lab.ledger()).data.rows)
     await lab.client.delete(kinds.PODGROUPS, "first", lab.namespace)
     leader = await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await asyncio.sleep(60)
     assert (await lab.ledger()).data.summary == "quota cpu 6/10"
 
 
 @pytest.mark.only("sandbox", reason="waits for the 45 seconds in which requests may be under way: in virtual time")
-async def test_a_guaranteed_namespace_promises_nothing_before_all_that_was_under_way_has_come(lab: Any) -> None:
+async def test_a_guaranteed_namespace_reserves_nothing_before_all_that_was_under_way_has_come(lab: Any) -> None:
     replica = await lab.process()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     labels = {"metadata": {"labels": {names.QUOTA_MODE: names.GUARANTEED}}}
     await lab.client.patch(kinds.NAMESPACES, lab.namespace, labels)
     seen = replica.view.cache(kinds.NAMESPACES)
@@ -307,7 +307,7 @@ async def test_a_guaranteed_namespace_promises_nothing_before_all_that_was_under
     await lab.quota(replica, cpu="4")
     early = await lab.create(replica, "early", "1")
     assert isinstance(early, Unavailable)
-    assert "is guaranteed, so nothing is promised until all that was under way" in early.reason
+    assert "is guaranteed, so nothing is reserved until everything that was under way" in early.reason
     await asyncio.sleep(30)
     # These were admitted before there was a quota, and took their time.
     await lab.store("late", "2")
@@ -348,7 +348,7 @@ async def test_a_name_is_refused_in_a_second_api_group(lab: Any, asking: Any) ->
 
 async def test_the_leader_folds_when_nobody_else_writes(lab: Any, asking: Any) -> None:
     one, leader = await lab.process(), await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.quota(one, cpu="10")
     assert await lab.create(one, "train", "6") == Reserved()
     await lab.ledger_says(lambda ledger: ledger.data.rows == () and ledger.data.summary == "quota cpu 6/10")
@@ -356,12 +356,12 @@ async def test_the_leader_folds_when_nobody_else_writes(lab: Any, asking: Any) -
     await lab.ledger_says(lambda ledger: ledger.data.summary == "quota cpu 0/10")
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds, and then some: in virtual time")
-async def test_a_living_job_keeps_its_promise_until_its_group_is_there_and_a_deleted_one_does_not(
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds, and then some: in virtual time")
+async def test_a_living_job_keeps_its_reservation_until_its_group_is_there_and_a_deleted_one_does_not(
     lab: Any, asking: Any
 ) -> None:
     one, leader = await lab.process(), await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.quota(one, cpu="10")
     pod = {"containers": [{"name": "main", "image": "example"}], "restartPolicy": "Never"}
     body = {"metadata": {"name": "job"}, "spec": {"suspend": True, "template": {"spec": pod}}}
@@ -383,12 +383,12 @@ async def test_case_12_and_34_200_at_once_are_answered_by_a_handful_of_writes(la
     assert one.network.count("PUT", "quotaledgers") == 2
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
-async def test_case_13_a_group_stored_after_its_promise_expired_is_unreserved_where_it_does_not_fit(
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
+async def test_case_13_a_group_stored_after_its_reservation_expired_is_unreserved_where_it_does_not_fit(
     lab: Any, asking: Any
 ) -> None:
     one, leader = await lab.process(), await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.quota(one, cpu="10")
     assert await asking(one, "slow", "6") == Reserved()
     await asyncio.sleep(60)
@@ -398,11 +398,11 @@ async def test_case_13_a_group_stored_after_its_promise_expired_is_unreserved_wh
     assert f"{slow.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
 async def test_case_23_a_second_leader_and_a_replica_can_not_undo_each_other(lab: Any, asking: Any) -> None:
     one, *leaders = [await lab.process() for _ in range(3)]
     for leader in leaders:
-        lab.run(leader.keeper.run())
+        lab.run(leader.controller.run())
     await lab.quota(one, cpu="10")
     answers = [await lab.create(one, f"g{n}", "3") for n in range(5)]
     await asyncio.sleep(100)
@@ -436,7 +436,7 @@ async def test_whoever_waits_when_a_replica_stops_is_told(lab: Any, asking: Any,
 async def test_a_group_that_says_nothing_of_its_pods_is_in_no_scope(lab: Any) -> None:
     one = await lab.process()
     await lab.quota(one, scopes=["NotTerminating"], cpu="1")
-    assert await lab.create(one, "train", "6") == Reserved(promised=False)
+    assert await lab.create(one, "train", "6") == Reserved(recorded=False)
 
 
 async def test_case_27_quotas_of_disjoint_scopes_each_count_what_is_in_theirs(lab: Any) -> None:
@@ -460,7 +460,7 @@ async def test_case_27_quotas_of_disjoint_scopes_each_count_what_is_in_theirs(la
 
 async def test_a_quota_of_a_scope_that_is_made_over_what_runs_counts_it(lab: Any) -> None:
     one = await lab.process()
-    lab.run(one.keeper.run())
+    lab.run(one.controller.run())
     await lab.quota(one, cpu="100")
     assert await lab.create(one, "train", "4", "terminating") == Reserved()
     assert await lab.pod(one, "task", "1", activeDeadlineSeconds=60) == Reserved()
@@ -473,12 +473,12 @@ async def test_a_quota_of_a_scope_that_is_made_over_what_runs_counts_it(lab: Any
 @pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting: in virtual time")
 async def test_a_late_group_that_does_not_fit_is_marked_once_and_the_leader_rests(lab: Any) -> None:
     leader = await lab.process()
-    lab.run(leader.keeper.run())
+    lab.run(leader.controller.run())
     await lab.quota(leader, cpu="4")
     await asyncio.sleep(5)
     await lab.store("late", "5")
     await asyncio.sleep(5)
-    (reasons,) = [reasons for _, reasons in leader.keeper.outsiders.news()]
+    (reasons,) = [reasons for _, reasons in leader.controller.unreserved_groups.news()]
     assert "short by 1 cpu" in reasons["scheduling.volcano.sh", "late"]
     writes = leader.network.count("PUT", "quotaledgers")
     await asyncio.sleep(30)
@@ -517,10 +517,10 @@ async def test_case_29_pods_and_groups_that_race_never_get_more_than_there_is(la
     assert (await lab.ledger()).data.summary == f"quota cpu {units}/10"
 
 
-@pytest.mark.only("sandbox", reason="waits for a promise's 45 seconds: in virtual time")
-async def test_a_pod_that_was_never_stored_gives_back_what_it_was_promised(lab: Any, asking: Any) -> None:
+@pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
+async def test_a_pod_that_was_never_stored_gives_back_what_was_reserved_for_it(lab: Any, asking: Any) -> None:
     replica = await lab.process()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     await lab.quota(replica, cpu="4")
     assert await asking(replica, "ghost", "4", kind=POD, group="") == Reserved()
     await asyncio.sleep(30)
@@ -531,7 +531,7 @@ async def test_a_pod_that_was_never_stored_gives_back_what_it_was_promised(lab: 
 
 async def test_a_pod_that_no_webhook_saw_is_counted_once_it_is_shown(lab: Any) -> None:
     replica = await lab.process()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     await lab.quota(replica, cpu="4")
     await lab.pod(None, "stray", "3")
     await lab.ledger_says(lambda ledger: ledger.data.summary == "quota cpu 3/4")

@@ -32,7 +32,7 @@ async def test_it_shows_who_holds_what_and_what_is_left(
     assert await lab.create(replica, "train", "6") == Reserved()
     assert await lab.pod(replica, "train-0", "2", "train") == Reserved()
     assert await lab.pod(replica, "web", "500m", activeDeadlineSeconds=60) == Reserved()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     await lab.ledger_says(lambda ledger: not ledger.data.rows)
     assert await asking(replica, "ghost", "1") == Reserved()
     assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
@@ -50,12 +50,12 @@ async def test_it_shows_who_holds_what_and_what_is_left(
         "",
         "Under way, and gone within a minute if it never comes:",
         "",
-        "KIND       NAME    PROMISED",
+        "KIND       NAME    REQUESTED",
         "PodGroup   ghost   1 cpu",
     ]
 
 
-async def test_a_group_that_has_come_is_not_under_way_though_its_promise_still_stands(
+async def test_a_group_that_has_come_is_not_under_way_though_its_reservation_still_stands(
     lab: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replica = await lab.process()
@@ -78,7 +78,7 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
     lab: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replica = await lab.process()
-    lab.run(replica.keeper.run())
+    lab.run(replica.controller.run())
     await lab.quota(replica, "team", cpu="4")
     assert await lab.create(replica, "train", "4") == Reserved()
     await lab.store("late", "2")

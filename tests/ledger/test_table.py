@@ -32,7 +32,7 @@ def amounts(**quantities: str) -> Resources:
     return Resources.parse({name.replace("__", "/").replace("_", "."): each for name, each in quantities.items()})
 
 
-def promise(
+def request(
     name: str, asks: Resources, uid: str = "", kind: str = PODGROUP, group: str = VOLCANO_GROUP
 ) -> ReservationRequest:
     return ReservationRequest("ns", kind, group, name, uid or f"u-{name}", asks)
@@ -58,35 +58,35 @@ def seeded(*groups: ObservedGroup | ObservedPod, **hard: Resources) -> Table:
     return Table().seed(view_of(*groups, **hard), NOW)
 
 
-def answers(table: Table, *promises: ReservationRequest) -> list[type]:
-    return [type(answer) for answer in table.reserve(promises)[1]]
+def answers(table: Table, *requests: ReservationRequest) -> list[type]:
+    return [type(answer) for answer in table.reserve(requests)[1]]
 
 
 def test_a_batch_is_served_in_order_each_against_what_those_before_it_got() -> None:
     table = seeded(team=amounts(cpu="10"))
-    asks = [promise(f"g{n}", amounts(cpu=cpu)) for n, cpu in enumerate(["6", "6", "4", "1"])]
+    asks = [request(f"g{n}", amounts(cpu=cpu)) for n, cpu in enumerate(["6", "6", "4", "1"])]
     assert answers(table, *asks) == [Reserved, Exceeded, Reserved, Exceeded]
 
 
 @pytest.mark.parametrize("spelled", ["cpu", "requests_cpu"])
 def test_cpu_is_held_against_cpu_and_requests_cpu(spelled: str) -> None:
     for hard in (amounts(cpu="4"), amounts(requests_cpu="4")):
-        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "5"}))) == [Exceeded]
-        assert answers(seeded(team=hard), promise("a", amounts(**{spelled: "4"}))) == [Reserved]
+        assert answers(seeded(team=hard), request("a", amounts(**{spelled: "5"}))) == [Exceeded]
+        assert answers(seeded(team=hard), request("a", amounts(**{spelled: "4"}))) == [Reserved]
 
 
 def test_extended_resources_and_hugepages_are_held_against_requests_of_them() -> None:
     table = seeded(team=Resources.parse({"requests.nvidia.com/gpu": "2", "requests.hugepages-2Mi": "4Mi"}))
     for asks in ({"nvidia.com/gpu": "3"}, {"hugepages-2Mi": "6Mi"}):
-        assert answers(table, promise("a", Resources.parse(asks))) == [Exceeded]
-    assert answers(table, promise("a", Resources.parse({"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}))) == [Reserved]
+        assert answers(table, request("a", Resources.parse(asks))) == [Exceeded]
+    assert answers(table, request("a", Resources.parse({"nvidia.com/gpu": "2", "hugepages-2Mi": "4Mi"}))) == [Reserved]
 
 
 def test_limits_and_pods_count_only_where_the_group_lists_them() -> None:
     table = seeded(team=Resources.parse({"limits.cpu": "4", "pods": "2", "count/pods": "2"}))
-    assert table.reserve([promise("a", amounts(cpu="100"))])[1] == (Reserved(promised=False),)
-    assert answers(table, promise("a", amounts(limits_cpu="5"))) == [Exceeded]
-    refused = table.reserve([promise("a", Resources.parse({"pods": "3"}))])[1][0]
+    assert table.reserve([request("a", amounts(cpu="100"))])[1] == (Reserved(recorded=False),)
+    assert answers(table, request("a", amounts(limits_cpu="5"))) == [Exceeded]
+    refused = table.reserve([request("a", Resources.parse({"pods": "3"}))])[1][0]
     assert isinstance(refused, Exceeded)
     assert {shortage.resource for shortage in refused.shortages} == {"pods", "count/pods"}
 
@@ -96,44 +96,44 @@ def test_both_spellings_in_one_group_count_once() -> None:
 
 
 def test_a_limit_of_zero_limits() -> None:
-    assert answers(seeded(team=amounts(cpu="0")), promise("a", amounts(cpu="1m"))) == [Exceeded]
+    assert answers(seeded(team=amounts(cpu="0")), request("a", amounts(cpu="1m"))) == [Exceeded]
 
 
 def test_case_27_every_quota_of_a_namespace_must_hold_it() -> None:
     table = seeded(team=amounts(cpu="10"), memory=amounts(memory="1Gi"))
-    answer = table.reserve([promise("a", amounts(cpu="12", memory="2Gi"))])[1][0]
+    answer = table.reserve([request("a", amounts(cpu="12", memory="2Gi"))])[1][0]
     assert isinstance(answer, Exceeded)
     assert [(each.quota, each.resource) for each in answer.shortages] == [("team", "cpu"), ("memory", "memory")]
 
 
 def test_case_30_amounts_are_exact_and_absurd_ones_are_refused_by_name() -> None:
-    table, _ = seeded(team=amounts(cpu="1")).reserve([promise(f"g{n}", amounts(cpu="100m")) for n in range(9)])
-    assert answers(table, promise("a", amounts(cpu="0.1"))) == [Reserved]
-    assert answers(table, promise("a", amounts(cpu="100000001n"))) == [Exceeded]
+    table, _ = seeded(team=amounts(cpu="1")).reserve([request(f"g{n}", amounts(cpu="100m")) for n in range(9)])
+    assert answers(table, request("a", amounts(cpu="0.1"))) == [Reserved]
+    assert answers(table, request("a", amounts(cpu="100000001n"))) == [Exceeded]
     for absurd in ("1e19", "-1", "NaN", "9" * 70):
         with pytest.raises(QuantityError, match="cpu: "):
             amounts(cpu=absurd)
     with pytest.raises(ValueError, match="negative amount"):
-        promise("a", Resources({"cpu": -1}))
+        request("a", Resources({"cpu": -1}))
 
 
 def test_case_30_groups_of_the_largest_amount_do_not_make_the_ledger_unreadable() -> None:
     most = Resources.parse({"memory": str(2**63 - 1)})
     table = seeded(shown("a", most), shown("b", most), team=amounts(memory="1Gi"))
     again = Table.parse(table.render())
-    assert answers(again, promise("c", amounts(memory="1"))) == [Exceeded]
+    assert answers(again, request("c", amounts(memory="1"))) == [Exceeded]
 
 
 def test_case_31_a_full_ledger_is_busy_and_loses_nothing() -> None:
     table = seeded(team=amounts(cpu="100000"))
-    table, _ = table.reserve(promise(f"g{n}", amounts(cpu="1")) for n in range(MOST_ROWS))
-    after, (answer,) = table.reserve([promise("one-more", amounts(cpu="1"))])
+    table, _ = table.reserve(request(f"g{n}", amounts(cpu="1")) for n in range(MOST_ROWS))
+    after, (answer,) = table.reserve([request("one-more", amounts(cpu="1"))])
     assert isinstance(answer, Unavailable)
     assert after == table
 
 
 def test_case_31_the_size_of_a_ledger_is_that_of_what_is_under_way() -> None:
-    table, _ = seeded(team=amounts(cpu="100000")).reserve(promise(f"g{n}", amounts(cpu="1")) for n in range(100))
+    table, _ = seeded(team=amounts(cpu="100000")).reserve(request(f"g{n}", amounts(cpu="1")) for n in range(100))
     full = view_of(*(shown(f"g{n}", amounts(cpu="1")) for n in range(100)), at=200, team=amounts(cpu="100000"))
     folded = table.fold(full)
     assert folded.rows == ()
@@ -143,14 +143,14 @@ def test_case_31_the_size_of_a_ledger_is_that_of_what_is_under_way() -> None:
 def test_a_name_is_refused_in_a_second_api_group_in_view_and_in_rows() -> None:
     table = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10"))
     table = table.fold(view_of(shown("a", amounts(cpu="1")), team=amounts(cpu="10")), coming={"a"})
-    _, (answer,) = table.reserve([promise("a", amounts(cpu="1"), uid="x", group=SIGS_GROUP)])
+    _, (answer,) = table.reserve([request("a", amounts(cpu="1"), uid="x", group=SIGS_GROUP)])
     assert answer == Exceeded("", taken_in=VOLCANO_GROUP)
 
 
 def test_a_jobs_row_goes_when_its_group_is_shown_and_until_then_both_are_one_charge() -> None:
     table = seeded(team=amounts(cpu="10"))
-    job = promise("podgroup-j", amounts(cpu="6"), uid="j", kind=JOB)
-    group = promise("podgroup-j", amounts(cpu="6"))
+    job = request("podgroup-j", amounts(cpu="6"), uid="j", kind=JOB)
+    group = request("podgroup-j", amounts(cpu="6"))
     table, given = table.reserve([job, group])
     assert given == (Reserved(), Reserved())
     assert table.render().summary == "team cpu 6/10"
@@ -160,22 +160,22 @@ def test_a_jobs_row_goes_when_its_group_is_shown_and_until_then_both_are_one_cha
 
 
 def test_case_28_an_older_view_changes_nothing() -> None:
-    table, _ = seeded(team=amounts(cpu="10")).reserve([promise("a", amounts(cpu="6"))])
+    table, _ = seeded(team=amounts(cpu="10")).reserve([request("a", amounts(cpu="6"))])
     assert table.fold(view_of(at=99, team=amounts(cpu="10"))) is table
 
 
 def test_case_26_until_a_view_shows_which_quota_holds_the_smallest_counts() -> None:
-    table = seeded(team=amounts(cpu="10")).learn_quota("team", "u-team", amounts(cpu="20"), 50)
+    table = seeded(team=amounts(cpu="10")).observe_quota("team", "u-team", amounts(cpu="20"), 50)
     raised = table.fold(view_of(team=amounts(cpu="10")))
-    assert answers(raised, promise("a", amounts(cpu="11"))) == [Exceeded]
-    lowered = raised.learn_quota("team", "u-team", amounts(cpu="4"), 50).fold(view_of(team=amounts(cpu="10")))
-    assert answers(lowered, promise("a", amounts(cpu="5"))) == [Exceeded]
+    assert answers(raised, request("a", amounts(cpu="11"))) == [Exceeded]
+    lowered = raised.observe_quota("team", "u-team", amounts(cpu="4"), 50).fold(view_of(team=amounts(cpu="10")))
+    assert answers(lowered, request("a", amounts(cpu="5"))) == [Exceeded]
 
 
 def test_an_overcommitted_namespace_admits_what_does_not_grow_the_sum() -> None:
     table = seeded(shown("a", amounts(cpu="12")), team=amounts(cpu="10", memory="10Gi"))
     assert [each.short for each in table.overcommitted()] == [2 * 10**9]
-    assert answers(table, promise("b", amounts(cpu="1m")), promise("c", amounts(memory="1Gi"))) == [Exceeded, Reserved]
+    assert answers(table, request("b", amounts(cpu="1m")), request("c", amounts(memory="1Gi"))) == [Exceeded, Reserved]
 
 
 def test_an_unseeded_ledger_is_not_folded_into_use() -> None:
@@ -183,7 +183,7 @@ def test_an_unseeded_ledger_is_not_folded_into_use() -> None:
 
 
 def test_a_table_reads_back_as_it_was_written() -> None:
-    table, _ = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10")).reserve([promise("b", amounts(cpu="2"))])
+    table, _ = seeded(shown("a", amounts(cpu="1")), team=amounts(cpu="10")).reserve([request("b", amounts(cpu="2"))])
     assert Table.parse(table.render()) == table
 
 
@@ -191,7 +191,7 @@ def test_a_table_reads_back_as_it_was_written() -> None:
     ("data", "why"),
     [
         (LedgerData(rows=("nonsense",)), r"data.rows\[0\] 'nonsense': it isn't of the form"),
-        (LedgerData(rows=("PodGroup g/a u cpu=1 new",) * 2), r"data.rows\[1\]: the promise to a is there twice"),
+        (LedgerData(rows=("PodGroup g/a u cpu=1 new",) * 2), r"data.rows\[1\]: the reservation for a is there twice"),
         (LedgerData(seeded_at="x", observed={"podgroups": "abc"}), "data.observed: resourceVersion 'abc'"),
         (LedgerData(seeded_at="x"), "seededAt and observed belong together"),
         (LedgerData(quotas={"q": QuotaTotals(uid="u", hard={"cpu": "-1"})}), "data.quotas.q: cpu: '-1' is negative"),
@@ -211,7 +211,7 @@ def refusal(table: Table, ask: ReservationRequest) -> str:
 def test_a_refusal_names_each_short_resource_and_the_remedy() -> None:
     hard = amounts(requests_cpu="10", memory="8Gi")
     table = seeded(shown("old", amounts(cpu="9", memory="8Gi")), team=hard)
-    assert refusal(table, promise("new", amounts(cpu="2", memory="1Gi"))) == (
+    assert refusal(table, request("new", amounts(cpu="2", memory="1Gi"))) == (
         'PodGroup "new" asks for 2 requests.cpu and 1Gi memory, but quota "team" has 10 requests.cpu hard, 9 reserved,'
         " so 1 is free: short by 1 requests.cpu; 8Gi memory hard, 8Gi reserved, so none is free: short by 1Gi memory;"
         " lower spec.minResources, wait until some of it is free, or raise the quota"
@@ -219,7 +219,7 @@ def test_a_refusal_names_each_short_resource_and_the_remedy() -> None:
 
 
 def test_what_no_wait_can_cure_is_not_told_to_wait() -> None:
-    assert refusal(seeded(team=amounts(cpu="10")), promise("big", amounts(cpu="12"))).endswith(
+    assert refusal(seeded(team=amounts(cpu="10")), request("big", amounts(cpu="12"))).endswith(
         "short by 2 cpu; lower spec.minResources or raise the quota"
     )
 
@@ -235,13 +235,13 @@ def test_other_pods_are_part_of_what_is_taken() -> None:
     totals = Totals("u", amounts(cpu="10"), amounts(cpu="4"), other=amounts(cpu="3"))
     table = Table("2026", {source(VOLCANO_GROUP): 1}, {"team": totals})
     assert "10 cpu hard, 4 reserved, 3 used by other pods, so 3 are free: short by 1 cpu" in refusal(
-        table, promise("a", amounts(cpu="4"))
+        table, request("a", amounts(cpu="4"))
     )
 
 
 def test_a_taken_name_is_told_with_the_api_group_that_has_it() -> None:
     answer = Exceeded("", taken_in=SIGS_GROUP)
-    assert wording.refusal(promise("a", amounts(cpu="1")), answer) == (
+    assert wording.refusal(request("a", amounts(cpu="1")), answer) == (
         'PodGroup "a" can\'t be: API group scheduling.sigs.dev has a PodGroup of that name in namespace ns,'
         " and pods name their group without its API group; choose another name"
     )
@@ -278,7 +278,7 @@ def test_an_elastic_group_pays_for_what_exceeds_its_minimum() -> None:
     hard, gang = amounts(cpu="10"), shown("gang", amounts(cpu="2"))
     table = seeded(gang, shown_pod("m0", "gang", amounts(cpu="5")), team=hard)
     assert table.render().summary == "team cpu 5/10"
-    assert answers(table, promise("other", amounts(cpu="6")), promise("another", amounts(cpu="5"))) == [
+    assert answers(table, request("other", amounts(cpu="6")), request("another", amounts(cpu="5"))) == [
         Exceeded,
         Reserved,
     ]
@@ -288,8 +288,8 @@ def test_a_group_that_comes_after_its_pods_takes_them_over_in_the_same_write() -
     hard = amounts(cpu="6")
     view = view_of(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
     table = seeded(shown_pod("m0", "gang", amounts(cpu="4")), team=hard)
-    assert answers(table, promise("stranger", amounts(cpu="3"))) == [Exceeded]
-    after, given = table.fold(view, coming={"gang"}).reserve([promise("gang", amounts(cpu="6"))])
+    assert answers(table, request("stranger", amounts(cpu="3"))) == [Exceeded]
+    after, given = table.fold(view, coming={"gang"}).reserve([request("gang", amounts(cpu="6"))])
     assert given == (Reserved(),)
     assert after.render().summary == "team cpu 6/6"
 
@@ -304,7 +304,7 @@ def test_until_a_view_can_fold_a_member_is_charged_more_than_is_due_and_never_le
 
 def test_case_29_a_pod_and_a_group_for_the_same_place_are_served_in_order() -> None:
     table = seeded(team=amounts(cpu="4"))
-    asks = [pod("out", "", amounts(cpu="3")), promise("gang", amounts(cpu="2"))]
+    asks = [pod("out", "", amounts(cpu="3")), request("gang", amounts(cpu="2"))]
     assert answers(table, *asks) == [Reserved, Exceeded]
     assert answers(table, *reversed(asks)) == [Reserved, Exceeded]
 

@@ -30,7 +30,7 @@ def quota(*names: str, **class_: Any) -> ResourceQuotaSpec:
 
 
 @pytest.mark.parametrize(
-    ("pod", "traits"),
+    ("pod", "scope_facts"),
     [
         ({"containers": [container(requests={"cpu": "1"})]}, "plain"),
         ({"containers": [container(limits={"memory": "1"})]}, "plain"),
@@ -56,13 +56,13 @@ def quota(*names: str, **class_: Any) -> ResourceQuotaSpec:
         ),
     ],
 )
-def test_traits_of_pods(pod: Any, traits: str) -> None:
-    assert scopes.traits(spec(**pod)) == traits
-    assert scopes.legible(traits) == traits
+def test_scope_facts_of_pods(pod: Any, scope_facts: str) -> None:
+    assert scopes.scope_facts(spec(**pod)) == scope_facts
+    assert scopes.parse_facts(scope_facts) == scope_facts
 
 
 @pytest.mark.parametrize(
-    ("scope", "traits", "inside"),
+    ("scope", "scope_facts", "inside"),
     [
         (quota("Terminating"), "terminating", True),
         (quota("Terminating"), "plain", False),
@@ -92,21 +92,21 @@ def test_traits_of_pods(pod: Any, traits: str) -> None:
         (quota("VolumeAttributesClass"), "plain", False),
     ],
 )
-def test_who_is_in_a_scope(scope: ResourceQuotaSpec, traits: str, *, inside: bool) -> None:
-    assert scopes.counts(scopes.lane(scope), traits) is inside
-    assert not scopes.counts(scopes.lane(scope), "")
+def test_who_is_in_a_scope(scope: ResourceQuotaSpec, scope_facts: str, *, inside: bool) -> None:
+    assert scopes.matches(scopes.scope_set(scope), scope_facts) is inside
+    assert not scopes.matches(scopes.scope_set(scope), "")
 
 
 def test_a_quota_without_scopes_has_no_lane() -> None:
-    assert scopes.lane(quota()) == ""
-    assert scopes.in_lane(Resources.parse({"cpu": 1}), "") == Resources.parse({"cpu": 1})
+    assert scopes.scope_set(quota()) == ""
+    assert scopes.scoped(Resources.parse({"cpu": 1}), "") == Resources.parse({"cpu": 1})
 
 
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "plain nonsense", "class=", "class=A", "plain,,", "class=a/b", "cpu@x"]
 )
 def test_what_nobody_means_says_nothing(text: str) -> None:
-    assert scopes.legible(text) == ""
+    assert scopes.parse_facts(text) == ""
 
 
 _LANES = st.sampled_from(["Terminating", "NotTerminating", "PriorityClass:In:a|b", "NotBestEffort+NotTerminating"])
@@ -114,9 +114,9 @@ _TRAITS = st.sampled_from(["", "plain", "terminating", "class=a", "best-effort,c
 
 
 @given(st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 9)), _TRAITS, st.sets(_LANES))
-def test_what_is_spread_can_be_taken_back(amounts: dict[str, int], traits: str, lanes: set[str]) -> None:
-    whole = scopes.spread(Resources(amounts), traits, lanes)
-    assert scopes.base(whole) == Resources(amounts)
-    mine = {lane for lane in lanes if scopes.counts(lane, traits)} if amounts else set()
-    assert scopes.lanes(whole) == mine
-    assert all(whole[f"cpu@{lane}"] == amounts.get("cpu", 0) for lane in mine)
+def test_what_is_spread_can_be_taken_back(amounts: dict[str, int], scope_facts: str, scope_sets: set[str]) -> None:
+    whole = scopes.in_scopes(Resources(amounts), scope_facts, scope_sets)
+    assert scopes.unscoped(whole) == Resources(amounts)
+    mine = {scope_set for scope_set in scope_sets if scopes.matches(scope_set, scope_facts)} if amounts else set()
+    assert scopes.scope_sets(whole) == mine
+    assert all(whole[f"cpu@{scope_set}"] == amounts.get("cpu", 0) for scope_set in mine)

@@ -95,7 +95,7 @@ async def test_a_tenant_with_every_right_to_ledgers_can_not_write_one(course: Co
             await tenant.patch(kinds.QUOTALEDGERS, ledger.name, {"data": {"rows": ["x"]}}, space)
         with pytest.raises(ForbiddenError, match="is written by Muster only"):
             await tenant.create(kinds.QUOTALEDGERS, {"metadata": {"name": "another"}}, space)
-        # A label is nobody's promise; and who may delete a ledger gets it made again.
+        # A label reserves nothing; and who may delete a ledger gets it made again.
         await tenant.patch(kinds.QUOTALEDGERS, ledger.name, {"metadata": {"labels": {"mine": "yes"}}}, space)
     assert (await admin.get(kinds.QUOTALEDGERS, ledger.name, space)).data == ledger.data
 

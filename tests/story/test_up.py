@@ -146,7 +146,7 @@ def test_beside_a_cluster_a_crash_leaves_the_webhooks_and_a_new_start_recovers(r
     config = real_control_plane.kubeconfig()
     with muster_up("--kubeconfig", str(config), kubeconfig=config) as up:
         up.end(signal.SIGKILL)
-    # Nobody answers: what would be promised without the ledger is refused.
+    # Nobody answers: what would be reserved without the ledger is refused.
     refused = kubectl(config, "create", "-f", "-", stdin=GROUP % ("crashed", "default"))
     assert refused.returncode == 1
     assert "failed calling webhook" in refused.stdout

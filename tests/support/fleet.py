@@ -74,7 +74,7 @@ class Balancer:
         writer.close()
 
 
-# Of workers seldom: what was promised and never stored is let go by a leader that has known it for 45 seconds.
+# Of workers seldom: what was reserved and never stored is dropped by a leader that has known it for 45 seconds.
 _FAULTS = ("kill webhook",) * 12 + ("stop webhook",) * 12 + ("cut",) * 12 + ("kill worker", "stop worker")
 
 

@@ -219,15 +219,15 @@ class Ledger:
         self.learned: Any = Observed()
         self.asked: list[Any] = []
 
-    async def reserve(self, promise: Any, *, deadline: float, dry_run: bool) -> Any:
-        self.asked.append((promise, deadline, dry_run))
+    async def reserve(self, request: Any, *, deadline: float, dry_run: bool) -> Any:
+        self.asked.append((request, deadline, dry_run))
         if self.answer is None:
             await asyncio.Event().wait()
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
-    async def learn_quota(
+    async def observe_quota(
         self, namespace: str, name: str, uid: str, hard: Any, *, deadline: float, dry_run: bool
     ) -> Any:
         self.asked.append((namespace, name, uid, hard, deadline, dry_run))

@@ -1,4 +1,4 @@
-"""From body to answer: confirming, promising, giving up in time. In virtual time where something waits."""
+"""From body to answer: confirming, reserving, giving up in time. In virtual time where something waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.ledger.reservations import Exceeded, Observed, Reserved, Shortage, U
 from muster.model import kinds
 from muster.model.amounts import NANO, Resources
 from muster.sandbox import virtual_time
-from webhooks.admission import Admission, patience
+from webhooks.admission import Admission, answer_budget
 
 QUEUE = "/apis/scheduling.volcano.sh/v1beta1/queues/"
 
@@ -76,19 +76,19 @@ def test_an_approval_asks_the_api_server_nothing(answered: Any, review_of: Any, 
 # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_promised_is_asked_of_the_ledger_with_the_deadline(
+def test_what_is_to_be_reserved_is_asked_of_the_ledger_with_the_deadline(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any
 ) -> None:
     response = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "2"}), dryRun=True))
-    ((promise, deadline, dry_run),) = ledger.asked
-    assert (promise.name, deadline, dry_run) == ("gang", 4.5, True)
+    ((request, deadline, dry_run),) = ledger.asked
+    assert (request.name, deadline, dry_run) == ("gang", 4.5, True)
     assert response["auditAnnotations"] == {"reserved": "2 cpu"}
 
 
 def test_nothing_is_audited_as_reserved_where_no_quota_limits_it(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any
 ) -> None:
-    ledger.answer = Reserved(promised=False)
+    ledger.answer = Reserved(recorded=False)
     response = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "2"})))
     assert response == {"uid": "6f0c5b4e", "allowed": True}
 
@@ -129,7 +129,7 @@ def test_a_ledger_that_never_answers_is_not_waited_for(
 def test_a_ledger_that_says_at_the_deadline_what_it_waited_for_is_heard(
     answered: Any, review_of: Any, podgroup: Any, ledger: Any, monkeypatch: Any
 ) -> None:
-    async def reserve(promise: Any, *, deadline: float, dry_run: bool) -> Unavailable:
+    async def reserve(request: Any, *, deadline: float, dry_run: bool) -> Unavailable:
         try:
             async with asyncio.timeout_at(deadline):
                 return await asyncio.Future[Unavailable]()
@@ -141,7 +141,7 @@ def test_a_ledger_that_says_at_the_deadline_what_it_waited_for_is_heard(
     assert (status["code"], status["message"]) == (429, "the API server forbids it")
 
 
-def test_a_changed_quota_is_learned_and_warned_about_where_promises_exceed_it(
+def test_a_changed_quota_is_learned_and_warned_about_where_reservations_exceed_it(
     answered: Any, review_of: Any, ledger: Any
 ) -> None:
     ledger.learned = Observed((Shortage("cpu", 4 * NANO, 8 * NANO, 0, 0, 4 * NANO, "team"),))
@@ -150,7 +150,7 @@ def test_a_changed_quota_is_learned_and_warned_about_where_promises_exceed_it(
     response = answered("/validate/resourcequotas", review_of(quota))
     assert response["allowed"]
     assert response["warnings"] == [
-        '4 cpu of quota "team" is less than the 8 promised: no more is admitted until it fits'
+        '4 cpu of quota "team" is less than the 8 reserved: no more is admitted until it fits'
     ]
     assert ledger.asked == [("dev", "team", "u", Resources.parse({"cpu": 4}), 4.5, False)]
     ledger.learned = Unavailable("later")
@@ -206,7 +206,7 @@ async def test_what_is_no_review_gets_400_and_what_is_no_path_404(admission: Adm
     ],
 )
 def test_the_answer_comes_before_the_caller_gives_up(timeout: str, seconds: float) -> None:
-    assert patience(timeout) == seconds
+    assert answer_budget(timeout) == seconds
 
 
 def test_a_refusal_is_a_line_at_info_and_an_approval_one_at_debug(

@@ -63,10 +63,10 @@ def test_nothing_is_delayed_where_the_scheduler_does_not_enqueue(ask: Any, job: 
 # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def promised(amounts: Any) -> ReservationRequest:
+def requested(amounts: Any) -> ReservationRequest:
     parsed = Resources.parse(amounts)
     return ReservationRequest(
-        "dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed, traits=TRAITS
+        "dev", "Job", "scheduling.volcano.sh", "podgroup-uid-train", "uid-train", parsed, scope_facts=TRAITS
     )
 
 
@@ -86,7 +86,7 @@ def test_the_minimum_of_the_coming_group_is_reserved_under_its_name(
     ask: Any, job: Any, fields: Any, amounts: Any
 ) -> None:
     verdict = ask(jobs.validate, job(**fields))
-    assert verdict.reserve == promised(amounts)
+    assert verdict.reservation == requested(amounts)
     assert verdict.warnings == ()
 
 
@@ -138,7 +138,7 @@ def test_annotations_that_say_nothing_legal_are_told(ask: Any, job: Any) -> None
         annotations={"muster.sh/delay": "later", NEW + "group-min-member": "two", NEW + "group-min-resources": "much"}
     )
     verdict = ask(jobs.validate, asked)
-    assert verdict.reserve == promised({"cpu": "1"})
+    assert verdict.reservation == requested({"cpu": "1"})
     assert verdict.warnings == (
         'muster.sh/delay "later" is ignored: write suspend or off',
         "scheduling.volcano.sh/group-min-member 'two' counts as 1: write a whole number from 0 to 2147483647",

@@ -229,7 +229,7 @@ async def test_all_that_is_wrong_is_told_at_once_and_what_is_unwise_passes_with_
     assert "the gang never starts: it needs 3 pods at once, parallelism and completions allow 1" in warnings
 
 
-# ── promises ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _at_once(cluster: Admitted, count: int) -> tuple[list[Any], list[BaseException]]:
@@ -270,15 +270,15 @@ async def test_what_a_deleted_group_held_is_free_at_once(cluster: Admitted) -> N
     await cluster.create(kinds.PODGROUPS, _podgroup("next", "default", minResources={"cpu": "4"}))
 
 
-async def test_a_quota_below_what_is_promised_is_told_to_who_lowers_it(cluster: Admitted) -> None:
+async def test_a_quota_below_what_is_reserved_is_told_to_who_lowers_it(cluster: Admitted) -> None:
     await _at_once(cluster, 3)
     change = b'{"spec": {"hard": {"cpu": "5"}}}'
     path = kinds.RESOURCEQUOTAS.path(cluster.namespace, "quota")
     response = await cluster.client.send(Request("PATCH", path, {}, change, "application/merge-patch+json"))
-    assert "less than the 9 promised" in response.headers["warning"]
+    assert "less than the 9 reserved" in response.headers["warning"]
 
 
-# ── the fence around what is promised ────────────────────────────────────────────────────────────────────────────
+# ── the policies around what is reserved ────────────────────────────────────────────────────────────────────────────
 
 
 def _pod(name: str, cpu: str, group: str = "") -> Any:

@@ -19,7 +19,7 @@ INCUBATOR = "scheduling.incubator.k8s.io"
 def test_a_group_in_an_open_queue_passes_and_asks_the_ledger_for_its_minimum(ask: Any, podgroup: Any) -> None:
     verdict = ask(podgroups.validate, podgroup(minMember=2, minResources={"cpu": "3", "memory": "1Gi"}))
     amounts = Resources.parse({"cpu": 3, "memory": "1Gi"})
-    assert verdict.reserve == ReservationRequest(
+    assert verdict.reservation == ReservationRequest(
         "dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts
     )
     assert verdict.warnings == ()
@@ -55,7 +55,7 @@ def test_a_group_that_queues_reserves_nothing_at_its_creation(ask: Any, podgroup
     assert ask(podgroups.validate, podgroup(metadata=QUEUED, minResources={"cpu": "3"})) == ALLOWED
     cluster.namespace("dev", annotations={"muster.sh/quota-policy": "Queue"})
     # What the group says counts: it was marked, or wasn't, by whoever saw the namespace then.
-    assert ask(podgroups.validate, podgroup(minResources={"cpu": "3"})).reserve is not None
+    assert ask(podgroups.validate, podgroup(minResources={"cpu": "3"})).reservation is not None
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_a_group_that_queues_reserves_with_its_phase(
     )
     verdict = ask(podgroups.validate, new, "UPDATE", old=old, subResource="status")
     amounts = Resources.parse({"cpu": 3})
-    promise = ReservationRequest(
+    request = ReservationRequest(
         "dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts, "7", Resources({})
     )
-    assert verdict.reserve == (promise if asks else None)
+    assert verdict.reservation == (request if asks else None)
 
 
 def test_the_mark_taken_off_a_pending_group_makes_it_reserve_at_once(ask: Any, podgroup: Any) -> None:
     old = podgroup(metadata={**QUEUED, "resourceVersion": "7"}, minResources={"cpu": "3"})
     verdict = ask(podgroups.validate, podgroup(minResources={"cpu": "3"}), "UPDATE", old=old)
-    assert verdict.reserve.asked == Resources.parse({"cpu": 3})
+    assert verdict.reservation.asked == Resources.parse({"cpu": 3})
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_refusal_names_the_cached_objects_that_it_rests_on(ask: Any, podgroup:
     cluster.queue("gpu", namespaceSelector={"matchLabels": {"team": "ml"}})
 
     def rests_on(queue: str, **more: Any) -> Any:
-        return ask(podgroups.validate, podgroup(queue=queue, **more)).based_on
+        return ask(podgroups.validate, podgroup(queue=queue, **more)).evidence
 
     assert rests_on("nope") == (Ref(kinds.QUEUES, "nope"),)
     assert rests_on("nope", group=INCUBATOR) == (
@@ -237,7 +237,7 @@ def test_one_name_in_two_api_groups_is_refused(ask: Any, podgroup: Any, cluster:
     assert verdict.message == (
         'the name "gang" is taken by a PodGroup of scheduling.incubator.k8s.io in this namespace: choose another'
     )
-    assert verdict.based_on == (Ref(kinds.LEGACY_PODGROUPS[0], "gang", "dev"),)
+    assert verdict.evidence == (Ref(kinds.LEGACY_PODGROUPS[0], "gang", "dev"),)
 
 
 # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,11 +255,11 @@ def test_a_move_to_a_queue_that_takes_no_work_is_refused(ask: Any, podgroup: Any
     assert ask(podgroups.validate, podgroup(queue="research"), "UPDATE", old=podgroup()) == ALLOWED
 
 
-def test_growth_is_promised_against_the_revision_that_it_changes(ask: Any, podgroup: Any) -> None:
+def test_growth_is_reserved_against_the_revision_that_it_changes(ask: Any, podgroup: Any) -> None:
     old, new = podgroup(minResources={"cpu": "2"}), podgroup(minResources={"cpu": "3"})
-    promise = ask(podgroups.validate, new, "UPDATE", old=old).reserve
-    assert (promise.revision, promise.previous) == ("7", Resources.parse({"cpu": 2}))
-    assert promise.amounts == Resources.parse({"cpu": 3})
+    request = ask(podgroups.validate, new, "UPDATE", old=old).reservation
+    assert (request.revision, request.previous) == ("7", Resources.parse({"cpu": 2}))
+    assert request.amounts == Resources.parse({"cpu": 3})
 
 
 def test_shrinking_and_respelling_cost_the_ledger_nothing(ask: Any, podgroup: Any) -> None:
@@ -306,8 +306,8 @@ def test_a_finalizer_is_no_way_past_queue_and_quota(ask: Any, podgroup: Any) -> 
     moved = ask(podgroups.validate, podgroup(queue="nope", metadata=going), "UPDATE", old=old)
     assert isinstance(moved, Denied)
     grown = ask(podgroups.validate, podgroup(minResources={"cpu": "9"}, metadata=going), "UPDATE", old=old)
-    assert grown.reserve is not None
-    assert str(grown.reserve.asked) == "8 cpu"
+    assert grown.reservation is not None
+    assert str(grown.reservation.asked) == "8 cpu"
 
 
 # ── warnings ─────────────────────────────────────────────────────────────────────────────────────────────────────

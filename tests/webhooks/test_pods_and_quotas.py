@@ -113,8 +113,8 @@ def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any
     asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
     verdict = ask(pods.validate, asked)
     assert verdict.warnings == ()
-    assert verdict.reserve == ReservationRequest(
-        "dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), traits="plain"
+    assert verdict.reservation == ReservationRequest(
+        "dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), scope_facts="plain"
     )
 
 
@@ -130,12 +130,12 @@ def test_a_pod_asks_for_its_requests_its_limits_and_a_pod(ask: Any, pod: Any) ->
     asked = pod(containers=[main("1", cpu="2"), main("2", memory="1Gi")], initContainers=[main("5", cpu="9")])
     # What has a limit and no request asks for its limit.
     memory = Resources.parse({"memory": "1Gi"})
-    assert ask(pods.validate, asked).reserve.amounts == takes("5", cpu="9", memory="1Gi") + memory
+    assert ask(pods.validate, asked).reservation.amounts == takes("5", cpu="9", memory="1Gi") + memory
 
 
 def test_a_pod_that_grows_asks_for_the_growth_and_any_other_update_for_nothing(ask: Any, pod: Any) -> None:
     small, large = pod(containers=[main("1")]), pod(containers=[main("3")])
-    grown = ask(pods.validate, large, "UPDATE", old=small).reserve
+    grown = ask(pods.validate, large, "UPDATE", old=small).reservation
     assert (grown.revision, grown.asked) == ("7", Resources.parse({"cpu": "2"}))
     assert ask(pods.validate, small, "UPDATE", old=large) == ALLOWED
     assert ask(pods.validate, pod(), "UPDATE", old=pod()) == ALLOWED
@@ -148,7 +148,7 @@ def test_a_pod_that_has_ended_asks_for_nothing(ask: Any, pod: Any) -> None:
 
 def test_a_pod_that_another_scheduler_moves_between_groups_asks_for_all_of_it(ask: Any, pod: Any) -> None:
     old, new = (pod(scheduler="theirs", annotations={GROUP: name}, containers=[main("1")]) for name in "ab")
-    moved = ask(pods.validate, new, "UPDATE", old=old).reserve
+    moved = ask(pods.validate, new, "UPDATE", old=old).reservation
     assert (moved.group, moved.asked) == ("b", takes("1"))
 
 
@@ -166,7 +166,7 @@ def quota(**spec: Any) -> Any:
 
 
 def change(hard: Any) -> Allowed:
-    return Allowed(learn=QuotaChange("dev", "team", "uid-team", hard))
+    return Allowed(quota_change=QuotaChange("dev", "team", "uid-team", hard))
 
 
 def test_the_ledger_learns_a_quota_before_it_holds(ask: Any) -> None:

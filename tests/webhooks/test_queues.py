@@ -62,7 +62,7 @@ def test_a_parent_must_exist(ask: Any, queue: Any) -> None:
     verdict = ask(queues.validate, queue(parent="dept"))
     assert (verdict.code, verdict.reason) == (403, "Forbidden")
     assert verdict.message == 'queue "dept" (spec.parent) does not exist: create it first, or name another'
-    assert verdict.based_on == (Ref(kinds.QUEUES, "dept"),)
+    assert verdict.evidence == (Ref(kinds.QUEUES, "dept"),)
 
 
 @pytest.mark.parametrize("parent", ["", "root"])
@@ -93,7 +93,7 @@ def test_a_queue_does_not_go_below_its_own_descendant(ask: Any, queue: Any, clus
     cluster.queue("c", parent="b")
     verdict = ask(queues.validate, queue("a", parent="c"), "UPDATE", old=queue("a"))
     assert verdict.message == 'queue "c" (spec.parent) is below queue "a" (a -> c -> b -> a): name another parent'
-    assert verdict.based_on == (Ref(kinds.QUEUES, "c"), Ref(kinds.QUEUES, "b"))
+    assert verdict.evidence == (Ref(kinds.QUEUES, "c"), Ref(kinds.QUEUES, "b"))
 
 
 def test_a_circle_that_slipped_in_blocks_neither_its_repair_nor_anything_else(
@@ -128,7 +128,7 @@ def test_siblings_together_stay_within_their_parents_guarantee(ask: Any, queue: 
             '2 with the 3 of its siblings is more than the 4 of its parent "dept": lower it or raise the parent\'s',
         ),
     )
-    assert verdict.based_on == (Ref(kinds.QUEUES, "dept"), Ref(kinds.QUEUES, "one"))
+    assert verdict.evidence == (Ref(kinds.QUEUES, "dept"), Ref(kinds.QUEUES, "one"))
     assert ask(queues.validate, queue("two", parent="dept", guarantee=guarantee(cpu="1"))) == ALLOWED
 
 
@@ -174,7 +174,7 @@ def test_a_parent_is_deleted_after_its_children(ask: Any, queue: Any, cluster: A
     cluster.queue("a", parent="dept")
     verdict = ask(queues.validate, queue("dept"), "DELETE")
     assert verdict.message == 'queue "dept" is the parent of a, b: delete or move these first'
-    assert verdict.based_on == (Ref(kinds.QUEUES, "a"), Ref(kinds.QUEUES, "b"))
+    assert verdict.evidence == (Ref(kinds.QUEUES, "a"), Ref(kinds.QUEUES, "b"))
 
 
 def test_a_deletion_says_what_goes_with_the_queue(ask: Any, queue: Any, cluster: Any) -> None:

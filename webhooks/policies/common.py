@@ -59,23 +59,27 @@ class QueueRequest(Struct, frozen=True):
         return tuple(Ref(kind, self.queue) for kind in (kinds.QUEUES, *own))
 
 
-def queue_problems(view: View, wish: QueueRequest) -> list[Problem]:
+def queue_problems(view: View, wanted: QueueRequest) -> list[Problem]:
     """Say why the queue can't take what is wished for."""
-    queue = views.find_queue(view, wish.queue)
-    if wish.queue == names.ROOT_QUEUE:
-        text = f"{wish.subject} holds the other queues and takes no {wish.noun} itself: {_remedy(view, wish)}"
-        return [Problem(text, ground=DenialReason.QUEUE_OTHER)]
+    queue = views.find_queue(view, wanted.queue)
+    if wanted.queue == names.ROOT_QUEUE:
+        text = f"{wanted.subject} holds the other queues and takes no {wanted.noun} itself: {_remedy(view, wanted)}"
+        return [Problem(text, denial_reason=DenialReason.QUEUE_OTHER)]
     if queue is None:
-        remedy = _remedy(view, wish, _creating(wish.queue))
+        remedy = _remedy(view, wanted, _creating(wanted.queue))
         return [
-            Problem(f"{wish.subject} does not exist: {remedy}", based_on=wish.refs, ground=DenialReason.QUEUE_MISSING)
+            Problem(
+                f"{wanted.subject} does not exist: {remedy}",
+                evidence=wanted.refs,
+                denial_reason=DenialReason.QUEUE_MISSING,
+            )
         ]
     found = (
-        (_state(view, queue, wish), DenialReason.QUEUE_CLOSED),
-        (_children(view, wish), DenialReason.QUEUE_OTHER),
-        (_selector(view, queue, wish), DenialReason.QUEUE_OTHER),
+        (_state(view, queue, wanted), DenialReason.QUEUE_CLOSED),
+        (_children(view, wanted), DenialReason.QUEUE_OTHER),
+        (_selector(view, queue, wanted), DenialReason.QUEUE_OTHER),
     )
-    return [Problem(text, based_on=refs, ground=ground) for (text, refs), ground in found if text]
+    return [Problem(text, evidence=refs, denial_reason=denial_reason) for (text, refs), denial_reason in found if text]
 
 
 def _creating(name: str) -> str:
@@ -86,47 +90,47 @@ _Finding = tuple[str, tuple[Ref, ...]]
 _FINE: Final[_Finding] = ("", ())
 
 
-def _state(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
+def _state(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     state = views.state_of(queue)
     if state == "Open":
-        return _above(view, queue, wish)
+        return _above(view, queue, wanted)
     if queue.metadata.deletion_timestamp is not None:
-        return f"{wish.subject} is being deleted and takes no new {wish.noun}: {_remedy(view, wish)}", wish.refs
-    remedy = _remedy(view, wish, f'open it with "muster queue open {queue.name}"')
-    return f"{wish.subject} is {state} and takes no new {wish.noun}: {remedy}", wish.refs
+        return f"{wanted.subject} is being deleted and takes no new {wanted.noun}: {_remedy(view, wanted)}", wanted.refs
+    remedy = _remedy(view, wanted, f'open it with "muster queue open {queue.name}"')
+    return f"{wanted.subject} is {state} and takes no new {wanted.noun}: {remedy}", wanted.refs
 
 
-def _above(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
+def _above(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     closed = views.closed_above(view, queue)
     if closed is None:
         return _FINE
     opening = "" if closed.metadata.deletion_timestamp else f'open that with "muster queue open {closed.name}"'
-    text = f'{wish.subject} is below queue "{closed.name}", which is {views.state_of(closed)}, and takes no new {wish.noun}'
-    refs = (*wish.refs, Ref(kinds.QUEUES, closed.name))
-    return f"{text}: {_remedy(view, wish, *filter(None, [opening]))}", refs
+    text = f'{wanted.subject} is below queue "{closed.name}", which is {views.state_of(closed)}, and takes no new {wanted.noun}'
+    refs = (*wanted.refs, Ref(kinds.QUEUES, closed.name))
+    return f"{text}: {_remedy(view, wanted, *filter(None, [opening]))}", refs
 
 
-def _children(view: View, wish: QueueRequest) -> _Finding:
-    children = sorted(child.name for child in view.children(wish.queue))
+def _children(view: View, wanted: QueueRequest) -> _Finding:
+    children = sorted(child.name for child in view.children(wanted.queue))
     if not children:
         return _FINE
-    usable = [name for name in views.usable_queues(view, wish.namespace) if name in views.below(view, wish.queue)]
-    remedy = f"use one of them ({listed(usable)})" if usable else _remedy(view, wish)
-    text = f"{wish.subject} has children and takes no {wish.noun} itself: {remedy}"
+    usable = [name for name in views.usable_queues(view, wanted.namespace) if name in views.below(view, wanted.queue)]
+    remedy = f"use one of them ({listed(usable)})" if usable else _remedy(view, wanted)
+    text = f"{wanted.subject} has children and takes no {wanted.noun} itself: {remedy}"
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
 
 
-def _selector(view: View, queue: Queue, wish: QueueRequest) -> _Finding:
+def _selector(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     selector = queue.spec.namespace_selector
-    if selector is None or views.serves(view, queue, wish.namespace):
+    if selector is None or views.serves(view, queue, wanted.namespace):
         return _FINE
-    remedy = _remedy(view, wish, "label the namespace so")
-    text = f'{wish.subject} serves only namespaces with {labels.text(selector)}, not "{wish.namespace}": {remedy}'
-    return text, (*wish.refs, Ref(kinds.NAMESPACES, wish.namespace))
+    remedy = _remedy(view, wanted, "label the namespace so")
+    text = f'{wanted.subject} serves only namespaces with {labels.text(selector)}, not "{wanted.namespace}": {remedy}'
+    return text, (*wanted.refs, Ref(kinds.NAMESPACES, wanted.namespace))
 
 
-def _remedy(view: View, wish: QueueRequest, *others: str) -> str:
-    usable = views.usable_queues(view, wish.namespace)
+def _remedy(view: View, wanted: QueueRequest, *others: str) -> str:
+    usable = views.usable_queues(view, wanted.namespace)
     ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
     return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'
 
@@ -181,18 +185,18 @@ def size_warnings(view: View, member: int, minimum: Resources) -> list[str]:
     ]
 
 
-def quota_warnings(view: View, namespace: str, member: int, minimum: Resources, traits: str) -> list[str]:
+def quota_warnings(view: View, namespace: str, member: int, minimum: Resources, scope_facts: str) -> list[str]:
     """Say which quota never lets so many pods exist at once, or can't tell whether it is about a group."""
     warnings = []
     for quota in view.items(kinds.RESOURCEQUOTAS, namespace):
         hard, _ = amounts(quota.spec.hard, "spec.hard")
-        lane = scopes.lane(quota.spec)
-        if lane and not traits and held(minimum).only(map(limited, hard)):
+        scope_set = scopes.scope_set(quota.spec)
+        if scope_set and not scope_facts and held(minimum).only(map(limited, hard)):
             warnings.append(
                 f'nothing is reserved of ResourceQuota "{quota.name}": a PodGroup alone says nothing of whether its pods are in'
-                f" scope {lane}; say so in annotation {names.POD_TRAITS}"
+                f" scope {scope_set}; say so in annotation {names.POD_TRAITS}"
             )
         most = [hard.units(name) for name in ("pods", "count/pods") if name in hard]
-        if most and member > min(most) and (not lane or scopes.counts(lane, traits)):
+        if most and member > min(most) and (not scope_set or scopes.matches(scope_set, scope_facts)):
             warnings.append(f'minMember is {member}, ResourceQuota "{quota.name}" allows {counted(min(most), "pod")}')
     return warnings

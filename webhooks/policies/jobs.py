@@ -62,7 +62,9 @@ def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings)
         return judge(problems, warnings)
     member, minimum, more = _minimum(job)
     warnings += common.size_warnings(view, member, minimum)
-    warnings += common.quota_warnings(view, request.namespace, member, minimum, scopes.traits(job.spec.template.spec))
+    warnings += common.quota_warnings(
+        view, request.namespace, member, minimum, scopes.scope_facts(job.spec.template.spec)
+    )
     warnings += common.limit_warnings(view, place.queue)
     warnings += _parallelism_warnings(job, member)
     return judge(problems + more, warnings, _reserving(job, minimum, request, view))
@@ -131,10 +133,10 @@ def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: Vi
     if not minimum or grouping.reserves_late(*_metas(job), namespace.metadata if namespace else None):
         return ALLOWED
     uid = job.metadata.uid
-    traits = scopes.traits(job.spec.template.spec)
+    scope_facts = scopes.scope_facts(job.spec.template.spec)
     place = (request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
-    promise = ReservationRequest(*place, minimum, traits=traits)
-    return Allowed(reserve=promise)
+    reservation = ReservationRequest(*place, minimum, scope_facts=scope_facts)
+    return Allowed(reservation=reservation)
 
 
 def _delay(job: Job, request: AdmissionRequest, view: View) -> str:

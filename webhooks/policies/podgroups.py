@@ -53,7 +53,7 @@ def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
 def _create(request: AdmissionRequest, view: View) -> Verdict:
     podgroup = request.new(PodGroup)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
-    problems += common.queue_problems(view, _wish(podgroup, request))
+    problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
     return judge(problems, warnings, _reserving(request, podgroup, minimum))
@@ -71,7 +71,7 @@ def _update(request: AdmissionRequest, view: View) -> Verdict:
             Problem(f'can\'t change from "{had}" to "{minimum}": the PodGroup is Completed; create a new one', _MINIMUM)
         )
     if _queue(after) != _queue(before):
-        problems += common.queue_problems(view, _wish(after, request))
+        problems += common.queue_problems(view, _queue_request(after, request))
     warnings = common.size_warnings(view, after.spec.min_member, minimum) if common.grew(minimum, had) else ()
     return judge(problems, warnings, _reserving(request, after, minimum, before))
 
@@ -87,7 +87,7 @@ def _queue(podgroup: PodGroup) -> str:
     return podgroup.spec.queue or names.DEFAULT_QUEUE
 
 
-def _wish(podgroup: PodGroup, request: AdmissionRequest) -> QueueRequest:
+def _queue_request(podgroup: PodGroup, request: AdmissionRequest) -> QueueRequest:
     return QueueRequest(_queue(podgroup), request.namespace, "spec.queue", "PodGroup", request.resource.group)
 
 
@@ -98,13 +98,13 @@ def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) ->
             text = (
                 f'the name "{podgroup.name}" is taken by a PodGroup of {kind.group} in this namespace: choose another'
             )
-            yield Problem(text, based_on=(Ref(kind, podgroup.name, request.namespace),))
+            yield Problem(text, evidence=(Ref(kind, podgroup.name, request.namespace),))
 
 
 def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: View) -> list[str]:
     member, tasks = podgroup.spec.min_member, sum((podgroup.spec.min_task_member or {}).values())
     warnings = common.size_warnings(view, member, minimum)
-    warnings += common.quota_warnings(view, request.namespace, member, minimum, _traits(podgroup))
+    warnings += common.quota_warnings(view, request.namespace, member, minimum, _scope_facts(podgroup))
     if request.operation == "CREATE":
         warnings += common.limit_warnings(view, podgroup.spec.queue or names.DEFAULT_QUEUE)
     if tasks > member:
@@ -112,8 +112,8 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
     return warnings
 
 
-def _traits(podgroup: PodGroup) -> str:
-    return scopes.legible(podgroup.metadata.annotation(names.POD_TRAITS))
+def _scope_facts(podgroup: PodGroup) -> str:
+    return scopes.parse_facts(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
 def _reserving(
@@ -124,7 +124,7 @@ def _reserving(
     had = common.amounts(before.spec.min_resources, _MINIMUM)[0] if before and reserving(before) else NOTHING
     if not common.grew(held, had):
         return ALLOWED
-    promise = ReservationRequest(
+    reservation = ReservationRequest(
         request.namespace,
         PODGROUP,
         request.resource.group,
@@ -133,6 +133,6 @@ def _reserving(
         held,
         before.metadata.resource_version if before else "",
         had if before else None,
-        _traits(podgroup),
+        _scope_facts(podgroup),
     )
-    return Allowed(reserve=promise)
+    return Allowed(reservation=reservation)

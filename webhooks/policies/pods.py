@@ -56,32 +56,38 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
     """
     pod = request.new(Pod)
     before = request.old(Pod) if request.operation == "UPDATE" else None
-    problems, warnings = _own(pod, before, request, view) if settings.ours(pod.spec.scheduler_name) else ([], [])
+    problems, warnings = (
+        _own_problems(pod, before, request, view) if settings.ours(pod.spec.scheduler_name) else ([], [])
+    )
     if request.user_info.username in settings.accounts:
         problems = []
     try:
-        promise = _promise(pod, before, request)
+        reservation = _reservation(pod, before, request)
     except QuantityError as error:
         return judge([*problems, Problem(str(error), "spec")], warnings)
-    return judge(problems, warnings, Allowed(reserve=promise) if promise.asked else ALLOWED)
+    return judge(problems, warnings, Allowed(reservation=reservation) if reservation.asked else ALLOWED)
 
 
-def _own(pod: Pod, before: Pod | None, request: AdmissionRequest, view: View) -> tuple[list[Problem], list[str]]:
+def _own_problems(
+    pod: Pod, before: Pod | None, request: AdmissionRequest, view: View
+) -> tuple[list[Problem], list[str]]:
     if before is None:
         return [], _warnings(pod.metadata, request.namespace, view)
     return _moves(before.metadata, pod.metadata), []
 
 
-def _promise(pod: Pod, before: Pod | None, request: AdmissionRequest) -> ReservationRequest:
+def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> ReservationRequest:
     """Return what the pod will take, or take more; the group whose minimum it may use is the one that it names."""
     meta, group = pod.metadata, grouping.group_of(pod.metadata)
     place = (request.namespace, POD, group, meta.name or request.name, meta.uid)
     if before is None:
-        return ReservationRequest(*place, taken_by(pod), traits=scopes.traits(pod.spec))
+        return ReservationRequest(*place, taken_by(pod), scope_facts=scopes.scope_facts(pod.spec))
     # A pod that leaves a group gives up what that group reserved for it, and asks for all of it elsewhere.
     left = grouping.group_of(before.metadata) not in {"", group}
     had = NOTHING if left else taken_by(before)
-    return ReservationRequest(*place, taken_by(pod), before.metadata.resource_version, had, scopes.traits(pod.spec))
+    return ReservationRequest(
+        *place, taken_by(pod), before.metadata.resource_version, had, scopes.scope_facts(pod.spec)
+    )
 
 
 def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> str:

@@ -102,11 +102,11 @@ def _parent_problems(queue: Queue, view: View) -> Iterator[Problem]:
     parent, path = parent_of(queue), _ancestors(queue, view)
     if view.get(kinds.QUEUES, parent) is None:
         text = f'queue "{parent}" (spec.parent) does not exist: create it first, or name another'
-        yield Problem(text, based_on=(Ref(kinds.QUEUES, parent),))
+        yield Problem(text, evidence=(Ref(kinds.QUEUES, parent),))
     elif queue.name in path:
         circle = " -> ".join([queue.name, *path[: path.index(queue.name) + 1]])
         text = f'queue "{parent}" (spec.parent) is below queue "{queue.name}" ({circle}): name another parent'
-        yield Problem(text, based_on=tuple(Ref(kinds.QUEUES, name) for name in path if name != queue.name))
+        yield Problem(text, evidence=tuple(Ref(kinds.QUEUES, name) for name in path if name != queue.name))
     elif (depth := len(path) + 1 + _height(queue.name, view)) > MAX_DEPTH:
         text = f'queue "{parent}" (spec.parent) would make the tree {depth} levels deep: the limit is {MAX_DEPTH}'
         yield Problem(f"{text}; name a parent further up")
@@ -203,7 +203,7 @@ def _delete(queue: Queue, group: str, view: View, settings: Settings) -> Verdict
         them = "it" if len(children) == 1 else "these"
         text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move {them} first'
         refs = tuple(Ref(kinds.QUEUES, child) for child in children[: common.SHOWN])
-        return judge([Problem(text, based_on=refs)])
+        return judge([Problem(text, evidence=refs)])
     return judge((), _deletion_warnings(queue, view, settings))
 
 

@@ -15,11 +15,11 @@ def validate(request: AdmissionRequest, _: View, __: Settings) -> Verdict:
     """Let any change pass that the ledger has taken note of."""
     if request.operation == "DELETE":
         gone = request.old(ResourceQuota)
-        return Allowed(learn=QuotaChange(request.namespace, gone.name, gone.metadata.uid, None))
+        return Allowed(quota_change=QuotaChange(request.namespace, gone.name, gone.metadata.uid, None))
     quota = request.new(ResourceQuota)
     if request.operation == "UPDATE" and quota.spec == request.old(ResourceQuota).spec:
         return ALLOWED
     hard, problems = common.amounts(quota.spec.hard, "spec.hard")
-    limits = scopes.in_lane(hard, scopes.lane(quota.spec))
+    limits = scopes.scoped(hard, scopes.scope_set(quota.spec))
     change = QuotaChange(request.namespace, quota.name or request.name, quota.metadata.uid, limits)
-    return judge(problems, (), Allowed(learn=change))
+    return judge(problems, (), Allowed(quota_change=change))

@@ -75,7 +75,7 @@ async def read(client: Client, namespace: str) -> Report:
 
 
 async def ledger_of(client: Client, namespace: str) -> tuple[Table, View]:
-    """Read what a namespace has promised, and what exists there; without a ledger the table is empty.
+    """Read what a namespace has reserved, and what exists there; without a ledger the table is empty.
 
     Raises:
         NotFoundError: Muster isn't installed.
@@ -127,7 +127,7 @@ def show(found: Report, now: datetime) -> None:
         table(("podgroup", "reserved", "used by its pods"), rows)
     if found.under_way:
         click.echo("\nUnder way, and gone within a minute if it never comes:\n")
-        table(("kind", "name", "promised"), [(each.kind, each.name, _promised(each)) for each in found.under_way])
+        table(("kind", "name", "requested"), [(each.kind, each.name, _requested(each)) for each in found.under_way])
     for waiting in found.unreserved:
         click.echo()
         for line in hanging(f"PodGroup {waiting.name}: {waiting.reason}", WIDTH):
@@ -159,7 +159,7 @@ def _amounts(amounts: Mapping[str, str]) -> str:
     return ", ".join("1 pod" if each == "1 pods" else each for each in words) or "none"
 
 
-def _promised(coming: Coming) -> str:
+def _requested(coming: Coming) -> str:
     more = " more" if coming.growth else ""
     of = f", for PodGroup {coming.group}" if coming.group else ""
     return f"{_amounts(coming.amounts)}{more}{of}"

@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 from muster.ledger import controller, observer
-from muster.ledger.committer import Decision, QuotaUpdate, decide
+from muster.ledger.decision import Decision, QuotaUpdate, decide
 from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
 from muster.ledger.rows import PODS as USED
 from muster.ledger.rows import Row, State
@@ -75,7 +75,7 @@ class Replica:
     """A process: its caches, which lag, and the write it has prepared."""
 
     revisions: dict[str, int] = field(default_factory=dict)
-    graveyard: Tombstones = field(default_factory=Tombstones)
+    tombstones: Tombstones = field(default_factory=Tombstones)
     entry: tuple[int, LedgerData] | None = None
     fresh: NamespaceView | None = None
     prepared: tuple[int, Decision, list[Request]] | None = None
@@ -83,7 +83,7 @@ class Replica:
     expired: frozenset[Row] = frozenset()
 
     def __post_init__(self) -> None:
-        self.view = NamespaceView(self.revisions, self.graveyard)
+        self.view = NamespaceView(self.revisions, self.tombstones)
 
 
 class World:
@@ -101,7 +101,7 @@ class World:
         self.ledger: tuple[int, LedgerData] | None = None
         self.requests: list[Request] = []
         self.replicas = [Replica() for _ in range(3)]
-        self.unpromised: set[str] = set()
+        self.unreserved: set[str] = set()
         self.unasked: set[str] = set()  # pods that no ledger knew of when they were admitted
         self.bound: int | None = None
         self.serial = 0
@@ -201,7 +201,7 @@ class World:
                 self._rebound()
         else:
             if request.blind:
-                self.unpromised.add(request.uid)
+                self.unreserved.add(request.uid)
             self._store(request.name, request.uid, request.units)
 
     def _possible(self, request: Request) -> bool:
@@ -251,7 +251,7 @@ class World:
             return
         if isinstance(what, str) and (pod := view.pod(what)):
             view.drop_pod(what)
-            replica.graveyard.bury(what, PODS, pod.revision)
+            replica.tombstones.add(what, PODS, pod.revision)
             return
         if isinstance(what, ObservedQuota):
             view.put_quota(what)
@@ -260,10 +260,10 @@ class World:
             view.put(_born(what, known.absent_at if known else revision - 1))
         elif known := view.group(what):
             view.drop(what)
-            replica.graveyard.bury(what, GROUPS, known.revision)
+            replica.tombstones.add(what, GROUPS, known.revision)
         elif quota := view.quotas.get(what):
             view.drop_quota(what)
-            replica.graveyard.bury(quota.uid, QUOTAS, quota.revision)
+            replica.tombstones.add(quota.uid, QUOTAS, quota.revision)
 
     def restart(self, replica: Replica) -> None:
         """A new process in its place, whose caches were just listed.
@@ -295,7 +295,7 @@ class World:
         """Read what exists, after the ledger, and let the watch catch up with it."""
         self.watch(replica, GROUPS, self.revision)
         revisions = {GROUPS: self.revision, QUOTAS: self.revision, PODS: self.revision}
-        memory = observer._Elsewhere(replica.view, replica.graveyard)
+        memory = observer._CacheMemory(replica.view, replica.tombstones)
         view = NamespaceView(revisions, memory)
         for shown in sorted(replica.view.groups(), key=lambda each: each.absent_at):
             view.put(shown)
@@ -360,17 +360,17 @@ class World:
     def tell(self, request: Request, answer: object) -> None:
         if request.state == "asking":
             request.state = "dead" if isinstance(answer, Exceeded) else "granted"
-            request.blind = answer == Reserved(promised=False)
+            request.blind = answer == Reserved(recorded=False)
 
     # ── the truth ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def potential(self, current: Table) -> int:
-        """What promised groups and pods hold or may come to hold, in nano-units: for each name the most it can be."""
-        most, used = self._promised(current), self._used(current)
+        """What reserved groups and pods hold or may come to hold, in nano-units: for each name the most it can be."""
+        most, used = self._reserved(current), self._used(current)
         return used.pop("", 0) + sum(max(most.get(name, 0), used.get(name, 0)) for name in {*most, *used})
 
     def _late(self, current: Table) -> set[str]:
-        """The pods that came unasked and that no fold has counted. That they run is nobody's promise."""
+        """The pods that came unasked and that no fold has counted. No reservation covers that they run."""
         seen = current.observed.get(PODS, 0)
         return {name for name in self.unasked & self.pods.keys() if self._created(self.pods[name].uid) > seen}
 
@@ -387,7 +387,7 @@ class World:
             used[group] = used.get(group, 0) + units
         return used
 
-    def _promised(self, current: Table) -> dict[str, int]:
+    def _reserved(self, current: Table) -> dict[str, int]:
         most: dict[str, int] = {}
         outside = self._outside(current)
         for shown in self.objects.values():
@@ -406,9 +406,9 @@ class World:
         return alive and (self._possible(request) or not request.old)
 
     def _outside(self, current: Table) -> set[str]:
-        """The groups that came without a promise and that no fold has taken in."""
+        """The groups that came without a reservation and that no fold has taken in."""
         seen = current.observed.get(GROUPS, 0)
-        late = {each for each in self.unpromised if self._created(each) > seen}
+        late = {each for each in self.unreserved if self._created(each) > seen}
         return late | current.unreserved
 
     def _created(self, uid: str) -> int:
@@ -435,7 +435,7 @@ class World:
         taken += sum(self.pods[name].amounts["cpu"] for name in self._late(current))
         hard = self.quota.hard["cpu"]
         self.bound = max(hard, taken if self.bound is None else min(self.bound, taken))
-        assert truth <= self.bound, f"{truth} is promised of {hard}"
+        assert truth <= self.bound, f"{truth} is reserved of {hard}"
         assert taken <= self.bound, f"{taken} is taken of {hard}"
 
     def settle(self) -> None:

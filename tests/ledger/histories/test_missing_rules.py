@@ -57,7 +57,7 @@ def charge_one_growth(rows: list[Row]) -> Resources:
 
 
 def pods_cost_nothing_at_first(self: Any, row: Row) -> tuple[Resources, Resources]:
-    return (self.promised, self.used) if row.kind == POD else self.really_after(row)
+    return (self.reserved, self.used) if row.kind == POD else self.really_after(row)
 
 
 def used_by_nobody(name: str, _: Resources) -> Row:
@@ -65,19 +65,19 @@ def used_by_nobody(name: str, _: Resources) -> Row:
 
 
 def settled_when_not_shown(self: Table, row: Row, view: NamespaceView) -> bool:
-    return row.state is not State.FROM or self.really_settled(row, view)
+    return row.state is not State.FROM or self.really_shown(row, view)
 
 
 def settled_when_old_value_seen(self: Table, row: Row, view: NamespaceView) -> bool:
     if row.state is State.FROM and row.kind in {PODGROUP, POD}:
         return view.revisions.get(GROUPS if row.kind == PODGROUP else PODS, 0) >= row.revision
-    return self.really_settled(row, view)
+    return self.really_shown(row, view)
 
 
 def settled_by_an_older_view(self: Table, row: Row, view: NamespaceView) -> bool:
     if row.state is State.FROM and row.kind == PODGROUP:
         return view.revision_of(row.uid) != row.revision
-    return self.really_settled(row, view)
+    return self.really_shown(row, view)
 
 
 def newest_limit(view: NamespaceView, rows: list[Row], sums: Any) -> dict[str, tally.Totals]:
@@ -90,13 +90,13 @@ def learns_nothing(self: Table, *_: object) -> Table:
     return self
 
 
-def each_against_the_same(self: Table, promises: list[ReservationRequest]) -> tuple[Table, tuple[object, ...]]:
+def each_against_the_same(self: Table, requests: list[ReservationRequest]) -> tuple[Table, tuple[object, ...]]:
     answers: list[object] = []
-    rows = {row.promise: row for row in self.rows}
-    for promise in promises:
-        after, (answer,) = self.really_reserve([promise])
+    rows = {row.identity: row for row in self.rows}
+    for request in requests:
+        after, (answer,) = self.really_reserve([request])
         answers.append(answer)
-        rows |= {row.promise: row for row in after.rows}
+        rows |= {row.identity: row for row in after.rows}
     return table.replace(self, rows=tuple(rows.values())), tuple(answers)
 
 
@@ -116,22 +116,22 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 3: the larger of what a group reserved and its pods take": (
         tally._Account,
         "cost",
-        property(lambda self: self.promised),
+        property(lambda self: self.reserved),
     ),
     "rule 3: what pods take beyond it": (NamespaceView, "excess", property(lambda _: NOTHING)),
     "rule 3: a group's pods beside its rows": (table, "_used", used_by_nobody),
     "rule 4: older views never fold": (table, "covers", lambda *_: True),
-    "rule 4: a row ends when its object was seen": (Table, "_settled", settled_when_not_shown),
+    "rule 4: a row ends when its object was seen": (Table, "_shown", settled_when_not_shown),
     "rule 4: seen at a revision that the view is past": (NamespaceView, "delivered", delivered_at_any_revision),
     "rule 5: the deadline": ("World", "deadline", 5.0),
     "rule 5: the quorum read": ("World", "fold", expires_unread),
     "rule 6: late arrivals": (Table, "_outside", lambda *_: []),
     "rule 7: growth is charged": (tally, "charge", charge_no_growth),
     "rule 7: growth of several states adds up": (tally, "charge", charge_one_growth),
-    "rule 7: until another state is shown": (Table, "_settled", settled_when_old_value_seen),
-    "rule 7: by a view that is not older": (Table, "_settled", settled_by_an_older_view),
+    "rule 7: until another state is shown": (Table, "_shown", settled_when_old_value_seen),
+    "rule 7: by a view that is not older": (Table, "_shown", settled_by_an_older_view),
     "rule 8: the smallest limit": (table, "_quotas", newest_limit),
-    "rule 8: the quota goes through the ledger": (Table, "learn_quota", learns_nothing),
+    "rule 8: the quota goes through the ledger": (Table, "observe_quota", learns_nothing),
     "rule 9: the post-state of the whole batch": (Table, "reserve", each_against_the_same),
     "rule 11: a phase past Pending asks like growth": ("World", "let_in", lets_in_unasked),
 }

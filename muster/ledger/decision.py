@@ -1,0 +1,88 @@
+"""The one step that answers requests: a table and a view in, a table to store and the answers out. Pure.
+
+Whoever keeps a ledger takes this step: the committer of a webhook server, and a simulation in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.ledger.table import Table
+from muster.ledger.view import View
+from muster.model.amounts import Resources
+
+
+class QuotaUpdate(Struct, frozen=True):
+    """Limits that a quota may have from now on."""
+
+    name: str
+    uid: str
+    hard: Resources
+
+
+Request = ReservationRequest | QuotaUpdate
+Answer = Reserved | Exceeded | Unavailable | Observed
+
+
+class Decision(Struct, frozen=True):
+    """A table to store and the answers that then hold, in the order of the requests."""
+
+    table: Table
+    answers: tuple[Answer, ...]
+
+    @property
+    def needs_write(self) -> bool:
+        """Whether an answer holds only once the table is stored."""
+        return any(isinstance(answer, Observed) or answer == Reserved() for answer in self.answers)
+
+    @property
+    def certain(self) -> bool:
+        """Whether the write itself proves every answer: a stale ledger can't be written, but it can refuse."""
+        return all(answer == Reserved() for answer in self.answers)
+
+
+def decide(table: Table, view: View, requests: Sequence[Request], now: datetime) -> Decision:
+    """Bring a table up to date with ``view`` and answer ``requests``; quotas first, reservations in their order."""
+    reservations = [each for each in requests if isinstance(each, ReservationRequest)]
+    if not table.seeded_at:
+        table = table.seed(view, now)
+    table = _with_updates(table, view, requests).fold(view, coming={each.account for each in reservations})
+    over = table.overcommitted() if len(reservations) < len(requests) else ()
+    table, given = table.reserve(reservations)
+    rest = iter(given)
+    answers: list[Answer] = [
+        _with_holders(next(rest), table, view)
+        if isinstance(each, ReservationRequest)
+        else Observed(tuple(shortage for shortage in over if shortage.quota == each.name))
+        for each in requests
+    ]
+    return Decision(table, tuple(answers))
+
+
+def defer(namespace: str, table: Table, view: View, requests: Sequence[Request]) -> Decision:
+    """Record the quotas, and put the reservations off, until the leader has seeded the table."""
+    wait = Unavailable(
+        f"the quota of namespace {namespace} is guaranteed, so nothing is reserved until everything that was under way"
+        " when it was made has arrived; that takes 45 seconds: try again"
+    )
+    answers = tuple(wait if isinstance(each, ReservationRequest) else Observed() for each in requests)
+    return Decision(_with_updates(table, view, requests), answers)
+
+
+def _with_updates(table: Table, view: View, requests: Iterable[Request]) -> Table:
+    """Record the quotas among ``requests``."""
+    for each in requests:
+        if isinstance(each, QuotaUpdate):
+            table = table.observe_quota(each.name, each.uid, each.hard, view.revision_of(each.uid))
+    return table
+
+
+def _with_holders(answer: Reserved | Exceeded | Unavailable, table: Table, view: View) -> Answer:
+    if isinstance(answer, Exceeded) and answer.shortages:
+        return replace(answer, holders=table.holders(view, answer.shortages))
+    return answer
