@@ -1,54 +1,71 @@
-"""``muster completion``: scripts that let a shell complete commands, options and names; also for the kubectl plugin."""
+"""Names for shell completion, read from the cluster; whatever goes wrong there are none, and never late."""
 
 from __future__ import annotations
 
-import sys
-from typing import Final, NoReturn
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from muster.cli.options import examples
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-_SHELLS: Final = ("bash", "zsh", "fish")
-_PROGRAMS: Final = ("muster", "vcctl")
+    from muster.model.kinds import Kind
 
-# What kubectl asks of a plugin's completion is cobra's protocol: a name a line, and a number that says what else to offer.
-_NAMES_ONLY: Final = 4
-_FILES_TOO: Final = 0
+SECONDS: Final = 1.0
+"""For the whole question: a shell that hangs is worse than one that knows no names."""
 
-
-@click.command(
-    epilog=examples(
-        "source <(muster completion bash)",
-        "muster completion zsh > ~/.zfunc/_muster",
-        "muster completion fish > ~/.config/fish/completions/muster.fish",
-    )
-)
-@click.argument("shell", type=click.Choice(_SHELLS))
-def completion(shell: str) -> None:
-    """Write a script that makes SHELL complete `muster` and `vcctl`: commands, options, and names from the cluster.
-
-    `kubectl muster` needs none: kubectl finds the program kubectl_complete-muster, which is installed beside muster.
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None, "one of those that click knows"
-    for program in _PROGRAMS:
-        command = click.Group(program)
-        click.echo(kind(command, {}, program, f"_{program.upper()}_COMPLETE").source())
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
-def for_kubectl(command: click.Command) -> NoReturn:
-    """Complete the plugin's arguments as kubectl asks for it; the last of them is what is being typed."""
-    *before, incomplete = sys.argv[1:] or [""]
-    known = ShellComplete(command, {}, "kubectl muster", "")
-    found = known.get_completions(before, incomplete)
-    for item in found:
-        if item.type == "plain":
-            click.echo(_line(item))
-    click.echo(f":{_FILES_TOO if any(item.type != 'plain' for item in found) else _NAMES_ONLY}")
-    sys.exit(0)
+def queues(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the queues whose names begin so."""
+    from muster.model import kinds
+
+    return _named(ctx, kinds.QUEUES, incomplete)
 
 
-def _line(item: CompletionItem) -> str:
-    return f"{item.value}\t{item.help}" if item.help else str(item.value)
+def namespaces(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the namespaces whose names begin so."""
+    from muster.model import kinds
+
+    return _named(ctx, kinds.NAMESPACES, incomplete)
+
+
+def podgroups(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the PodGroups of the namespace whose names begin so."""
+    from muster.kube import auth, errors
+    from muster.model import kinds
+
+    try:
+        namespace = ctx.params.get("namespace") or auth.namespace(
+            ctx.params.get("kubeconfig"), ctx.params.get("context")
+        )
+    except errors.KubeError:
+        return []
+    return _named(ctx, kinds.PODGROUPS, incomplete, namespace)
+
+
+def _named(ctx: click.Context, kind: Kind[Any], incomplete: str, namespace: str = "") -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    names = asyncio.run(_names(kind, namespace, ctx.params.get("kubeconfig"), ctx.params.get("context")))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+async def _names(kind: Kind[Any], namespace: str, kubeconfig: str | None, context: str | None) -> list[str]:
+    from muster.cli.connect import connected
+    from muster.kube import decoding, errors
+    from muster.kube.transport import Request
+    from muster.model.kinds import Kind
+    from muster.model.objects import Object
+
+    bare: Kind[Object] = Kind(kind.group, kind.version, kind.plural, kind.name, Object, namespaced=kind.namespaced)
+    try:
+        async with asyncio.timeout(SECONDS), connected(kubeconfig, context) as client:
+            request = Request("GET", bare.path(namespace), {"resourceVersion": "0"}, accept=_METADATA)
+            answer = await client.send(request)
+            return sorted(each.name for each in decoding.page(bare, answer.body).items)
+    except (errors.KubeError, OSError, TimeoutError):
+        # A person in the middle of a line has no use for an error.
+        return []

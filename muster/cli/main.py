@@ -36,7 +36,10 @@ _COMMANDS: Final = {
     ),
     "uninstall": ("muster.cli.commands.install:uninstall_command", "Take them out again; workloads stay."),
     "certs": ("muster.cli.certs.command:certs", "Make, rotate and check the webhooks' certificates."),
-    "completion": ("muster.cli.completion:completion", "Write a script that completes commands and names in a shell."),
+    "completion": (
+        "muster.cli.commands.completion:completion",
+        "Write a script that completes commands and names in a shell.",
+    ),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
 }
@@ -100,7 +103,7 @@ def main() -> NoReturn:
 
 def kubectl_complete() -> NoReturn:
     """Complete ``kubectl muster``, as kubectl asks it."""
-    from muster.cli.completion import for_kubectl
+    from muster.cli.commands.completion import for_kubectl
 
     for_kubectl(muster)
 

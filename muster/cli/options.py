@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from muster.cli import completing
+from muster.cli import completion
 from muster.cli.connect import connected
 from muster.cli.output import text_option
 from muster.model import names
@@ -37,7 +37,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--namespace`` to a command."""
     text = "Default: the context's, then default."
-    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completing.namespaces)
+    option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completion.namespaces)
     return option(command)
 
 

@@ -15,7 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import Result
 
-from muster.cli import completing
+from muster.cli import completion
 from muster.cli.main import kubectl_complete, muster
 
 PROGRAM = "import sys; sys.argv[0] = {name!r}; from muster.cli.main import {entry} as run; run()"
@@ -70,7 +70,7 @@ async def test_names_are_completed_from_the_cluster(
     furnished: Any, monkeypatch: pytest.MonkeyPatch, words: str, names: list[str]
 ) -> None:
     furnished("busy.yaml")
-    monkeypatch.setattr(completing, "SECONDS", 60)
+    monkeypatch.setattr(completion, "SECONDS", 60)
     *before, incomplete = words.split(" ")[1:]
     shell = ShellComplete(muster, {}, "muster", "")
     found = await asyncio.to_thread(shell.get_completions, before, incomplete)
@@ -104,7 +104,7 @@ async def test_kubectl_is_told_names_in_its_own_protocol(
     told: list[str],
 ) -> None:
     furnished("busy.yaml")
-    monkeypatch.setattr(completing, "SECONDS", 60)
+    monkeypatch.setattr(completion, "SECONDS", 60)
     monkeypatch.setattr(sys, "argv", ["kubectl_complete-muster", *arguments])
     with pytest.raises(SystemExit):
         await asyncio.to_thread(kubectl_complete)

@@ -11,8 +11,8 @@ import click
 import pytest
 from commands import cluster, muster
 
-from muster.cli import preflight
 from muster.cli.commands import install
+from muster.cli.installation import preflight
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from muster import __version__
-from muster.cli import rights
 from muster.cli.commands import install
+from muster.cli.installation import permissions
 from scheduler.__main__ import scheduler as scheduler_command
 from scheduler.configuration import config
 from webhooks.__main__ import webhook as webhook_command
@@ -66,8 +66,8 @@ def test_installed_by_helm_it_is_what_muster_install_makes(render, legacy):
     made = render({"legacyApis": legacy})
     wanted = [
         *install.definitions(legacy_apis=legacy),
-        *rights.roles(legacy_apis=legacy),
-        *rights.policies(),
+        *permissions.roles(legacy_apis=legacy),
+        *permissions.policies(),
         *configurations(
             ServiceRef("muster-system", "muster-webhook", chart.PORT),
             b"",

@@ -13,8 +13,8 @@ import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
 from certs import stored
-from muster.cli import rights
 from muster.cli.commands import install
+from muster.cli.installation import permissions
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError
@@ -26,7 +26,7 @@ from muster.model.kinds import Kind
 # A control plane of its own: all in one process, and not in the one that has the other.
 pytestmark = pytest.mark.xdist_group("rbac")
 
-ROLES = rights.roles(legacy_apis=True)
+ROLES = permissions.roles(legacy_apis=True)
 EXCUSED = {
     f"{account}: {each['right']}": each["reason"]
     for account, listed in yaml.safe_load((Path(__file__).parent / "unused.yaml").read_text()).items()

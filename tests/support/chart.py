@@ -21,8 +21,8 @@ import binaries
 import pytest
 import yaml
 
-from muster.cli import rights
 from muster.cli.commands import install
+from muster.cli.installation import permissions
 from muster.model import names
 from scheduler.configuration import config
 from webhooks.registration import CONFIGURATION, ServiceRef, configurations
@@ -200,7 +200,7 @@ def _legacy_groups() -> str:
 def _uninstalling() -> list[dict[str, Any]]:
     """Return what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
     owned: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in (*_configurations(), *rights.roles(legacy_apis=True), *rights.policies()):
+    for each in (*_configurations(), *permissions.roles(legacy_apis=True), *permissions.policies()):
         group = each["apiVersion"].rpartition("/")[0]
         owned[group, f"{each['kind'].lower()}s".replace("policys", "policies")].add(each["metadata"]["name"])
     rules = [

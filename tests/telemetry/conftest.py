@@ -18,7 +18,7 @@ from controlplane import free_ports
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from muster.cli import rights
+from muster.cli.installation import permissions
 from muster.kube import wait
 from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError
@@ -104,7 +104,7 @@ async def _told(folder: Path) -> dict[str, Told]:
         await programs.enter_async_context(_program(folder, webhook, "webhook", *kubeconfig, *serving))
         await _succeeds("install", "--url", url, "--ca-file", f"{certificates}/ca.crt", *kubeconfig)
         # Both programs are the administrator here; rights are proved in tests/rbac.
-        await rights.apply(client, rights.policies(ADMIN.name))
+        await permissions.apply(client, permissions.policies(ADMIN.name))
         deciding = ("--config", str(folder / "scheduler.yaml"))
         await programs.enter_async_context(_program(folder, scheduler, "scheduler", *kubeconfig, *deciding))
         await _work(client)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from muster.cli import rights
+from muster.cli.installation import permissions
 from muster.kube import errors
 from muster.kube.transport import Request
 from muster.model import kinds
@@ -59,15 +59,15 @@ async def test_a_group_that_can_not_be_meant_is_refused(plane: Any, spec: dict[s
 @pytest.fixture
 async def policies(plane: Any) -> AsyncIterator[None]:
     """Muster's policy on queues, as installed, and gone again when the test ends."""
-    mine = [each for each in rights.policies() if each["metadata"]["name"] == "queues.muster.sh"]
+    mine = [each for each in permissions.policies() if each["metadata"]["name"] == "queues.muster.sh"]
     assert len(mine) == 2
     probe = {"metadata": {"name": "default"}, "spec": {"weight": 1}}
     if await plane.client.find(kinds.QUEUES, "default") is None:
         await plane.create(kinds.QUEUES, probe)
-    await rights.apply(plane.client, mine)
+    await permissions.apply(plane.client, mine)
     await _until(plane, refused=True)
     yield
-    await rights.remove(plane.client, mine)
+    await permissions.remove(plane.client, mine)
     await _until(plane, refused=False)
 
 

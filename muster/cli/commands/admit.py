@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from muster.cli import kubectl, manifests
+from muster.cli import manifests
+from muster.cli.answers import kubectl
 from muster.cli.connect import connected, done, explaining, reading, uncollected
 from muster.cli.options import examples, policy_of, prepared, question_options, state_of, tell
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, bullets, counted, document, hanging, wrapped

@@ -10,10 +10,11 @@ from typing import Any, Final
 import click
 import yaml
 
-from muster.cli import manifests, preflight, rights
+from muster.cli import manifests
 from muster.cli.connect import connected, runs
+from muster.cli.installation import permissions, preflight
+from muster.cli.installation.preflight import PART_OF
 from muster.cli.options import cluster_options, examples, schedulers_option
-from muster.cli.preflight import PART_OF
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.model import kinds, names
@@ -184,7 +185,7 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
         )
     legacy_apis: bool = options["legacy_apis"]
     webhooks = _registered(url, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
-    given = [*rights.roles(legacy_apis=legacy_apis), *rights.policies()]
+    given = [*permissions.roles(legacy_apis=legacy_apis), *permissions.policies()]
     if options["dry_run"]:
         everything = [*definitions(legacy_apis=legacy_apis), namespace(SYSTEM_NAMESPACE), *given, *webhooks]
         click.echo(yaml.safe_dump_all(everything, sort_keys=False).rstrip())
@@ -193,7 +194,7 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
         await preflight.others(client, WEBHOOKS_NAME)
         await apply_kinds(client, legacy_apis=legacy_apis, adopt=options["adopt_crds"])
         await ensure_namespace(client, SYSTEM_NAMESPACE)
-        await rights.apply(client, given)
+        await permissions.apply(client, given)
         if webhooks:
             await apply_webhooks(client, *webhooks)
     click.echo(
@@ -238,7 +239,7 @@ async def uninstall_command(namespace: str, *, crds: bool, kubeconfig: str | Non
         await remove_webhooks(client)
         click.echo("webhook configurations removed")
         # Before anything is let go of: a worker that still runs must not take hold of it again.
-        await rights.remove(client, [*rights.roles(legacy_apis=True), *rights.policies()], namespace)
+        await permissions.remove(client, [*permissions.roles(legacy_apis=True), *permissions.policies()], namespace)
         click.echo("accounts, roles and policies removed")
         for job in await resume_jobs(client):
             click.echo(f"job {job} resumed")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from muster.cli import completing
+from muster.cli import completion
 from muster.cli.commands.quota import podgroups
 from muster.cli.connect import connected, done, explaining, reading, runs, uncollected
 from muster.cli.options import cluster_options, examples, namespace_option, prepared, question_options, state_of
@@ -59,7 +59,7 @@ async def list_(
 
 
 @podgroup.command(epilog=examples("muster podgroup view train -n team-a"))
-@click.argument("name", shell_complete=completing.podgroups)
+@click.argument("name", shell_complete=completion.podgroups)
 @namespace_option
 @output_option
 @cluster_options
@@ -79,7 +79,7 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
 @podgroup.command(
     epilog=examples("muster podgroup why train -n team-a", "muster podgroup why train --state state.yaml")
 )
-@click.argument("name", shell_complete=completing.podgroups)
+@click.argument("name", shell_complete=completion.podgroups)
 @question_options
 @uncollected()
 @explaining(1)

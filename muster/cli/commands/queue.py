@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from muster.cli import completing
+from muster.cli import completion
 from muster.cli.connect import connected, runs
 from muster.cli.options import cluster_options, examples
 from muster.cli.output import DOCUMENTS, age, document, output_option, table
@@ -36,9 +36,9 @@ def _named(command: Callable[..., Any]) -> Callable[..., Any]:
         "option_name",
         metavar="NAME",
         help="The queue; the same as the argument.",
-        shell_complete=completing.queues,
+        shell_complete=completion.queues,
     )
-    argument = click.argument("argument_name", metavar="NAME", required=False, shell_complete=completing.queues)
+    argument = click.argument("argument_name", metavar="NAME", required=False, shell_complete=completion.queues)
     return argument(option(command))
 
 
@@ -60,7 +60,7 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
 @_named
 @click.option("--weight", "-w", type=click.IntRange(1, 65535), default=1, show_default=True, help="Relative share.")
 @click.option("--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="The most it may use, e.g. cpu=64.")
-@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.", shell_complete=completing.queues)
+@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.", shell_complete=completion.queues)
 @cluster_options
 @runs
 async def create(

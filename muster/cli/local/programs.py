@@ -21,8 +21,8 @@ from msgspec import Struct
 
 from certs import authority
 from certs.bundle import KeyPair
-from muster.cli import preflight, rights
 from muster.cli.commands import install
+from muster.cli.installation import permissions, preflight
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -135,8 +135,8 @@ async def _muster(
     user = await _whoami(client)
     async with contextlib.AsyncExitStack() as stack:
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
-        stack.push_async_callback(rights.remove, client, rights.policies())
-        await rights.apply(client, rights.policies(user))
+        stack.push_async_callback(permissions.remove, client, permissions.policies())
+        await permissions.apply(client, permissions.policies(user))
         settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues)
         options = Options(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis

@@ -1,4 +1,4 @@
-"""Who may do what: the accounts of Muster's programs with their roles, and the policy that keeps ledgers to them."""
+"""Permissions of Muster's programs: the service accounts with their roles, and the policy that keeps ledgers to them."""
 
 from __future__ import annotations
 

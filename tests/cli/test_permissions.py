@@ -7,8 +7,8 @@ from typing import Any
 import click
 import pytest
 
-from muster.cli import rights
 from muster.cli.commands import install
+from muster.cli.installation import permissions
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.errors import ForbiddenError
@@ -42,14 +42,14 @@ def names_of(manifests: list[Any]) -> set[str]:
 
 
 def test_rights_to_legacy_groups_are_given_on_request():
-    more = names_of(rights.roles(legacy_apis=True)) - names_of(rights.roles(legacy_apis=False))
+    more = names_of(permissions.roles(legacy_apis=True)) - names_of(permissions.roles(legacy_apis=False))
     assert more == {"muster-webhook-legacy", "muster-scheduler-legacy"}
-    said = json.dumps(rights.roles(legacy_apis=False))
+    said = json.dumps(permissions.roles(legacy_apis=False))
     assert not [group for group in names.LEGACY_GROUPS if group in said]
 
 
 def test_every_role_is_bound_to_an_account_that_exists():
-    manifests = rights.roles(legacy_apis=True)
+    manifests = permissions.roles(legacy_apis=True)
     accounts = {each["metadata"]["name"] for each in manifests if each["kind"] == "ServiceAccount"}
     bindings = [each for each in manifests if each["kind"].endswith("Binding")]
     roles = [each for each in manifests if "rules" in each or "aggregationRule" in each]
@@ -63,7 +63,7 @@ def test_every_role_is_bound_to_an_account_that_exists():
 
 
 async def test_only_those_whom_the_policy_names_write_ledgers(client: Client, sandbox: Sandbox):
-    await rights.apply(client, rights.policies('o"neill'))
+    await permissions.apply(client, permissions.policies('o"neill'))
     for user, refused in (
         ('o"neill', False),
         ("system:serviceaccount:muster-system:muster-webhook", False),
@@ -79,12 +79,12 @@ async def test_only_those_whom_the_policy_names_write_ledgers(client: Client, sa
 
 
 async def test_all_of_it_is_applied_twice_and_removed_twice(client: Client):
-    everything = [*rights.roles(legacy_apis=True), *rights.policies()]
+    everything = [*permissions.roles(legacy_apis=True), *permissions.policies()]
     for _ in range(2):
-        await rights.apply(client, everything)
-    assert names_of(rights.policies()) == {one.name for one in (await client.list(kinds.POLICIES)).items}
+        await permissions.apply(client, everything)
+    assert names_of(permissions.policies()) == {one.name for one in (await client.list(kinds.POLICIES)).items}
     for _ in range(2):
-        await rights.remove(client, everything)
+        await permissions.remove(client, everything)
     assert not (await client.list(kinds.POLICIES)).items
     assert not [one for one in (await client.list(kinds.CLUSTERROLES)).items if one.name.startswith("muster")]
 
@@ -99,7 +99,7 @@ class Old:
 
 async def test_a_cluster_that_is_too_old_is_told_which_it_takes():
     with pytest.raises(click.ClickException) as caught:
-        await rights.apply(Client(Old()), rights.policies())
+        await permissions.apply(Client(Old()), permissions.policies())
     assert caught.value.message == (
         "this cluster doesn't serve ValidatingAdmissionPolicy (admissionregistration.k8s.io/v1): "
         "Muster needs Kubernetes 1.30 or newer"
