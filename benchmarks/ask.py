@@ -28,7 +28,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
-from muster.cli.commands import install
+from muster.cli.installation import crds
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -143,7 +143,7 @@ def everything(nodes: int, pods: int) -> Iterator[tuple[Any, dict[str, Any]]]:
 async def serve(file: Path, nodes: int, pods: int) -> None:
     """Be the sandbox's API server, until the process is ended."""
     server = ApiServer(SystemClock())
-    for definition in install.definitions(legacy_apis=False):
+    for definition in crds.manifests(legacy_apis=False):
         server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
     for kind, body in everything(nodes, pods):
         whole = {"apiVersion": kind.api_version, "kind": kind.name, **body}
@@ -203,7 +203,7 @@ def real(nodes: int, pods: int) -> Iterator[Path]:
 async def fill(file: Path, nodes: int, pods: int) -> None:
     async with HttpTransport(await auth.load(str(file))) as transport:
         client = Client(transport)
-        await install.apply_kinds(client, legacy_apis=False, adopt=True)
+        await crds.apply(client, legacy_apis=False, adopt=True)
         await create(client, nodes, pods)
 
 

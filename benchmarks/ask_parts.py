@@ -38,12 +38,14 @@ def main() -> None:
 
 def ask(spent: list[tuple[str, float]]) -> None:
     """Read the cluster and find out why."""
-    from muster.cli.connect import connected, reading
+    from muster.cli.answers.why import lines
+    from muster.cli.cluster import read
+    from muster.cli.connect import connected
     from muster.cli.options import SCHEDULERS, policy_of
+    from muster.cli.questions import reading
     from muster.kube.clock import SystemClock
     from muster.whatif import why
     from muster.whatif.cluster import WhatIfCluster
-    from muster.whatif.cluster_view import read
 
     async def state() -> Any:
         async with connected(None, None) as client:
@@ -55,7 +57,7 @@ def ask(spent: list[tuple[str, float]]) -> None:
     spent.append(("counting who is where", time.process_time()))
     key = why.find(found, *WHO)
     assert key is not None, "the cluster has the group"
-    list(why.lines(why.ask(scene, key), 80, found.taken))
+    list(lines(why.ask(scene, key), 80, found.taken))
     spent.append(("deciding, and writing the answer", time.process_time()))
 
 

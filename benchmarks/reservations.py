@@ -32,7 +32,7 @@ import msgspec
 import uvloop
 
 from certs import authority
-from muster.cli.commands import install
+from muster.cli.installation import crds, webhook_configurations
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -283,7 +283,7 @@ async def with_webhooks(
             both = configurations(
                 UrlBase(url), ca.certificate, scheduler_names=["muster"], legacy_apis=False, own_namespace=""
             )
-            await install.apply_webhooks(client, *both)
+            await webhook_configurations.apply(client, *both)
             await noticed(client, namespace)
             quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"cpu": "1M"}}}
             await client.create(kinds.RESOURCEQUOTAS, quota, namespace)
@@ -295,7 +295,7 @@ async def with_webhooks(
             if namespace == "many":
                 say("pods, 1 webhook replica")
                 await pods(client, arguments.total, arguments.clients)
-            await install.remove_webhooks(client)
+            await webhook_configurations.remove(client)
 
 
 async def main(arguments: argparse.Namespace, plane: ControlPlane, folder: Path) -> None:
@@ -308,7 +308,7 @@ async def main(arguments: argparse.Namespace, plane: ControlPlane, folder: Path)
     endpoint = await auth.load(str(kubeconfig))
     async with asyncio.timeout(LIMIT), HttpTransport(endpoint, connections=max(arguments.clients, BURST)) as transport:
         client = Client(transport)
-        await install.apply_kinds(client, legacy_apis=False, adopt=True)
+        await crds.apply(client, legacy_apis=False, adopt=True)
         await client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="benchmark")
         say("no webhook")
         await client.create(kinds.NAMESPACES, {"metadata": {"name": "no-webhook"}})

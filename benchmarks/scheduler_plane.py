@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 from controlplane import ControlPlane  # type: ignore[import-not-found]  # the path above is set at run time
 
-from muster.cli.commands.install import SYSTEM_NAMESPACE, apply_kinds
+from muster.cli.installation import crds
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.errors import ConflictError
@@ -128,8 +128,8 @@ async def fill(plane: ControlPlane, load: Load, scheduler: str, *, pods: bool, r
 
 
 async def prepare(client: Client) -> None:
-    await apply_kinds(client, legacy_apis=False, adopt=True)
-    await client.create(kinds.NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
+    await crds.apply(client, legacy_apis=False, adopt=True)
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
     await client.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
     try:
         await client.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": "default"}}, "default")

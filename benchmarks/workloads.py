@@ -29,7 +29,7 @@ from typing import Any
 
 import uvloop
 
-from muster.cli.commands import install
+from muster.cli.installation import crds, namespaces
 from muster.kube import auth, wait
 from muster.kube.cache import Cache
 from muster.kube.client import Client
@@ -235,8 +235,8 @@ async def measure(plane: ControlPlane, options: argparse.Namespace, folder: Path
     config, port = str(plane.kubeconfig()), free_ports(1)[0]
     async with asyncio.timeout(LIMIT), HttpTransport(await auth.load(config)) as transport:
         client = Client(transport)
-        await install.apply_kinds(client, legacy_apis=False, adopt=True)
-        await install.ensure_namespace(client, install.SYSTEM_NAMESPACE)
+        await crds.apply(client, legacy_apis=False, adopt=True)
+        await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
         with (folder / "muster.log").open("wb") as log:
             async with running(log, "scheduler", "--kubeconfig", config, "--probe-port", str(port)) as process:
                 await count(client, Stages(client, plane, process), process, options)

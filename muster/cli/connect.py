@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
@@ -42,26 +41,15 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
         yield Client(transport)
 
 
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Let nobody look for garbage meanwhile: what is read and decided in a second or two is needed to the end of it."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+def namespace_of(given: str | None, kubeconfig: str | None, context: str | None) -> str:
+    """Return the namespace that a command is about: the given one, else the context's.
 
-
-def done(status: int = 0) -> NoReturn:
-    """End a command with a status, and the process with it where that is ours.
-
-    Taking apart what was read of a large cluster, object by object, takes longer than to look for an answer.
+    Raises:
+        ConfigError: none is given, and there is no usable kubeconfig.
     """
-    context = click.get_current_context()
-    end: Callable[[int], NoReturn] = context.obj or context.exit
-    end(status)
+    from muster.kube import auth
+
+    return given or auth.namespace(kubeconfig, context)
 
 
 def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -73,14 +61,6 @@ def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         return asyncio.run(command(*args, **kwargs))
 
     return run
-
-
-def reading(main: Coroutine[Any, Any, T]) -> T:
-    """Run what reads a whole cluster to its end: on the loop that takes half the processor time for long answers over TLS."""
-    import uvloop
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
 
 
 def explaining(status: int) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.cli.manifests import Manifest
 from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.kinds import Kind
+from muster.model.manifests import Manifest
 from muster.model.objects import (
     Container,
     Job,
@@ -38,7 +38,7 @@ from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
 Json = dict[str, Any]
-Rehearse = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Json]]]]
+DryRun = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Json]]]]
 """Tries objects, and gives the answers and what the ledgers hold then."""
 
 # What a file may bring along for what it wants to run.
@@ -109,25 +109,33 @@ class Finding(Struct, frozen=True):
 
 
 async def find_out(
-    state: State, manifests: Sequence[Manifest], whole: Iterable[Json], policy: Policy, schedulers: Sequence[str]
+    state: State,
+    manifests: Sequence[Manifest],
+    existing: Sequence[Json],
+    policy: Policy,
+    schedulers: Sequence[str],
+    definitions: Sequence[Json],
 ) -> Finding:
-    """Rehearse all objects together, then ask the scheduler; ``whole`` are those of them that exist already."""
-    whole, legacy = list(whole), state.legacy(each.api_version for each in manifests)
+    """Try all objects together, then ask the scheduler; ``existing`` are those of them that exist, ``definitions`` the CRDs."""
 
-    async def rehearse(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
-        places = {each.namespace for each in some}
-        stage = AdmissionDryRun(
-            state, schedulers, delay=policy.enqueues, whole=whole, namespaces=places, legacy_apis=legacy
+    async def try_out(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
+        dry_run = AdmissionDryRun(
+            state,
+            schedulers,
+            delay=policy.enqueues,
+            existing=existing,
+            namespaces={each.namespace for each in some},
+            definitions=definitions,
         )
-        return await stage.apply(some), stage.ledgers()
+        return await dry_run.apply(some), dry_run.ledgers()
 
-    answers, ledgers = await rehearse(manifests)
-    verdicts = tuple([await _judged(each, manifests, rehearse) for each in answers])
+    answers, ledgers = await try_out(manifests)
+    verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
     after = _with(state, [*(each.stored for each in answers if each.stored is not None), *ledgers], schedulers)
     return Finding(verdicts, tuple(_starts(after, answers, policy, schedulers)))
 
 
-async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehearse) -> Verdict:
+async def _judged(answer: Answer, manifests: Sequence[Manifest], try_out: DryRun) -> Verdict:
     """Tell, of what was refused, whether it is the others' company that is too much."""
     verdict = Verdict(answer)
     if verdict.outcome != "refused" or answer.code != 403:
@@ -136,7 +144,7 @@ async def _judged(answer: Answer, manifests: Sequence[Manifest], rehearse: Rehea
     some = [each for each in manifests if each is own or each.kind in _FURNITURE]
     if len(some) == len(manifests):
         return verdict
-    again, _ = await rehearse(some)
+    again, _ = await try_out(some)
     return replace(verdict, alone=next(each.admitted for each in again if each.manifest is own))
 
 

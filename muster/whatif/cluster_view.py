@@ -1,20 +1,15 @@
-"""A cluster as Muster sees it at one moment: read from its API server, or from a file that `muster dump` wrote."""
+"""A cluster as Muster sees it at one moment, as a value: read from its API server, or from a file that `muster dump` wrote."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-import click
 from msgspec import Struct
 
-from muster.kube import decoding, errors
-from muster.kube.client import Client
-from muster.kube.transport import Request, Response
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
 from muster.model import kinds, names
@@ -24,9 +19,9 @@ from muster.model.objects import Object
 T = TypeVar("T", bound=Object)
 
 PODGROUPS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-_NEEDED: Final = (kinds.NODES, kinds.PODS, kinds.PODGROUPS, kinds.QUEUES)
+NEEDED: Final = (kinds.NODES, kinds.PODS, kinds.PODGROUPS, kinds.QUEUES)
 KINDS: Final[tuple[Kind[Any], ...]] = (
-    *_NEEDED,
+    *NEEDED,
     kinds.NAMESPACES,
     kinds.JOBS,
     kinds.RESOURCEQUOTAS,
@@ -45,16 +40,6 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
 
 _LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)
 LEGACY_VERSIONS: Final = frozenset(kind.api_version for kind in _LEGACY)
-
-_TRIES: Final = 5
-_PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
-
-
-class NotInstalledError(click.ClickException):
-    """The cluster doesn't serve Muster's kinds."""
-
-    def __init__(self) -> None:
-        super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
 
 
 class State(Struct, frozen=True, dict=True):
@@ -119,48 +104,3 @@ class State(Struct, frozen=True, dict=True):
         if self.serves_legacy is not None:
             return self.serves_legacy
         return any(map(self.objects.get, _LEGACY)) or not LEGACY_VERSIONS.isdisjoint(wanted)
-
-
-async def read(client: Client, now: datetime) -> State:
-    """Read a cluster, all kinds at once. Kinds that it doesn't serve are empty.
-
-    Raises:
-        NotInstalledError: it serves no PodGroups of ours.
-        ForbiddenError: nodes, pods, PodGroups or queues may not be listed; of others that is noted in `State.unread`.
-        KubeError: something couldn't be read.
-    """
-    unread: list[str] = []
-    found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
-    objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
-    served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return State(now, objects, tuple(unread), served)
-
-
-async def _sent(client: Client, request: Request) -> Response:
-    """Ask again, as kubectl does, where the server says that it can't answer yet."""
-    for _ in range(_TRIES - 1):
-        try:
-            return await client.send(request)
-        except errors.TooManyRequestsError as error:
-            await asyncio.sleep(error.retry_after or 1.0)
-    return await client.send(request)
-
-
-async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...] | None:
-    """Return the objects of a kind; None of one that isn't served."""
-    # In one piece, and no older than the question: who has just applied something asks about that.
-    request = Request("GET", kind.path(_PLACES.get(kind, "")))
-    try:
-        answer = await _sent(client, request)
-    except errors.NotFoundError as error:
-        if kind in {kinds.PODGROUPS, kinds.QUEUES}:
-            raise NotInstalledError from error
-        return None
-    except errors.ForbiddenError as error:
-        if kind in _NEEDED:
-            raise
-        unread.append(f"{kind.plural} are taken not to be there, for want of a right: {error}")
-        return ()
-    page = decoding.page(kind, answer.body)
-    unread += [f"{kind.name} {each.about.namespace}/{each.about.name} is left out: {each.reason}" for each in page.unreadable]  # fmt: skip
-    return page.items

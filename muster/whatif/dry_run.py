@@ -16,14 +16,13 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from msgspec import Struct
 
-from muster.cli.commands import install
-from muster.cli.manifests import Manifest
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, STRATEGIC_PATCH, Request
 from muster.model import kinds, names, versions
 from muster.model.grouping import Rule
 from muster.model.kinds import Kind
+from muster.model.manifests import Manifest
 from muster.model.rules import RuleBook, RulesError
 from muster.sandbox.admission import AdmissionChain
 from muster.sandbox.core.builtins import BUILTIN
@@ -42,8 +41,9 @@ Json = dict[str, Any]
 
 BUSY: Final = 429
 _ACCOUNTS: Final = ("", "serviceaccounts")
-_THIN: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, kinds.CLAIMS)
+_PARTIAL: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, kinds.CLAIMS)
 """Kinds of which a state has too little for the server to judge a change."""
+_LEGACY_GROUPS: Final = frozenset(kind.group for kind in kinds.LEGACY_PODGROUPS)
 _MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})
 _EXISTS: Final = (
     "this {} exists, and what was read of it is too little to judge a change: ask where it can be read whole"
@@ -89,9 +89,9 @@ class AdmissionDryRun:
         state: of the cluster.
         schedulers: whose pods are ours.
         delay: whether groups wait in Pending, as the scheduler's configuration says.
-        whole: objects of the file that exist, with all their fields: the state has only those that Muster reads.
+        existing: objects of the file that exist, with all their fields: the state has only those that Muster reads.
         namespaces: those that the file writes to: only there are pods looked at.
-        legacy_apis: whether kube-batch's API groups are served.
+        definitions: the CRDs that the server has; with kube-batch's API groups among them, webhooks look at these, too.
     """
 
     def __init__(
@@ -100,18 +100,19 @@ class AdmissionDryRun:
         schedulers: Sequence[str],
         *,
         delay: bool,
-        whole: Iterable[Json],
+        existing: Iterable[Json],
         namespaces: Iterable[str],
-        legacy_apis: bool,
+        definitions: Sequence[Json],
     ) -> None:
         self.server = ApiServer(LoopClock(state.taken), seed=0)
         self._state = state
         self._namespaces = frozenset(namespaces)
         self._settings = Settings(tuple(schedulers), delay=delay, rules=_rules(state))
-        self._legacy = legacy_apis
-        self._view = CachedView(legacy_apis=legacy_apis)
-        self._furnish(schedulers, whole)
-        self.server.store.subscribe(self._follow)
+        self._legacy = not _LEGACY_GROUPS.isdisjoint(each["spec"]["group"] for each in definitions)
+        self._view = CachedView(legacy_apis=self._legacy)
+        self._load_state(existing, definitions)
+        self._register_webhooks(schedulers)
+        self.server.store.subscribe(self._show_stored)
         client = Client(InProcessTransport(self.server))
         metrics = Metrics()
         ledger = committer(client, self.server.clock, self._view, metrics.registry)
@@ -134,10 +135,10 @@ class AdmissionDryRun:
         resource = self._resource(manifest)
         if resource is None:
             return Answer(manifest, 0)
-        self._acquaint(manifest, resource)
+        self._add_service_account(manifest, resource)
         namespace = manifest.namespace if resource.namespaced else ""
         old = self.server.store.get(resource.key, namespace, manifest.name) if manifest.name else None
-        if old is not None and self._is_thin(resource.key, namespace, manifest.name):
+        if old is not None and self._is_partial(resource.key, namespace, manifest.name):
             return Answer(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
         path = _path(resource, namespace)
         body = msgspec.json.encode(manifest.body)
@@ -162,13 +163,13 @@ class AdmissionDryRun:
         group, _, version = manifest.api_version.rpartition("/")
         return self.server.registry.by_kind(group, manifest.kind, version)
 
-    def _is_thin(self, key: Key, namespace: str, name: str) -> bool:
+    def _is_partial(self, key: Key, namespace: str, name: str) -> bool:
         """Whether too little is known of an object that was there before."""
-        kind = next((each for each in _THIN if (each.group, each.plural) == key), None)
+        kind = next((each for each in _PARTIAL if (each.group, each.plural) == key), None)
         known = kind is not None and self._state.find(kind, name, namespace) is not None
-        return known and (key, namespace, name) not in self._whole
+        return known and (key, namespace, name) not in self._complete
 
-    def _acquaint(self, manifest: Manifest, resource: Resource) -> None:
+    def _add_service_account(self, manifest: Manifest, resource: Resource) -> None:
         """Take the service account of a pod to exist: a state has none."""
         spec = manifest.body.get("spec")
         name = spec.get("serviceAccountName") if isinstance(spec, dict) else None
@@ -176,23 +177,27 @@ class AdmissionDryRun:
             account = {"metadata": {"name": name, "namespace": manifest.namespace}}
             self.server.store.put(_ACCOUNTS, account)
 
-    # ── the stage ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what the server has ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _furnish(self, schedulers: Sequence[str], whole: Iterable[Json]) -> None:
+    def _load_state(self, existing: Iterable[Json], definitions: Iterable[Json]) -> None:
         store = self.server.store
-        for definition in install.definitions(legacy_apis=self._legacy):
+        for definition in definitions:
             store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
-        for kind, items in self._kept():
+        for kind, items in self._stored():
             for item in items:
                 # By way of JSON: its arrays are lists, as in whatever comes over the wire.
                 _put(store, kind, msgspec.json.decode(msgspec.json.encode(item)))
-        self._whole = set[tuple[Key, str, str]]()
-        for each in whole:
+        self._complete = set[tuple[Key, str, str]]()
+        for each in existing:
             group, _, version = str(each.get("apiVersion")).rpartition("/")
             resource = self.server.registry.by_kind(group, str(each.get("kind")), version)
             if resource is not None:
                 _put(store, resource, each)
-                self._whole.add((resource.key, *identity(each)))
+                self._complete.add((resource.key, *identity(each)))
+
+    def _register_webhooks(self, schedulers: Sequence[str]) -> None:
+        """Add the webhook configurations, and show the webhooks what is there."""
+        store = self.server.store
         hooks = configurations(
             UrlBase("https://muster"),
             b"",
@@ -201,22 +206,22 @@ class AdmissionDryRun:
             own_namespace=names.SYSTEM_NAMESPACE,
         )
         store.revision = max(store.revision, _newest(self._state))
-        for kind, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
-            store.put((kind.group, kind.plural), hook)
+        for registered, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
+            store.put((registered.group, registered.plural), hook)
         for kind in self._view.kinds:
-            items = self._near(kind) if kind is kinds.PODS else self._state.of(kind)
+            items = self._of_namespaces(kind) if kind is kinds.PODS else self._state.of(kind)
             self._view.cache(kind).replace(items, str(store.revision))
 
-    def _kept(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
+    def _stored(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
         """Return what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
         for kind, items in self._state.objects.items():
             if kind is not kinds.NODES:
-                yield kind, self._near(kind) if kind in _MANY else items
+                yield kind, self._of_namespaces(kind) if kind in _MANY else items
 
-    def _near(self, kind: Kind[Any]) -> list[Any]:
+    def _of_namespaces(self, kind: Kind[Any]) -> list[Any]:
         return [each for namespace in sorted(self._namespaces - {""}) for each in self._state.of(kind, namespace)]
 
-    def _follow(self, event: StoreEvent) -> None:
+    def _show_stored(self, event: StoreEvent) -> None:
         """Show the webhooks what is stored, at once."""
         kind = next((each for each in self._view.kinds if (each.group, each.plural) == event.key), None)
         if kind is None:

@@ -17,18 +17,22 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import click
 import msgspec
 from msgspec import structs
 
 from muster import __version__
-from muster.cli import manifests
 from muster.kube.decoding import decoder
+from muster.model import manifests
 from muster.model.kinds import Kind
+from muster.model.manifests import ManifestError
 from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate
 from muster.model.rules import SOURCES
 from muster.whatif.cluster_view import KINDS, State
 
+KIND: Final = "StateList"
+GROUP: Final = "dump.muster.sh"
+VERSION: Final = "v1"
+_ANEW: Final = "make the dump anew with `muster dump > FILE`"
 _BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 _KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
 _KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
@@ -56,8 +60,8 @@ def lines(state: State) -> Iterator[str]:
     """Write a state, line by line."""
     yield f"# The state of a cluster as Muster sees it, written by `muster dump` {__version__}."
     yield "# `muster admit`, `podgroup why` and `simulate` read it; it holds no Secrets and no environment of containers."
-    yield f"apiVersion: {manifests.DUMP_GROUP}/{manifests.DUMP_VERSION}"
-    yield f"kind: {manifests.DUMP_KIND}"
+    yield f"apiVersion: {GROUP}/{VERSION}"
+    yield f"kind: {KIND}"
     yield f'taken: "{state.taken.isoformat()}"'
     yield "items:" if any(state.objects.values()) else "items: []"
     for kind, items in state.objects.items():
@@ -108,22 +112,41 @@ def _lean_spec(spec: PodSpec) -> PodSpec:
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read(file: str) -> State:
-    """Read a dump; ``-`` is standard input.
+def is_dump(document: Any) -> bool:
+    """Whether a document is a dump, of whichever version."""
+    return isinstance(document, dict) and document.get("kind") == KIND
+
+
+def check(document: Any, name: str) -> None:
+    """Make sure that a document is a dump of the version that we read.
 
     Raises:
-        ClickException: it can't be read, isn't a dump, or is one of another version.
+        ManifestError: it is something else, or of another version.
     """
-    name = manifests.shown(file)
-    text = manifests.text_of(file)
+    group, _, version = str(document.get("apiVersion")).partition("/") if is_dump(document) else ("", "", "")
+    if group != GROUP:
+        raise ManifestError(f"{name} isn't the dump of a cluster: make one with `muster dump > FILE`")
+    if version != VERSION:
+        raise ManifestError(
+            f"{name} is a dump of version {version or '(none)'}, and muster {__version__} reads {VERSION}: {_ANEW}, or"
+            " read it with the muster that wrote it"
+        )
+
+
+def parse(text: str, name: str) -> State:
+    """Return the state that a dump holds; ``name`` is what messages call it.
+
+    Raises:
+        ManifestError: it isn't a dump, or is one of another version.
+    """
     head, _, rest = text.partition("\nitems:\n")
     # By line feeds alone: JSON leaves other characters that end a line as they are.
     lines = [line for line in rest.split("\n") if line]
     # A line of JSON for each, as it was written; what somebody edited may be any YAML.
     written = all(line.startswith("- {") for line in lines)
-    documents = [each for each in manifests.parsed(head if written else text, name) if each is not None]
+    documents = [each for each in manifests.documents(head if written else text, name) if each is not None]
     document = documents[0] if len(documents) == 1 else None
-    manifests.check_dump(document, name)
+    check(document, name)
     assert isinstance(document, dict), "checked just now"
     items = (line[2:] for line in lines) if written else map(msgspec.json.encode, document["items"] or ())
     found: dict[str, list[Any]] = {str(kind): [] for kind in KINDS}
@@ -141,7 +164,7 @@ def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:
             struct: Any = kind.struct
             found[str(kind)].append(decoder(struct).decode(item))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{name}, {_called(item)}: {error}; {manifests.ANEW}") from error
+        raise ManifestError(f"{name}, {_called(item)}: {error}; {_ANEW}") from error
 
 
 def _called(item: str | bytes) -> str:
@@ -157,5 +180,5 @@ def _taken(document: dict[str, Any], name: str) -> datetime:
     try:
         moment = said if isinstance(said, datetime) else datetime.fromisoformat(str(said))
     except ValueError as error:
-        raise click.ClickException(f"{name}: taken says {said!r}, which is no time; {manifests.ANEW}") from error
+        raise ManifestError(f"{name}: taken says {said!r}, which is no time; {_ANEW}") from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -18,7 +18,7 @@ from certs.replicas import Shown
 from certs.rotation import Action, Command, plan
 from certs.state import Phase
 from certs.stored import StateError
-from muster.cli.commands import install
+from muster.cli.installation import webhook_configurations
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -256,7 +256,7 @@ async def test_a_webhook_that_a_new_version_does_not_have_any_more_can_be_droppe
 
     async def installed(webhooks: list[Any]) -> list[bytes]:
         manifest = {"metadata": {"name": name}, "webhooks": webhooks}
-        await install.apply_webhooks(setting.client, manifest, manifest)
+        await webhook_configurations.apply(setting.client, manifest, manifest)
         return await setting.trusted()
 
     await setting.init()

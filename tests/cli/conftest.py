@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from muster.cli.commands import install
+from muster.cli.installation import crds
 from muster.cli.main import muster
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -71,7 +71,7 @@ def furnished(server: ApiServer) -> Callable[[str], ApiServer]:
     """Puts Muster's kinds and a state into the server."""
 
     def furnish(state: str) -> ApiServer:
-        for definition in install.definitions(legacy_apis=False):
+        for definition in crds.manifests(legacy_apis=False):
             server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
         for line in (HERE / "states" / state).read_text().splitlines():
             if line.startswith("- "):

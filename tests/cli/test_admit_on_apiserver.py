@@ -9,10 +9,11 @@ from typing import Any
 import yaml
 from plane import Plane
 
-from muster.cli import manifests
+from muster.cli import cluster, manifests
+from muster.cli.installation import crds
 from muster.kube import errors
 from muster.model import kinds
-from muster.whatif import admission, cluster_view
+from muster.whatif import admission
 from muster.whatif.admission import Finding
 from scheduler.configuration import config
 from webhooks.compose import Options, serving
@@ -36,9 +37,11 @@ def job(name: str, namespace: str, queue: str) -> dict[str, Any]:
 async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> Finding:
     file = folder / "all.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
-    state = await cluster_view.read(plane.client, plane.clock.now())
+    state = await cluster.read(plane.client, plane.clock.now())
     wanted = manifests.read_for([str(file)], "default")
-    return await admission.find_out(state, wanted, [], config.parse(config.DEFAULT), ("muster",))
+    return await admission.find_out(
+        state, wanted, [], config.parse(config.DEFAULT), ("muster",), crds.manifests(legacy_apis=False)
+    )
 
 
 async def answered(plane: Plane, body: dict[str, Any]) -> tuple[int, str]:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from click.testing import Result
 
+from muster.cli import manifests
 from muster.model import kinds
 from muster.whatif import dump
 from muster.whatif.cluster_view import State
@@ -64,9 +65,9 @@ def test_what_a_pod_keeps_to_itself_is_not_in_a_dump() -> None:
 
 
 def test_a_dump_is_read_as_it_was_written(tmp_path: Path) -> None:
-    state = dump.read(str(BUSY))
+    state = manifests.read_dump(str(BUSY))
     (tmp_path / "again.yaml").write_text("\n".join(dump.lines(state)))
-    again = dump.read(str(tmp_path / "again.yaml"))
+    again = manifests.read_dump(str(tmp_path / "again.yaml"))
     # In a dump, who makes one says which kind each object is; order is by name.
     assert "\n".join(dump.lines(again)) == "\n".join(dump.lines(state))
     assert again.taken == NOON
@@ -85,7 +86,7 @@ def test_a_text_with_odd_ends_of_lines_in_it_comes_back_from_a_dump(tmp_path: Pa
     said = {"type": "Unschedulable", "status": "True", "message": message}
     group = {"metadata": {"name": "g", "namespace": "n"}, "status": {"conditions": [said]}}
     (tmp_path / "state.yaml").write_text(dumped(of={kinds.PODGROUPS: [msgspec.convert(group, kinds.PODGROUPS.struct)]}))
-    (again,) = dump.read(str(tmp_path / "state.yaml")).of(kinds.PODGROUPS)
+    (again,) = manifests.read_dump(str(tmp_path / "state.yaml")).of(kinds.PODGROUPS)
     assert [each.message for each in again.status.conditions or ()] == [message]
 
 
@@ -93,7 +94,7 @@ def test_a_dump_that_somebody_edited_as_yaml_is_read_too(tmp_path: Path) -> None
     edited = BUSY.read_text().splitlines()[:4]
     edited += ["- apiVersion: v1", "  kind: Node", "  metadata: {name: by-hand}"]
     (tmp_path / "edited.yaml").write_text("\n".join(edited))
-    assert [each.name for each in dump.read(str(tmp_path / "edited.yaml")).of(kinds.NODES)] == ["by-hand"]
+    assert [each.name for each in manifests.read_dump(str(tmp_path / "edited.yaml")).of(kinds.NODES)] == ["by-hand"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_dump_that_can_not_be_read_is_refused_with_what_to_do(
     file = tmp_path / "state.yaml"
     file.write_text(BUSY.read_text().replace(*change))
     with pytest.raises(click.ClickException) as refused:
-        dump.read(str(file))
+        manifests.read_dump(str(file))
     assert said in refused.value.message
     assert "muster dump > FILE" in refused.value.message
 

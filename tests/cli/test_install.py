@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from muster.cli.commands import install
+from muster.cli.installation import crds
 from muster.model import kinds, names
 
 LEGACY = {f"{kind.plural}.{kind.group}" for kind in (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)}
 
 
 def by_name(*, legacy_apis: bool):
-    return {crd["metadata"]["name"]: crd for crd in install.definitions(legacy_apis=legacy_apis)}
+    return {crd["metadata"]["name"]: crd for crd in crds.manifests(legacy_apis=legacy_apis)}
 
 
 def test_the_primary_kinds_are_always_there_and_the_legacy_ones_on_request():

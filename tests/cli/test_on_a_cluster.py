@@ -14,8 +14,8 @@ import pytest
 import yaml
 from click.testing import Result
 
-from muster.cli import connect
-from muster.cli.commands import install
+from muster.cli import cluster, connect
+from muster.cli.installation import crds
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -24,7 +24,6 @@ from muster.model import kinds
 from muster.sandbox import virtual_time
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
-from muster.whatif import cluster_view
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TABLES = (
@@ -59,7 +58,7 @@ async def test_a_table_is_as_somebody_read_it(command: str, furnished: Any, ask:
 async def test_groups_of_every_kind_are_listed_by_their_own_names_and_say_whom_they_are_made_for(
     server: ApiServer, ask: Any
 ) -> None:
-    for definition in install.definitions(legacy_apis=True):
+    for definition in crds.manifests(legacy_apis=True):
         server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
     legacy = kinds.LEGACY_PODGROUPS[0]
     owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "6a0ab211"}]
@@ -160,7 +159,7 @@ class Forbidding:
 async def test_a_right_that_is_missing_is_named(furnished: Any, noon: None) -> None:
     client = Client(Forbidding(furnished("busy.yaml"), "nodes"))
     with pytest.raises(errors.ForbiddenError) as refused:
-        await cluster_view.read(client, NOON)
+        await cluster.read(client, NOON)
     said = 'the cluster doesn\'t allow it: nodes is forbidden: User "jane" cannot list resource "nodes"'
     assert connect.explained(refused.value).startswith(said)
 
@@ -179,15 +178,15 @@ class Busy(Forbidding):
 
 def test_a_server_that_is_not_ready_is_asked_again() -> None:
     server = ApiServer(LoopClock(NOON))
-    for definition in install.definitions(legacy_apis=False):
+    for definition in crds.manifests(legacy_apis=False):
         server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
-    state = virtual_time.run(cluster_view.read(Client(Busy(server, "pods", "queues")), NOON))
+    state = virtual_time.run(cluster.read(Client(Busy(server, "pods", "queues")), NOON))
     assert state.unread == ()
 
 
 async def test_what_only_refines_the_answer_may_be_forbidden_and_that_is_told(furnished: Any) -> None:
     client = Client(Forbidding(furnished("busy.yaml"), "persistentvolumes", "poddisruptionbudgets"))
-    state = await cluster_view.read(client, NOON)
+    state = await cluster.read(client, NOON)
     assert len(state.of(kinds.NODES)) == 2
     assert [text.partition(":")[0] for text in state.unread] == [
         "poddisruptionbudgets are taken not to be there, for want of a right",

@@ -7,8 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from muster.cli.commands import install
-from muster.cli.installation import permissions
+from muster.cli.installation import crds, namespaces, permissions
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.errors import ForbiddenError
@@ -18,7 +17,7 @@ from muster.sandbox.compose import Sandbox
 from muster.sandbox.core.users import User
 from muster.sandbox.inprocess import InProcessTransport
 
-SPACE = install.SYSTEM_NAMESPACE
+SPACE = names.SYSTEM_NAMESPACE
 
 
 @pytest.fixture
@@ -32,8 +31,8 @@ async def sandbox():
 @pytest.fixture
 async def client(sandbox: Sandbox) -> Client:
     one = Client(sandbox.transport())
-    await install.apply_kinds(one, legacy_apis=False, adopt=False)
-    await install.ensure_namespace(one, SPACE)
+    await crds.apply(one, legacy_apis=False, adopt=False)
+    await namespaces.ensure(one, SPACE)
     return one
 
 

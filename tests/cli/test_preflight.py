@@ -11,8 +11,7 @@ import click
 import pytest
 from commands import cluster, muster
 
-from muster.cli.commands import install
-from muster.cli.installation import preflight
+from muster.cli.installation import crds, preflight
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
@@ -37,7 +36,7 @@ class Versioned:
 async def test_a_cluster_that_is_too_old_is_refused_before_anything_is_written(version):
     server = Versioned(version)
     with pytest.raises(click.ClickException) as caught:
-        await install.apply_kinds(Client(server), legacy_apis=False, adopt=False)
+        await crds.apply(Client(server), legacy_apis=False, adopt=False)
     assert caught.value.message == f"this cluster is Kubernetes {version}; Muster needs 1.30 or newer"
     assert not [request for request in server.asked if request.writes]
 
@@ -89,7 +88,7 @@ async def test_webhooks_of_an_installation_inside_the_cluster_are_not_taken_over
 
 
 async def another_products(client: Client) -> dict[str, Any]:
-    crd = next(each for each in install.definitions(legacy_apis=False) if each["spec"]["names"]["plural"] == "queues")
+    crd = next(each for each in crds.manifests(legacy_apis=False) if each["spec"]["names"]["plural"] == "queues")
     crd["metadata"].pop("labels")
     await client.create(kinds.CRDS, crd)
     return crd
@@ -134,7 +133,7 @@ async def test_objects_stored_in_a_version_that_is_not_served_are_in_the_way(cli
 async def test_kinds_stay_when_muster_is_uninstalled_unless_asked(client: Client):
     assert (await muster("install"))[0] == 0
     assert (await muster("uninstall"))[0] == 0
-    primary = sorted(each["metadata"]["name"] for each in install.definitions(legacy_apis=False))
+    primary = sorted(each["metadata"]["name"] for each in crds.manifests(legacy_apis=False))
     assert await written(client) == primary
     queue = {"metadata": {"name": "left", "finalizers": [names.QUEUE_FINALIZER]}}
     await client.create(kinds.QUEUES, queue)

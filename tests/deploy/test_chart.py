@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from muster import __version__
-from muster.cli.commands import install
-from muster.cli.installation import permissions
+from muster.cli.installation import crds, permissions, preflight
 from scheduler.__main__ import scheduler as scheduler_command
 from scheduler.configuration import config
 from webhooks.__main__ import webhook as webhook_command
@@ -52,7 +51,7 @@ def test_the_chart_is_of_this_version():
 
 def test_the_oldest_kubernetes_is_the_same_for_the_chart_and_for_the_command():
     about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
-    assert about["kubeVersion"] == f">={'.'.join(map(str, install.preflight.OLDEST))}.0-0"
+    assert about["kubeVersion"] == f">={'.'.join(map(str, preflight.OLDEST))}.0-0"
 
 
 def test_the_configuration_that_the_values_have_is_the_scheduler_s_own():
@@ -65,7 +64,7 @@ def test_the_configuration_that_the_values_have_is_the_scheduler_s_own():
 def test_installed_by_helm_it_is_what_muster_install_makes(render, legacy):
     made = render({"legacyApis": legacy})
     wanted = [
-        *install.definitions(legacy_apis=legacy),
+        *crds.manifests(legacy_apis=legacy),
         *permissions.roles(legacy_apis=legacy),
         *permissions.policies(),
         *configurations(

@@ -18,7 +18,7 @@ from kubelet import PODS
 from plane import PATIENCE
 
 from certs import stored
-from muster.cli.commands import install
+from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
@@ -169,7 +169,7 @@ async def test_what_the_chart_makes_of_any_values_is_accepted_by_the_api_server(
     for crd in yaml.safe_load_all((Path(__file__).parent / "foreign-crds.yaml").read_text()):
         await admin.create(kinds.CRDS, crd)
         name = crd["metadata"]["name"]
-        await wait.until(admin, kinds.CRDS, name, holds=install._established, within=PATIENCE)
+        await wait.until(admin, kinds.CRDS, name, holds=crds.established, within=PATIENCE)
     # What several sets make alike is asked once, and what was installed already not again.
     known = {json.dumps(each) for each in render({})}
     others = {json.dumps(each): each for values in value_sets.values() for each in render(values)}

@@ -13,7 +13,6 @@ import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
 from certs import stored
-from muster.cli.commands import install
 from muster.cli.installation import permissions
 from muster.kube import auth
 from muster.kube.client import Client
@@ -153,6 +152,6 @@ async def test_uninstalled_it_has_no_right_and_holds_nothing_any_more(course: Co
     assert "accounts, roles and policies removed" in said
     for kind in (kinds.CLUSTERROLES, kinds.CLUSTERROLEBINDINGS, kinds.POLICIES, kinds.POLICYBINDINGS):
         assert not [one.name for one in (await stage.admin.list(kind)).items if "muster" in one.name]
-    assert [one.name for one in (await stage.admin.list(kinds.SERVICEACCOUNTS, install.SYSTEM_NAMESPACE)).items] == [
+    assert [one.name for one in (await stage.admin.list(kinds.SERVICEACCOUNTS, names.SYSTEM_NAMESPACE)).items] == [
         "default"
     ]

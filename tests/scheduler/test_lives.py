@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from workloads import QUICK, deployment, group, job, pod, reason, said, unschedulable
 
-from muster.cli.commands import install
+from muster.cli.installation import cleanup
 from muster.kube.cache import Cache
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
@@ -210,7 +210,7 @@ async def test_uninstalling_leaves_no_job_suspended_by_us_and_the_others_as_thei
     waits = await world.job("waits")
     await world.phase(f"podgroup-{waits.metadata.uid}", "Pending")
     await world.stop()
-    resumed = await install.resume_jobs(world.client)
+    resumed = await cleanup.resume_jobs(world.client)
     assert f"{world.namespace}/waits" in resumed
     left = {name: await world.job(name) for name in ("waits", "mine")}
     assert {name: bool(one.spec.suspend) for name, one in left.items()} == {"waits": False, "mine": True}

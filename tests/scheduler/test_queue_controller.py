@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.cli.commands import install
+from muster.cli.installation import cleanup
 from muster.kube import errors
 from muster.model import kinds, names
 from muster.model.objects import (
@@ -300,7 +300,7 @@ async def test_uninstalling_lets_go_of_the_queues_of_all_groups(world):
     for kind, name in ((kinds.QUEUES, mine), (legacy, "old")):
         await world.becomes(kind, name, lambda one: one.metadata.finalizers)
     await world.stop()
-    await install.release_queues(world.client)
+    await cleanup.release_queues(world.client)
     for kind, name in ((kinds.QUEUES, mine), (legacy, "old")):
         assert not (await world.client.get(kind, name)).metadata.finalizers
 

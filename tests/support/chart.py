@@ -21,8 +21,7 @@ import binaries
 import pytest
 import yaml
 
-from muster.cli.commands import install
-from muster.cli.installation import permissions
+from muster.cli.installation import crds, permissions
 from muster.model import names
 from scheduler.configuration import config
 from webhooks.registration import CONFIGURATION, ServiceRef, configurations
@@ -153,8 +152,8 @@ def _roles() -> str:
 
 
 def _crds() -> str:
-    usual = install.definitions(legacy_apis=False)
-    legacy = install.definitions(legacy_apis=True)[len(usual) :]
+    usual = crds.manifests(legacy_apis=False)
+    legacy = crds.manifests(legacy_apis=True)[len(usual) :]
     for crd in (*usual, *legacy):
         crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "__KEEP__"
     text = f"{{{{- if .Values.crds.install }}}}\n{_documents(usual)}{{{{- if .Values.legacyApis }}}}\n---\n{_documents(legacy)}{{{{- end }}}}\n{{{{- end }}}}\n"
@@ -215,9 +214,9 @@ def _uninstalling() -> list[dict[str, Any]]:
 
 def _kinds() -> dict[str, Any]:
     """Return what a CRD that is there already has to have."""
-    usual = {each["metadata"]["name"] for each in install.definitions(legacy_apis=False)}
+    usual = {each["metadata"]["name"] for each in crds.manifests(legacy_apis=False)}
     found = {}
-    for each in install.definitions(legacy_apis=True):
+    for each in crds.manifests(legacy_apis=True):
         (version,) = each["spec"]["versions"]
         parts = version["schema"]["openAPIV3Schema"]["properties"]
         fields = [f"{part}.{field}" for part, schema in parts.items() for field in schema.get("properties", ())]

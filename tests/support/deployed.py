@@ -17,13 +17,12 @@ from auditlog import PREFIX
 from controlplane import ControlPlane, free_ports
 
 from certs import authority
-from muster.cli.commands.install import SYSTEM_NAMESPACE
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
-from muster.model import kinds
+from muster.model import kinds, names
 from scheduler.configuration import config
 
 READY_SECONDS = 120.0
@@ -106,7 +105,7 @@ class Deployed:
         (folder / "scheduler.yaml").write_text(config.DEFAULT.replace("allocate,", "allocate, preempt,"))
         self._install()
         self._kubeconfigs = {
-            account: str(asyncio.run(self.kubeconfig_of(account, SYSTEM_NAMESPACE)))
+            account: str(asyncio.run(self.kubeconfig_of(account, names.SYSTEM_NAMESPACE)))
             for account in ("muster-webhook", "muster-scheduler")
         }
         if programs:

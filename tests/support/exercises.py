@@ -19,10 +19,10 @@ from deployed import Deployed
 
 from certs import stored
 from certs.targets import of_configuration
-from muster.cli.commands import install
 from muster.cli.demo.command import Kubectl
 from muster.cli.demo.requests import Requests
 from muster.cli.demo.story import STORY
+from muster.cli.installation import namespaces, webhook_configurations
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.kube.transport import JSON_PATCH
@@ -63,7 +63,7 @@ async def add_node(admin: Client, name: str, cpu: str) -> None:
 
 
 async def add_quota(admin: Client, namespace: str) -> None:
-    await install.ensure_namespace(admin, namespace)
+    await namespaces.ensure(admin, namespace)
     quota = {"metadata": {"name": "compute"}, "spec": {"hard": {"cpu": "10"}}}
     await admin.create(kinds.RESOURCEQUOTAS, quota, namespace)
 
@@ -120,7 +120,7 @@ async def generate_groups(stage: Stage) -> None:
     """Let groups be made for pods of a Deployment, of a StatefulSet and of nobody, where pods are fenced."""
     admin, space = stage.admin, "generated"
     await add_node(admin, "roomy", "32")
-    await install.ensure_namespace(admin, space)
+    await namespaces.ensure(admin, space)
     await admin.patch(kinds.NAMESPACES, space, {"metadata": {"labels": {names.QUOTA_MODE: "guaranteed"}}})
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": pods()}
@@ -141,7 +141,7 @@ async def serve_legacy_groups(stage: Stage) -> None:
     """Refuse and serve PodGroups of kube-batch's two groups as those of the primary one."""
     admin, space = stage.admin, "legacy"
     stage.muster.serve_legacy_apis()
-    await install.ensure_namespace(admin, space)
+    await namespaces.ensure(admin, space)
     for kind in kinds.LEGACY_QUEUES:
         name = f"old-{kind.version}"
         await admin.create(kind, {"metadata": {"name": name}, "spec": {}})
@@ -166,7 +166,7 @@ async def serve_legacy_groups(stage: Stage) -> None:
 async def serve_chosen_namespaces(stage: Stage) -> None:
     """Refuse a namespace that a queue isn't for."""
     admin = stage.admin
-    await install.ensure_namespace(admin, "strangers")
+    await namespaces.ensure(admin, "strangers")
     selector = {"matchLabels": {"team": "a"}}
     await admin.create(kinds.QUEUES, {"metadata": {"name": "private"}, "spec": {"namespaceSelector": selector}})
     assert "strangers" in await refusal(admin, kinds.PODGROUPS, group("stray", queue="private"), "strangers")
@@ -175,7 +175,7 @@ async def serve_chosen_namespaces(stage: Stage) -> None:
 async def delete_queue(stage: Stage) -> None:
     """Delete a queue with PodGroups of all three groups and a Job in it: all of them go."""
     admin, space = stage.admin, "doomed"
-    await install.ensure_namespace(admin, space)
+    await namespaces.ensure(admin, space)
     await admin.create(kinds.QUEUES, {"metadata": {"name": "doomed"}})
     content: list[tuple[Kind[Any], str]] = []
     for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
@@ -236,7 +236,7 @@ async def hand_over(stage: Stage) -> None:
             admin,
             kinds.LEASES,
             "muster-scheduler",
-            install.SYSTEM_NAMESPACE,
+            names.SYSTEM_NAMESPACE,
             holds=lambda lease, before=before: (
                 lease is not None and lease.spec.holder_identity not in {"", None, before}
             ),
@@ -249,17 +249,17 @@ async def hand_over(stage: Stage) -> None:
 async def let_lease_run_out(admin: Client) -> None:
     """Have the lease of a worker that crashed end soon: how long it lasts is proved where time is virtual."""
     soon = {"spec": {"leaseDurationSeconds": 1}}
-    await admin.patch(kinds.LEASES, "muster-scheduler", soon, install.SYSTEM_NAMESPACE)
+    await admin.patch(kinds.LEASES, "muster-scheduler", soon, names.SYSTEM_NAMESPACE)
 
 
 async def holder(admin: Client) -> str | None:
-    return (await admin.get(kinds.LEASES, "muster-scheduler", install.SYSTEM_NAMESPACE)).spec.holder_identity
+    return (await admin.get(kinds.LEASES, "muster-scheduler", names.SYSTEM_NAMESPACE)).spec.holder_identity
 
 
 async def preempt(stage: Stage) -> None:
     """Let a gang of high priority take the place of a pod that another gang can spare."""
     admin, space = stage.admin, "preemption"
-    await install.ensure_namespace(admin, space)
+    await namespaces.ensure(admin, space)
     await add_node(admin, "tight", "8")
     await admin.create(kinds.PRIORITYCLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
     for name, count, more in (("cheap", 2, {}), ("urgent", 1, {"priorityClassName": "urgent"})):
@@ -283,7 +283,7 @@ async def preempt(stage: Stage) -> None:
 async def show_an_autoscaler(stage: Stage) -> None:
     """Mark the pod of a gang that lacks a node as what autoscalers make nodes for, and start it once the node is there."""
     admin, space = stage.admin, "autoscaled"
-    await install.ensure_namespace(admin, space)
+    await namespaces.ensure(admin, space)
     await admin.create(kinds.PODGROUPS, group("patient"), space)
     meta = {"name": "patient", "annotations": {names.GROUP_NAME: "patient"}}
     await admin.create(kinds.PODS, {"metadata": meta, "spec": pods(nodeSelector={NODE: "to-come"})}, space)
@@ -343,19 +343,19 @@ async def keep_certificates(stage: Stage) -> None:
         admin,
         kinds.SECRETS,
         stored.TLS,
-        install.SYSTEM_NAMESPACE,
+        names.SYSTEM_NAMESPACE,
         holds=lambda secret: secret is not None and bool(stored.read_served(secret).pair.key),
         within=PATIENCE,
     )
     muster.certs("export", "--folder", str(muster.folder))
     assert "steady: CA until" in await asked
-    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, install.SYSTEM_NAMESPACE)))
+    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, names.SYSTEM_NAMESPACE)))
     assert "1 replica is accepted by" in muster.certs("verify")
     took = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
     # Of both: which of them the leader wrote before, and which `init` did, is a matter of who was quicker.
     for kind in (kinds.VALIDATING, kinds.MUTATING):
-        await admin.patch(kind, install.WEBHOOKS_NAME, took, content_type=JSON_PATCH)
-    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, install.SYSTEM_NAMESPACE)))
+        await admin.patch(kind, webhook_configurations.NAME, took, content_type=JSON_PATCH)
+    await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, names.SYSTEM_NAMESPACE)))
 
 
 async def bundle_is(stage: Stage, served: stored.Served) -> None:
@@ -364,7 +364,7 @@ async def bundle_is(stage: Stage, served: stored.Served) -> None:
         await wait.until(
             stage.admin,
             kind,
-            install.WEBHOOKS_NAME,
+            webhook_configurations.NAME,
             holds=lambda found, kind=kind: (
                 found is not None
                 and {entry.trusted for entry in of_configuration(kind, found).entries} == {served.trusted}

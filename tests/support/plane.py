@@ -23,7 +23,7 @@ import pytest
 from controlplane import ControlPlane
 
 from certs import authority
-from muster.cli.commands import install
+from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
 from muster.kube.cache import Cache
 from muster.kube.client import Client
@@ -196,7 +196,7 @@ class Plane:
 
     async def legacy_apis(self) -> None:
         """Serve kube-batch's kinds too."""
-        await install.apply_kinds(self.client, legacy_apis=True, adopt=True)
+        await crds.apply(self.client, legacy_apis=True, adopt=True)
 
     async def node(self, cpu: str, memory: str = "16Gi", *, labels: Mapping[str, str] | None = None) -> str:
         """Add a simulated node; give its name when it is ready."""
@@ -474,7 +474,7 @@ async def _install(client: Client, real: ControlPlane | None) -> None:
     """Install Muster's kinds: once on the real control plane."""
     if real is not None and real in _INSTALLED:
         return
-    await install.apply_kinds(client, legacy_apis=False, adopt=True)
+    await crds.apply(client, legacy_apis=False, adopt=True)
     if real is not None:
         _INSTALLED.add(real)
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from certs import authority
-from muster.cli.commands import install
+from muster.cli.installation import crds, webhook_configurations
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -116,21 +116,21 @@ async def _play(
     sandbox = Sandbox(clock, caller=hooks)
     await sandbox.start()
     client = Client(sandbox.transport())
-    await install.apply_kinds(client, legacy_apis=False, adopt=True)
+    await crds.apply(client, legacy_apis=False, adopt=True)
     for each in objects:
         if each["kind"] == "Node":
             amounts = each["status"]["allocatable"]
             await sandbox.add_node(each["metadata"]["name"], amounts["cpu"], amounts["memory"], int(amounts["pods"]))
     async with contextlib.AsyncExitStack() as stack:
         await _serve(Client(sandbox.transport()), clock, hooks, stack)
-        await install.apply_webhooks(
+        await webhook_configurations.apply(
             client,
             *configurations(
                 UrlBase("https://hooks"),
                 authority.new_ca(clock.now()).certificate,
                 scheduler_names=("muster",),
                 legacy_apis=False,
-                own_namespace=install.SYSTEM_NAMESPACE,
+                own_namespace=names.SYSTEM_NAMESPACE,
             ),
         )
         worker = Worker(Client(_Together(sandbox.server)), clock, config.parse(policy), ("muster",))

@@ -23,13 +23,14 @@ from certs.state import Phase, State, Waits
 from certs.stored import StateError
 from muster.cli.certs import files as certs_files
 from muster.cli.certs import output as certs_output
-from muster.cli.commands import install
 from muster.cli.connect import connected, runs
+from muster.cli.installation import crds, webhook_configurations
 from muster.cli.options import cluster_options, examples
 from muster.cli.output import DOCUMENTS, document, output_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConflictError, NotFoundError
+from muster.model import names
 
 FORWARD = ("publish", "spread", "switch", "soak", "retire")
 
@@ -67,10 +68,13 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.ClickException(f"another changed it at the same time; run it again ({error})") from error
 
     space = click.option(
-        "-n", "--namespace", default=install.SYSTEM_NAMESPACE, show_default=True, help="Where the Secrets are."
+        "-n", "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where the Secrets are."
     )
     name = click.option(
-        "--configuration", default=install.WEBHOOKS_NAME, show_default=True, help="Name of the webhook configurations."
+        "--configuration",
+        default=webhook_configurations.NAME,
+        show_default=True,
+        help="Name of the webhook configurations.",
     )
     return space(name(cluster_options(runs(told))))
 
@@ -117,7 +121,7 @@ class _At(Struct, frozen=True):
 
 @asynccontextmanager
 async def _at(options: dict[str, Any]) -> AsyncIterator[_At]:
-    converting = [each for each in install.definitions(legacy_apis=True) if _converts(each)]
+    converting = [each for each in crds.manifests(legacy_apis=True) if _converts(each)]
     names = tuple(each["metadata"]["name"] for each in converting)
     target = Target(options["namespace"], options["configuration"], names)
     async with connected(options["kubeconfig"], options["context"]) as client:

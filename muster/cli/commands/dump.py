@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import click
 
-from muster.cli.connect import runs
-from muster.cli.options import cluster_options, examples, state_of
+from muster.cli import cluster
+from muster.cli.connect import connected, runs
+from muster.cli.options import cluster_options, examples
+from muster.cli.questions import tell
+from muster.kube.clock import SystemClock
 from muster.whatif.dump import lines
 
 
@@ -18,5 +21,8 @@ async def dump(kubeconfig: str | None, context: str | None) -> None:
     It holds nodes, pods, PodGroups, queues, quotas and what else they look at, with the fields that they read: no
     Secrets, no environment or commands of containers.
     """
-    for line in lines(await state_of(None, kubeconfig, context)):
+    async with connected(kubeconfig, context) as client:
+        state = await cluster.read(client, SystemClock().now())
+    tell(state)
+    for line in lines(state):
         click.echo(line)

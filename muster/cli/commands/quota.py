@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from muster.cli.connect import connected, runs
+from muster.cli.connect import connected, namespace_of, runs
 from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
@@ -50,10 +50,8 @@ def quota() -> None:
 @runs
 async def view(namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
     """Show each quota of a namespace: hard, reserved and by whom, used by others, free, and what is under way."""
-    from muster.kube import auth
-
     async with connected(kubeconfig, context) as client:
-        found = await read(client, namespace or auth.namespace(kubeconfig, context))
+        found = await read(client, namespace_of(namespace, kubeconfig, context))
     if output != "table":
         document(msgspec.to_builtins(found), output)
         return

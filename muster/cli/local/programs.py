@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from certs import authority
 from certs.bundle import KeyPair
-from muster.cli.commands import install
-from muster.cli.installation import permissions, preflight
+from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -120,7 +119,7 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
         reviewing = await stack.enter_async_context(HttpTransport(endpoint))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
         ca = authority.new_ca(clock.now())
-        await preflight.others(Client(transport), install.WEBHOOKS_NAME)
+        await preflight.others(Client(transport), webhook_configurations.NAME)
         yield await stack.enter_async_context(_muster(transport, reviewing, ca, folder, clock, wishes))
 
 
@@ -130,8 +129,8 @@ async def _muster(
 ) -> AsyncIterator[Awaitable[None]]:
     """Install the kinds, keep the ledgers to ourselves, serve and register the webhooks, lead."""
     client = Client(transport)
-    await install.apply_kinds(client, legacy_apis=wishes.legacy_apis, adopt=wishes.adopt_crds)
-    await install.ensure_namespace(client, install.SYSTEM_NAMESPACE)
+    await crds.apply(client, legacy_apis=wishes.legacy_apis, adopt=wishes.adopt_crds)
+    await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
     user = await _whoami(client)
     async with contextlib.AsyncExitStack() as stack:
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
@@ -142,15 +141,15 @@ async def _muster(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
         )
         server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
-        stack.push_async_callback(install.remove_webhooks, client)
-        await install.apply_webhooks(
+        stack.push_async_callback(webhook_configurations.remove, client)
+        await webhook_configurations.apply(
             client,
             *configurations(
                 UrlBase(f"https://{LOOPBACK}:{server.port}"),
                 ca.certificate,
                 scheduler_names=wishes.schedulers,
                 legacy_apis=wishes.legacy_apis,
-                own_namespace=install.SYSTEM_NAMESPACE,
+                own_namespace=names.SYSTEM_NAMESPACE,
             ),
         )
         leading = asyncio.create_task(_lead(client, clock, wishes, server), name="worker")
@@ -173,7 +172,7 @@ async def _lead(client: Client, clock: Clock, wishes: Wishes, server: WebhookSer
     live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
     following = asyncio.create_task(live.run(adopt), name="configuration") if live is not None else None
     try:
-        await Elector(client, install.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
+        await Elector(client, names.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
     finally:
         if following is not None:
             following.cancel()

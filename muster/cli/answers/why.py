@@ -1,0 +1,119 @@
+"""The answer to `muster podgroup why` for people, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from muster.cli import output
+from muster.model.text import counted
+from muster.whatif import remedies
+from muster.whatif.why import Answer
+from scheduler.model.obstacle import Stage
+from scheduler.model.records import Record
+
+_NAMED: Final = 5
+"""Groups ahead that are named."""
+
+_STAGES: Final[Mapping[Stage, str]] = {
+    Stage.QUEUE: "its queue",
+    Stage.QUOTA: "the quota of its namespace",
+    Stage.ENQUEUE: "room in the cluster, to be let in",
+    Stage.GANG: "its own pods",
+    Stage.NODES: "nodes",
+    Stage.BIND: "its pods to start",
+}
+
+
+def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
+    """Write an answer on one screen; ``width`` is where lines are broken."""
+    if answer.record is None:
+        yield from output.hanging(_doesnt_wait(answer), width)
+        return
+    record = answer.record
+    stages = list(Stage)
+    yield from output.hanging(f"PodGroup {answer.called} waits for {_STAGES[record.stage]}", width)
+    yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
+    yield ""
+    yield from output.facts(_facts(answer, record), width)
+    yield ""
+    if answer.changes:
+        yield "What would let it start, each by itself:"
+        yield from output.bullets([each.text for each in answer.changes], width)
+    else:
+        yield from output.wrapped(_unchanged(record, held=answer.held), width)
+    yield ""
+    yield "Sources:"
+    yield from output.facts(_sources(answer, now), width, indent="  ")
+
+
+def _doesnt_wait(answer: Answer) -> str:
+    status, least = answer.group.status, answer.group.spec.min_member
+    if status.phase == "Completed":
+        return f"PodGroup {answer.called} doesn't wait: it is Completed"
+    running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
+    return (
+        f"PodGroup {answer.called} doesn't wait: it is {status.phase or 'Pending'}, {running}, its minimum is {least}"
+    )
+
+
+def _facts(answer: Answer, record: Record) -> Iterator[tuple[str, str]]:
+    yield "why", record.message
+    if record.limit is not None and record.limit.short:
+        what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
+        yield "limit", f"{what}, short by {remedies.shown(record.limit.short)}"
+    yield "needs", answer.needs
+    yield "ahead", _line(answer, record)
+    for sentence in record.nodes.sentences() if record.nodes is not None else ():
+        yield "nodes", sentence
+
+
+def _line(answer: Answer, record: Record) -> str:
+    if not answer.ahead:
+        return f"nobody in queue {record.queue}"
+    more = len(answer.ahead) - _NAMED
+    named = ", ".join(called for _, called in answer.ahead[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
+
+
+def _unchanged(record: Record, *, held: bool) -> str:
+    if record.stage is Stage.GANG:
+        return (
+            "It goes on once its Job is resumed."
+            if held
+            else "It goes on once its missing pods exist and may be scheduled."
+        )
+    if record.reason is None:
+        return "Nothing has to change: it goes on by itself."
+    if record.stage is Stage.QUEUE and record.limit is None:
+        return "No change of its queue alone lets it start: a queue of that name, open, with room for more PodGroups, was tried."
+    return (
+        "No single change lets it start: more nodes like those there are, the end of other PodGroups, and a wider queue were"
+        " tried, as far as each has to do with it. What is said under why comes first."
+    )
+
+
+def _sources(answer: Answer, now: datetime) -> Iterator[tuple[str, str]]:
+    for condition in answer.group.status.conditions or ():
+        if condition.status == "True" and condition.type == "Unschedulable":
+            since = output.age(condition.last_transition_time, now)
+            yield "condition", f"{condition.type} for {since}: {condition.reason}: {condition.message}"
+    yield "queue", _queue(answer)
+    for each in answer.quotas:
+        other = f", {each.other} used by other pods" if each.other != "0" else ""
+        yield "ledger", f"quota {each.quota}: {each.reserved} of {each.hard} {each.resource} reserved{other}"
+    yield "scheduler", f"its own rules, asked anew about the cluster as it was at {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _queue(answer: Answer) -> str:
+    assert answer.record is not None, "only who waits has sources"
+    if answer.queue is None:
+        return f"{answer.record.queue} doesn't exist"
+    spec = answer.queue.spec
+    parts = [answer.queue.status.state or "Open", f"weight {spec.weight}"]
+    if spec.capability:
+        parts.append("capability " + ", ".join(f"{amount} {name}" for name, amount in spec.capability.items()))
+    if answer.share is not None:
+        parts.append(f"its pods have {remedies.shown(answer.share.allocated) or 'nothing yet'}")
+    return f"{answer.record.queue}: {', '.join(parts)}"

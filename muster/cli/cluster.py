@@ -1,0 +1,75 @@
+"""Reading a cluster: what ``muster.whatif`` is asked about, in one piece."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from muster.kube import decoding, errors
+from muster.kube.client import Client
+from muster.kube.transport import Request, Response
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Object
+from muster.whatif.cluster_view import KINDS, NEEDED, State
+
+T = TypeVar("T", bound=Object)
+
+_TRIES: Final = 5
+_PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
+
+
+class NotInstalledError(click.ClickException):
+    """The cluster doesn't serve Muster's kinds."""
+
+    def __init__(self) -> None:
+        super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
+
+
+async def read(client: Client, now: datetime) -> State:
+    """Read a cluster, all kinds at once. Kinds that it doesn't serve are empty.
+
+    Raises:
+        NotInstalledError: it serves no PodGroups of ours.
+        ForbiddenError: nodes, pods, PodGroups or queues may not be listed; of others that is noted in `State.unread`.
+        KubeError: something couldn't be read.
+    """
+    unread: list[str] = []
+    found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
+    objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
+    served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
+    return State(now, objects, tuple(unread), served)
+
+
+async def _sent(client: Client, request: Request) -> Response:
+    """Ask again, as kubectl does, where the server says that it can't answer yet."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await client.send(request)
+        except errors.TooManyRequestsError as error:
+            await asyncio.sleep(error.retry_after or 1.0)
+    return await client.send(request)
+
+
+async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...] | None:
+    """Return the objects of a kind; None of one that isn't served."""
+    # In one piece, and no older than the question: who has just applied something asks about that.
+    request = Request("GET", kind.path(_PLACES.get(kind, "")))
+    try:
+        answer = await _sent(client, request)
+    except errors.NotFoundError as error:
+        if kind in {kinds.PODGROUPS, kinds.QUEUES}:
+            raise NotInstalledError from error
+        return None
+    except errors.ForbiddenError as error:
+        if kind in NEEDED:
+            raise
+        unread.append(f"{kind.plural} are taken not to be there, for want of a right: {error}")
+        return ()
+    page = decoding.page(kind, answer.body)
+    unread += [f"{kind.name} {each.about.namespace}/{each.about.name} is left out: {each.reason}" for each in page.unreadable]  # fmt: skip
+    return page.items

@@ -1,0 +1,43 @@
+"""What Muster holds in a cluster, released when it is uninstalled: Jobs that it suspended, Queues that it finalizes."""
+
+from __future__ import annotations
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Queue
+
+
+async def resume_jobs(client: Client) -> list[str]:
+    """Resume the Jobs that Muster suspended, whose user never asked for it; gives them as namespace/name."""
+    resumed = []
+    for job in (await client.list(kinds.JOBS)).items:
+        if job.metadata.annotation(names.SUSPENDED):
+            meta = {"uid": job.metadata.uid, "annotations": {names.SUSPENDED: None}}
+            change = {"metadata": meta, "spec": {"suspend": False}}
+            try:
+                await client.patch(kinds.JOBS, job.name, change, job.namespace)
+            except (errors.NotFoundError, errors.ConflictError):
+                continue  # Gone, or another of its name, which nobody suspends any more.
+            resumed.append(f"{job.namespace}/{job.name}")
+    return resumed
+
+
+async def release_queues(client: Client) -> None:
+    """Take Muster's finalizer off all queues, which nobody would do once it is gone."""
+    for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES):
+        try:
+            found = (await client.list(kind)).items
+        except errors.NotFoundError:
+            continue  # kube-batch's kinds aren't served everywhere
+        for queue in found:
+            await _release(client, kind, queue)
+
+
+async def _release(client: Client, kind: Kind[Queue], queue: Queue) -> None:
+    others = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
+    if len(others) != len(queue.metadata.finalizers or ()):
+        # With the version that was read: a finalizer that another one added meanwhile must stay.
+        version = {"resourceVersion": queue.metadata.resource_version}
+        await client.patch(kind, queue.name, {"metadata": {"finalizers": others} | version})

@@ -1,0 +1,156 @@
+"""What the commands that ask ``muster.whatif`` share: their options, the state that they ask about, and how it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import click
+from msgspec import Struct
+
+from muster.cli import cluster
+from muster.cli.connect import connected, namespace_of
+from muster.cli.manifests import read_dump
+from muster.cli.options import cluster_options, config_option, namespace_option, policy_of, schedulers_option
+from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, text_option
+from muster.kube.client import Client
+from muster.kube.clock import SystemClock
+
+if TYPE_CHECKING:
+    from muster.whatif.cluster_view import State
+    from scheduler.engine.policy import Policy
+
+T = TypeVar("T")
+Objects = list[dict[str, Any]]
+Ready = asyncio.Task["Policy"]
+"""Done once what answers the question is imported, and the scheduler's configuration read."""
+
+
+def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a question about the scheduler's decisions: `Question` has their values."""
+    configured = config_option("The scheduler's actions and plugins, where it has others than the default.")
+    for option in (cluster_options, text_option, schedulers_option(), configured, _state_option, namespace_option):
+        command = option(command)
+    return command
+
+
+def _state_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    text = "Ask this dump of a cluster (`muster dump`) instead of the cluster; - is stdin."
+    return click.option("--state", "state_file", metavar="FILE", help=text)(command)
+
+
+class Basis(NamedTuple):
+    """What a question is answered from; ``objects`` are those that were read beside the state."""
+
+    state: State
+    policy: Policy
+    objects: Objects
+
+
+class Question(Struct, frozen=True):
+    """The values of `question_options`."""
+
+    namespace: str | None
+    state_file: str | None
+    configuration: Path | None
+    schedulers: tuple[str, ...]
+    output: str
+    kubeconfig: str | None
+    context: str | None
+
+    def where(self) -> str:
+        """Return the namespace that is asked about: of a dump it is ``default`` where none is named.
+
+        Raises:
+            ConfigError: no usable kubeconfig.
+        """
+        if self.state_file is not None:
+            return self.namespace or "default"
+        return namespace_of(self.namespace, self.kubeconfig, self.context)
+
+    @property
+    def width(self) -> int:
+        """Columns after which lines are broken."""
+        return UNBROKEN if self.output == "wide" else WIDTH
+
+    @property
+    def document(self) -> bool:
+        """Whether the answer is for programs."""
+        return self.output in DOCUMENTS
+
+    def basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None = None) -> Basis:
+        """Read what the answer rests on, while ``module``, which finds it, is imported; print what could not be read.
+
+        Args:
+            module: dotted name.
+            beside: reads more of the cluster; not called for a dump.
+
+        Raises:
+            ClickException: the configuration can't be used, the file isn't a dump, or Muster isn't installed.
+            KubeError: the cluster can't be read.
+        """
+        return reading(self._basis(module, beside))
+
+    async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> Basis:
+        # While the API server writes its answers there is time to import what answers the question.
+        ready = asyncio.create_task(asyncio.to_thread(self._prepared, module))
+        (state, objects), policy = await asyncio.gather(self._state(ready, beside), ready)
+        tell(state)
+        return Basis(state, policy, objects)
+
+    async def _state(
+        self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
+    ) -> tuple[State, Objects]:
+        if self.state_file is not None:
+            return read_dump(self.state_file), []
+        async with connected(self.kubeconfig, self.context) as client:
+            state = cluster.read(client, SystemClock().now())
+            if beside is None:
+                return await state, []
+            return await asyncio.gather(state, beside(client, ready))
+
+    def _prepared(self, module: str) -> Policy:
+        policy = policy_of(self.configuration)
+        import_module(module)
+        return policy
+
+
+def tell(state: State) -> None:
+    """Print on stderr what could not be read."""
+    for sentence in (*state.unread, *state.malformed()):
+        click.echo(f"note: {sentence}", err=True)
+
+
+def reading(main: Coroutine[Any, Any, T]) -> T:
+    """Run what reads a whole cluster: on the loop that takes half the processor time for long answers over TLS."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Run without the garbage collector: what is read and decided in a second or two is needed to the end of it."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def done(status: int = 0) -> NoReturn:
+    """End a command with a status, and the process with it where that is ours.
+
+    Taking apart what was read of a large cluster, object by object, takes longer than to look for an answer.
+    """
+    context = click.get_current_context()
+    end: Callable[[int], NoReturn] = context.obj or context.exit
+    end(status)
