@@ -93,8 +93,7 @@ def _deserted(job: JobState) -> Obstacle | None:
 
 def _early(session: Session, job: JobState) -> Obstacle | None:
     """Wait a moment for what a group is made for: people apply the group first, and its Job with the same command."""
-    age = session.now.timestamp() - job.job.created
-    if not job.unknown_need or age >= _MOMENT:
+    if not job.unknown_need or session.deadlines.passed(job.job.created + _MOMENT):
         return None
     return Obstacle(Reason.NOT_ENOUGH_TASKS, "no pod or Job is known yet that names it")
 

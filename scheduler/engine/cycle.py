@@ -52,6 +52,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.faults.values()),
+        next_deadline=session.deadlines.next,
     )
     session.close()
     return plan

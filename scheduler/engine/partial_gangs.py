@@ -19,14 +19,18 @@ PATIENCE: Final = 30.0
 def since(session: Session) -> Mapping[GroupKey, float]:
     """Return the gangs that are torn, and since when."""
     before, now = session.snapshot.torn, session.now.timestamp()
-    return {job.job.key: before.get(job.job.key, now) for job in session.jobs if _torn(session, job)}
+    torn = {job.job.key: before.get(job.job.key, now) for job in session.jobs if _torn(session, job)}
+    for began in torn.values():
+        session.deadlines.passed(began + PATIENCE)
+    return torn
 
 
 def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
     """Return the pods to be taken back, because their gang has been torn for too long."""
-    latest = session.now.timestamp() - PATIENCE
-    for job in session.jobs if session.snapshot.torn else ():
-        if session.snapshot.torn.get(job.job.key, latest + 1) <= latest and _torn(session, job):
+    torn = session.snapshot.torn
+    for job in session.jobs if torn else ():
+        began = torn.get(job.job.key)
+        if began is not None and session.deadlines.passed(began + PATIENCE) and _torn(session, job):
             for task in job.job.tasks:
                 if task.status in _BOUND and task.uid not in session.leaving:
                     yield job, task

@@ -46,9 +46,15 @@ def deserted(job: JobState) -> bool:
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     """Say why a group goes back: nothing happened for so long, and its minimum has no nodes."""
     wait = session.snapshot.waits.get(job.job.uid)
-    if job.phase is not Phase.INQUEUE or wait is None or session.ready(job) or job.pipelined:
+    if job.phase is not Phase.INQUEUE or session.ready(job) or job.pipelined:
         return None
-    if session.now.timestamp() - wait.since < seconds or len(job.job.tasks) > wait.pods:
+    if wait is None:
+        session.deadlines.after(seconds)
+        return None  # its waiting is counted from this cycle on
+    if not session.deadlines.passed(wait.since + seconds):
+        return None
+    if len(job.job.tasks) > wait.pods:
+        session.deadlines.after(seconds)
         return None  # pods that came this very moment are to be looked at first
     missing = job.job.min_member - job.ready - len(job.waiting)
     if missing > 0 or not job.waiting:
@@ -70,6 +76,7 @@ def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState
     idle = _picture(session, job) if why.reason is Reason.NOT_ENOUGH_RESOURCES else _ANY
     pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
     now = session.now.timestamp()
+    session.deadlines.after(pause)
     return RequeueState(since=now, tries=tries + 1, until=now + pause, idle=idle)
 
 
@@ -88,10 +95,10 @@ def postponed(session: Session, job: JobState) -> Obstacle | None:
     if wait is None or not wait.tries:
         return None
     if wait.idle == _ANY:
-        if session.now.timestamp() >= wait.until or job.ready + len(job.waiting) >= max(job.job.min_member, 1):
+        if session.deadlines.passed(wait.until) or job.ready + len(job.waiting) >= max(job.job.min_member, 1):
             return None
         return Obstacle(Reason.NOT_ENOUGH_TASKS, f"its pods did not come{_again(wait)}")
-    if session.now.timestamp() >= wait.until and wait.idle != _picture(session, job):
+    if session.deadlines.passed(wait.until) and wait.idle != _picture(session, job):
         return None  # of what only another leader saw, time alone decides
     text = f"its pods found no nodes{_again(wait)}, and when nodes, queues or the group change"
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)

@@ -54,11 +54,15 @@ def honour(session: Session) -> None:
 
 def choose(session: Session, arguments: ReservationArguments) -> Reservation | None:
     """Return who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
-    after, now = arguments.after, session.now.timestamp()
+    after, deadlines = arguments.after, session.deadlines
     if after is None:
         return None
     held, holder = session.snapshot.reserved, session.holder
-    if held is not None and holder is not None and _keeps(session, holder, lately=now - held.since < after):
+    if (
+        held is not None
+        and holder is not None
+        and _keeps(session, holder, lately=not deadlines.passed(held.since + after))
+    ):
         rows = session.snapshot.table.row
         kept = [rows[name] for name in held.nodes if name in rows]
         if _fit(session, holder, session.snapshot.table.allocatable, kept):
@@ -66,7 +70,7 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
     waiting = [
         job
         for job in session.jobs
-        if (job.waiting or job.phase is Phase.PENDING) and job.job.created and now - job.job.created >= after
+        if (job.waiting or job.phase is Phase.PENDING) and job.job.created and deadlines.passed(job.job.created + after)
     ]
     if not waiting:
         return None
@@ -77,7 +81,8 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
     for job in islice(line, _TRIES):
         nodes = _nodes(session, job, drained)
         if nodes:
-            return Reservation(job.job.key, tuple(names[row] for row in nodes), now)
+            deadlines.after(after)
+            return Reservation(job.job.key, tuple(names[row] for row in nodes), session.now.timestamp())
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler.engine import tiers as votes
+from scheduler.engine.deadlines import Deadlines
 from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.picker import Picker
 from scheduler.engine.plugin import POINTS, Key, Nodes, Plugin
@@ -34,6 +35,8 @@ from scheduler.topology.volumes import Volumes
 __all__ = ["JobState", "QueueState", "Session"]
 
 
+_USER_PLUGIN_SECONDS: Final = 60.0
+"""Seconds between two cycles where a plugin of a user may decide by the clock."""
 _NOTHING: Final[Matrix] = np.zeros((1, 1), dtype=np.int64)
 """Nothing of any node."""
 
@@ -45,6 +48,7 @@ class Session:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
+        self.deadlines = Deadlines(now.timestamp())
         self.axes = snapshot.axes
         self.idle = snapshot.idle.copy()
         self.future = snapshot.idle + snapshot.releasing
@@ -97,6 +101,8 @@ class Session:
 
     def _open_plugin(self, enabled: Enabled) -> Plugin:
         if enabled.guarded:
+            # It may look at the clock, of which nobody knows.
+            self.deadlines.after(_USER_PLUGIN_SECONDS)
             return IsolatedPlugin(enabled.plugin, enabled.arguments, self, self._note_fault)
         return enabled.plugin(enabled.arguments, self)
 

@@ -97,6 +97,8 @@ class Plan(Struct, frozen=True):
         unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
         faults: what plugins of users did wrong.
+        next_deadline: the first moment, in seconds of the epoch, at which the same snapshot may get another plan; infinity
+            where time alone changes nothing.
     """
 
     binds: tuple[Bind, ...]
@@ -114,6 +116,7 @@ class Plan(Struct, frozen=True):
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    next_deadline: float = float("inf")
 
     @property
     def left_out(self) -> bool:

@@ -34,7 +34,7 @@ class Sla(Plugin):
 
     def enqueueable(self, job: JobState) -> Vote:
         """Permit what has waited for long enough."""
-        over = job.job.created and self.session.now.timestamp() >= self._deadline(job)
+        over = job.job.created and self.session.deadlines.passed(self._deadline(job))
         return PERMIT if over else None
 
     def _deadline(self, job: JobState) -> float:

@@ -1,8 +1,8 @@
 """Runs a cluster through its time, event by event: the worker's decisions, and what becomes of them.
 
-The same `decide`, patience, life cycle and admission as in a cluster, without an API server in between: what they write
+The same `decide`, back-off, life cycle and admission as in a cluster, without an API server in between: what they write
 is there at once. A cycle is run when something changed, at the worker's pace, and when time alone may change what is
-decided (`scheduler.simulator.due`); time in between is jumped over.
+decided (`Plan.next_deadline`); time in between is jumped over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
-from scheduler.simulator import due
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import Gang
@@ -39,6 +38,8 @@ PACE: Final = 0.05
 AGAIN: Final = 5.0
 """Seconds after which a group that the ledger refused its minimum may ask again; the same holds."""
 _NEVER: Final = float("inf")
+_JUST_AFTER: Final = 0.001
+"""Seconds: a moment is written in whole microseconds, and must not be missed by a fraction of one."""
 _HOPE: Final = 86400.0
 """Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
 _TELL: Final = 100
@@ -186,8 +187,7 @@ class Simulation:
             self._stirred = self.lives.now
             self._arrived()
             return
-        moment = due.following(snapshot, self._setting.policy, plan, self._patience.waits, now.timestamp())
-        self._due = min(self._due, moment - self._setting.start.timestamp())
+        self._due = min(self._due, plan.next_deadline + _JUST_AFTER - self._setting.start.timestamp())
 
     def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.model.amounts import Resources
@@ -25,10 +27,21 @@ tiers:
 - plugins: [{name: priority}, {name: gang}, {name: conformance}]
 - plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
 """
+# Every rule about time, and each soon: waiting times, time-outs with their back-off, and nodes kept for who waited long.
+IMPATIENT = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: sla, arguments: {sla-waiting-time: 5m}}, {name: priority}, {name: gang}]
+- plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+configurations:
+- {name: enqueue, arguments: {inqueueTimeoutSeconds: 20}}
+- {name: allocate, arguments: {reserveAfter: 40s}}
+"""
 POLICIES = {
     "default": config.DEFAULT,
     "capacity": config.DEFAULT.replace("name: proportion", "name: capacity"),
     "evicting": EVICTING,
+    "impatient": IMPATIENT,
 }
 
 
@@ -99,31 +112,69 @@ def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatc
     assert together.json()["report"] == apart.json()["report"]
 
 
+def moved(plan):
+    """What a plan does, but for the moments that it names."""
+    return (
+        sorted((bind.task.uid, bind.node) for bind in plan.binds),
+        sorted(each.task.uid for each in plan.evictions),
+        sorted((bind.task.uid, bind.node) for bind in plan.pipelined),
+        sorted(plan.released),
+        sorted((each.key, each.phase.value) for each in plan.statuses if each.phase is not each.before),
+        plan.reserved and (plan.reserved.key, plan.reserved.nodes),
+        sorted(plan.torn),
+    )
+
+
 @pytest.mark.parametrize("policy", POLICIES)
-def test_nothing_is_decided_between_the_moments_that_are_looked_at(policy, monkeypatch):
+def test_until_its_deadline_a_cycle_decides_the_same(policy, monkeypatch):
     one = simulation(policy, seed=3, count=10)
     looked = []
 
     def decided(snapshot, policy, now, *, records):
-        looked.append((snapshot, policy, now))
-        return decide(snapshot, policy, now, records=records)
+        plan = decide(snapshot, policy, now, records=records)
+        looked.append((snapshot, policy, now, plan))
+        return plan
 
     monkeypatch.setattr(engine, "decide", decided)
     one.run(lambda _: None)
-    jumps = 0
-    for (before, rules, then), (_, _, now) in pairwise(looked):
-        plan = decide(before, rules, then)
-        if plan.binds or plan.evictions or (now - then).total_seconds() < 2:
-            continue  # Something was to be done, and the next look came at once.
-        for step in (0.5, 0.99):
-            again = decide(before, rules, then + step * (now - then))
-            assert (again.binds, again.evictions, again.released) == ((), (), frozenset())
-            assert [each.phase for each in again.statuses if each.phase is not each.before] == [
-                each.phase for each in plan.statuses if each.phase is not each.before
-            ]
-            assert (again.reserved and again.reserved.key) == (plan.reserved and plan.reserved.key)
-        jumps += 1
-    assert jumps
+    waits = 0
+    for snapshot, rules, now, plan in looked:
+        left = plan.next_deadline - now.timestamp()
+        assert left > 0
+        for step in (0.001, 0.5, 0.999):
+            ahead = timedelta(seconds=min(left, 86400.0) * step)
+            assert moved(decide(snapshot, rules, now + ahead)) == moved(plan)
+        waits += math.isfinite(left)
+    assert waits
+
+
+def decisions(policy, seed, every=math.inf):
+    """Run a simulation; give what was decided and in which second. ``every``: seconds after which it decides anyhow."""
+    one = simulation(policy, seed, count=12)
+    found = []
+
+    def decided(snapshot, rules, now, *, records):
+        plan = decide(snapshot, rules, now, records=records)
+        if any((plan.binds, plan.evictions, plan.released)) or any(x.phase is not x.before for x in plan.statuses):
+            found.append((math.floor(one.lives.now), moved(plan)))
+        step = math.floor(one.lives.now) + every + one._setting.start.timestamp()
+        return replace(plan, next_deadline=min(plan.next_deadline, step))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "decide", decided)
+        patch.setattr(engine, "_HOPE", 4000.0)
+        one.run(lambda _: None)
+    return found, one.cycles
+
+
+@settings(max_examples=12, deadline=None)
+@given(policy=st.sampled_from(sorted(POLICIES)), seed=st.integers(0, 10_000))
+def test_deciding_each_second_comes_to_the_same_as_waiting_for_the_deadline(policy, seed):
+    jumping, few = decisions(policy, seed)
+    stepping, many = decisions(policy, seed, every=1.0)
+    assert jumping == stepping
+    assert jumping
+    assert few <= many
 
 
 def test_a_pod_that_is_evicted_begins_anew():
