@@ -28,9 +28,9 @@ from muster.model import kinds
 from muster.model.objects import Meta, Queue, QueueStatus
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.tls import Files, LiveCertificate
 
 
@@ -121,7 +121,7 @@ def cases() -> dict[str, tuple[str, bytes]]:
 async def serve(folder: Path, started: Any) -> None:
     view = CachedView()
     view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name="default", uid="q"), status=QueueStatus(state="Open")))
-    admission = Admission(view, NoLedger(), Client(None), Settings(), Metrics())  # type: ignore[arg-type]
+    admission = Admission(view, NoLedger(), Client(None), WebhookSettings(), WebhookMetrics())  # type: ignore[arg-type]
     server = WebhookServer(admission, LiveCertificate(Files(folder)), Listen("127.0.0.1", 0, 0))
     await server.start()
     started.send(server.port)

@@ -31,7 +31,7 @@ import uvloop
 
 from muster.cli.installation import crds, namespaces
 from muster.kube import auth, wait
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.kube.reflector import Watching
@@ -142,8 +142,8 @@ class Seen:
     """What the API server shows to who watches: lists of ten thousand objects would keep it from its work."""
 
     def __init__(self) -> None:
-        self.queues: Cache[Queue] = Cache()
-        self.groups: Cache[PodGroup] = Cache()
+        self.queues: ObjectCache[Queue] = ObjectCache()
+        self.groups: ObjectCache[PodGroup] = ObjectCache()
 
     @contextlib.asynccontextmanager
     async def kept(self, client: Client) -> AsyncIterator[None]:

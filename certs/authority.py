@@ -61,7 +61,7 @@ def issue(ca: KeyPair, hosts: tuple[str, ...], now: datetime) -> KeyPair:
         text = (
             f"the CA expired at {issuer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; `muster certs rotate-ca` makes another"
         )
-        raise bundle.CertificateError(bundle.Fault.EXPIRED, text)
+        raise bundle.CertificateError(bundle.CertificateFault.EXPIRED, text)
     key = ec.generate_private_key(ec.SECP256R1())
     signer = serialization.load_pem_private_key(ca.key, password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)

@@ -19,7 +19,7 @@ from cryptography.x509.verification import Criticality, ExtensionPolicy
 from msgspec import Struct
 
 
-class Fault(Enum):
+class CertificateFault(Enum):
     """What is wrong with a certificate; the value says it in a word or two."""
 
     UNREADABLE = "unreadable"
@@ -33,7 +33,7 @@ class Fault(Enum):
 class CertificateError(ValueError):
     """A certificate or key that must not be served or trusted. The text says which rule it breaks, and the remedy."""
 
-    def __init__(self, fault: Fault, text: str) -> None:
+    def __init__(self, fault: CertificateFault, text: str) -> None:
         super().__init__(text)
         self.fault = fault
 
@@ -92,7 +92,7 @@ def certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
     try:
         return tuple(x509.load_pem_x509_certificates(pem))
     except ValueError as error:
-        raise CertificateError(Fault.UNREADABLE, f"not readable as PEM: {error}; issue it again") from error
+        raise CertificateError(CertificateFault.UNREADABLE, f"not readable as PEM: {error}; issue it again") from error
 
 
 def joined(parsed: Iterable[x509.Certificate]) -> bytes:
@@ -138,14 +138,14 @@ def matched(pair: KeyPair) -> tuple[x509.Certificate, ...]:
     """
     chain = certificates(pair.certificate)
     if not chain:
-        raise CertificateError(Fault.UNREADABLE, "not readable as PEM: it is empty; issue it again")
+        raise CertificateError(CertificateFault.UNREADABLE, "not readable as PEM: it is empty; issue it again")
     try:
         key = serialization.load_pem_private_key(pair.key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise CertificateError(Fault.UNREADABLE, f"not readable as PEM: {error}; issue it again") from error
+        raise CertificateError(CertificateFault.UNREADABLE, f"not readable as PEM: {error}; issue it again") from error
     if _public_bytes(key.public_key()) != _public_bytes(chain[0].public_key()):
         text = "the private key doesn't belong to the certificate; issue both together: `muster certs renew`"
-        raise CertificateError(Fault.KEY, text)
+        raise CertificateError(CertificateFault.KEY, text)
     return chain
 
 
@@ -162,23 +162,23 @@ def accepted(chain: Sequence[x509.Certificate], trusted: Sequence[x509.Certifica
     if any(_trusts(chain, trusted, own, now) for own in sorted(_names(leaf))):
         named = ", ".join(sorted(_names(leaf)))
         text = f"{host} would be refused: the certificate is for {named}; `muster certs init --host {host}` adds it"
-        raise CertificateError(Fault.NAME, text)
+        raise CertificateError(CertificateFault.NAME, text)
     if (issuer := signed_by(chain[-1], trusted)) is not None:
         _timely(f"the CA {describe(issuer).subject}", issuer, now, "`muster certs rotate-ca` makes another")
     by = leaf.issuer.rfc4514_string().removeprefix("CN=")
     known = ", ".join(describe(each).subject for each in trusted) or "nobody"
     text = f"{host} would be refused: {by} signed the certificate, but {known} is trusted; `muster certs inject` helps"
-    raise CertificateError(Fault.CA, text)
+    raise CertificateError(CertificateFault.CA, text)
 
 
 def _timely(what: str, certificate: x509.Certificate, now: datetime, remedy: str) -> None:
     if now > certificate.not_valid_after_utc:
         text = f"{what} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; {remedy}"
-        raise CertificateError(Fault.EXPIRED, text)
+        raise CertificateError(CertificateFault.EXPIRED, text)
     if now < certificate.not_valid_before_utc:
         begins = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         text = f"{what} is valid from {begins} only, and it is {now:%H:%M}: set the clocks by NTP, or wait"
-        raise CertificateError(Fault.EARLY, text)
+        raise CertificateError(CertificateFault.EARLY, text)
 
 
 def _trusts(chain: Sequence[x509.Certificate], trusted: Sequence[x509.Certificate], host: str, now: datetime) -> bool:

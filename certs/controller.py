@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from certs import replicas, rotation, stored
 from certs.bundle import CertificateError
-from certs.metrics import Metrics
+from certs.metrics import CertificateMetrics
 from certs.observation import RefusedError
 from certs.publish import Rotator, StepResult, Target
 from certs.replicas import Prober
-from certs.rotation import Action, Command
+from certs.rotation import Command, RotationAction
 from certs.state import PROVING
-from certs.stored import StateError
+from certs.stored import StoredCAError
 from muster.kube.backoff import Backoff
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.errors import ApiError, KubeError, ServerError, TooManyRequestsError, UnreachableError
@@ -49,7 +49,7 @@ class Changes:
         self._reflectors = [self._reflector(client, *each) for each in watched]
 
     def _reflector(self, client: Client, kind: Any, name: str, namespace: str) -> Reflector[Any]:
-        cache: Cache[Any] = Cache()
+        cache: ObjectCache[Any] = ObjectCache()
         cache.subscribe(lambda _: self._changed.set())
         return Reflector(client, kind, cache, namespace=namespace, fields=f"metadata.name={name}")
 
@@ -103,11 +103,11 @@ class Driver:
             tell(turn)
             if holds(turn):
                 return turn
-            granted = turn.step.action in {Action.ENTER, Action.ISSUE} and not turn.conflict
+            granted = turn.step.action in {RotationAction.ENTER, RotationAction.ISSUE} and not turn.conflict
             wish = None if granted else rotation.pending(wish, first.state, turn.state)
             if turn.conflict:
                 await asyncio.sleep(crowded.pause())
-            elif turn.step.action is Action.WAIT:
+            elif turn.step.action is RotationAction.WAIT:
                 await self._changes.within(self._pause(turn))
 
     async def _patiently(self, wish: Command | None) -> StepResult:
@@ -134,7 +134,7 @@ class CertificateController:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, target: Target, metrics: Metrics, prober: Prober = replicas.probe
+        self, client: Client, clock: Clock, target: Target, metrics: CertificateMetrics, prober: Prober = replicas.probe
     ) -> None:
         self._rotator = Rotator(client, clock, target, prober)
         self._changes = Changes(client, target)
@@ -159,7 +159,7 @@ class CertificateController:
                 except RefusedError as error:
                     self._say(logging.INFO, str(error))
                     await self._changes.within(_AT_MOST)
-                except (StateError, CertificateError, KubeError) as error:
+                except (StoredCAError, CertificateError, KubeError) as error:
                     self._say(logging.WARNING, f"certificates can't be kept: {error}")
                     self._metrics.failed()
                     await self._changes.within(backoff.pause())

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from certs import bundle, rotation, stored
-from certs.bundle import CertificateError, Fault
+from certs.bundle import CertificateError, CertificateFault
 from certs.observation import Observation
 from certs.replicas import Shown
-from certs.state import Phase
+from certs.state import RotationPhase
 from certs.targets import BundleTarget, Entry
 
 _SOON: Final = 5 / 6
@@ -55,7 +55,7 @@ def _secrets(sight: Observation, now: datetime, hosts: tuple[str, ...]) -> Itera
     if keys is None:
         # Without a CA of ours everything may still be right: certificates from files, or from cert-manager.
         return
-    if (authority := stored.authority(keys.current)).signs and keys.phase is Phase.STEADY:
+    if (authority := stored.authority(keys.current)).signs and keys.phase is RotationPhase.STEADY:
         ca = authority.certificates[0]
         if now >= ca.not_before + (ca.not_after - ca.not_before) * _SOON:
             text = f"the CA ends at {ca.not_after:%Y-%m-%d %H:%M} UTC; `muster certs rotate-ca` replaces it"
@@ -130,7 +130,7 @@ def _refusal(shown: Shown, holder: BundleTarget, entry: Entry, now: datetime) ->
     try:
         bundle.accepted(shown.chain, trusted, entry.host, now)
     except CertificateError as error:
-        return f"{_said(error)} ({holder})" if error.fault is Fault.CA else _said(error)
+        return f"{_said(error)} ({holder})" if error.fault is CertificateFault.CA else _said(error)
     return ""
 
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from certs.state import Phase, State
+from certs.state import CertificateState, RotationPhase
 
 _PREFIX: Final = "muster_certificates_"
 
 
-class Metrics:
+class CertificateMetrics:
     """Gauges of one process; on one that doesn't lead there is nothing to show, or 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -29,12 +29,12 @@ class Metrics:
         self._astray = Gauge(f"{_PREFIX}webhooks_astray", "Webhooks with another bundle.", registry=registry)
         self._failures = Counter(f"{_PREFIX}failures", "Steps that could not be taken.", registry=registry)
 
-    def seen(self, state: State) -> None:
+    def seen(self, state: CertificateState) -> None:
         """Note what was seen."""
         self._ends.labels("ca").set(state.current.not_after.timestamp())
         if state.leaf is not None:
             self._ends.labels("leaf").set(state.leaf.certificate.not_after.timestamp())
-        for phase in Phase:
+        for phase in RotationPhase:
             self._phase.labels(phase.value).set(phase is state.phase)
         self._bundle.set(len(state.wanted))
         self._webhooks.set(len(state.published))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from certs import bundle, stored, targets
 from certs.bundle import KeyPair
 from certs.replicas import Shown
-from certs.state import Leaf, State
+from certs.state import CertificateState, Leaf
 from certs.stored import Keys, Served
 from certs.targets import BundleTarget
 
@@ -47,7 +47,7 @@ class Observation(Struct, frozen=True):
         apart = self.clock - self.now if self.clock is not None else timedelta()
         return apart if abs(apart) > timedelta(seconds=2) else timedelta()
 
-    def state(self) -> State:
+    def state(self) -> CertificateState:
         """Return it as what is decided upon.
 
         Raises:
@@ -57,7 +57,7 @@ class Observation(Struct, frozen=True):
         if keys is None:
             raise RefusedError(f"there is no Secret {stored.CA}: run `muster certs init`")
         pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
-        return State(
+        return CertificateState(
             phase=keys.phase,
             since=keys.since,
             current=stored.authority(keys.current),
@@ -130,7 +130,7 @@ def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
     return Leaf(bundle.describe(shown.chain[0]), issuer)
 
 
-def trusted(state: State, keys: Keys) -> bytes:
+def trusted(state: CertificateState, keys: Keys) -> bytes:
     """Return the bundle that a state's phase wants, as PEM."""
     pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
     known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]

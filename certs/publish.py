@@ -19,8 +19,8 @@ from certs import observation as sights
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, Shown
-from certs.rotation import Action, Command, Step
-from certs.state import PROVING, Phase, State, Waits
+from certs.rotation import Command, RotationAction, Step
+from certs.state import PROVING, CertificateState, RotationPhase, Waits
 from certs.stored import Keys, Served
 from certs.targets import BundleTarget
 from muster.kube import decoding, errors
@@ -63,7 +63,7 @@ class StepResult(Struct, frozen=True):
     """
 
     step: Step
-    state: State
+    state: CertificateState
     did: str = ""
     conflict: bool = False
 
@@ -116,7 +116,7 @@ class Rotator:
         except errors.ConflictError:
             return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
-    def plan(self, state: State, wish: Command | None = None) -> Step:
+    def plan(self, state: CertificateState, wish: Command | None = None) -> Step:
         """Say what the next step would be."""
         return rotation.plan(state, self._clock.now(), wish)
 
@@ -146,7 +146,7 @@ class Rotator:
             return await self.begin(wanted)
         return f"made CA {_subject(keys.following or keys.current)} in Secret {self.target.namespace}/{stored.CA}"
 
-    async def hold(self, phase: Phase | None) -> None:
+    async def hold(self, phase: RotationPhase | None) -> None:
         """Have the rotation stop in a phase, or go on.
 
         Raises:
@@ -201,27 +201,27 @@ class Rotator:
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _perform(self, step: Step, sight: Observation, state: State) -> str:
+    async def _perform(self, step: Step, sight: Observation, state: CertificateState) -> str:
         assert sight.keys is not None
         match step.action:
-            case Action.BUNDLE:
+            case RotationAction.BUNDLE:
                 await self._serve(replace(sight.served, trusted=sights.trusted(state, sight.keys)))
                 return f"wrote a bundle of {_count(state)} to Secret {stored.TLS}"
-            case Action.INJECT:
+            case RotationAction.INJECT:
                 return await self._inject(sight, state)
-            case Action.ISSUE:
+            case RotationAction.ISSUE:
                 return await self._issue(sight, state, step.why)
-            case Action.ENTER:
+            case RotationAction.ENTER:
                 new = None
-                if (state.phase, step.phase) == (Phase.STEADY, Phase.PUBLISH):
+                if (state.phase, step.phase) == (RotationPhase.STEADY, RotationPhase.PUBLISH):
                     new = authority.new_ca(sight.now, sight.keys.generation + 1)
                 await self._write(sight.keys.entered(step.phase, sight.now, new))
                 made = f"made CA {_subject(new)}; " if new is not None else ""
                 return f"{made}{state.phase.value} -> {step.phase.value}: {step.why}"
-            case Action.WAIT:
+            case RotationAction.WAIT:
                 return ""
 
-    async def _inject(self, sight: Observation, state: State) -> str:
+    async def _inject(self, sight: Observation, state: CertificateState) -> str:
         assert sight.keys is not None
         trusted = sights.trusted(state, sight.keys)
         astray = set(state.astray)
@@ -233,7 +233,7 @@ class Rotator:
     async def _apply(self, holder: BundleTarget, trusted: bytes) -> None:
         await self._client.apply(holder.kind, holder.manifest(trusted), manager=targets.MANAGER)
 
-    async def _issue(self, sight: Observation, state: State, why: str) -> str:
+    async def _issue(self, sight: Observation, state: CertificateState, why: str) -> str:
         keys = sight.keys
         assert keys is not None
         signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
@@ -277,11 +277,11 @@ class Rotator:
         hosts = sights.hosts(sight, self.target.namespace)
         before = sights.trusted_before(sight)
         if not before:
-            return Keys(Phase.STEADY, sight.now, 1, new, hosts=hosts)
-        return Keys(Phase.PUBLISH, sight.now, 0, KeyPair(before, b""), new, hosts=hosts)
+            return Keys(RotationPhase.STEADY, sight.now, 1, new, hosts=hosts)
+        return Keys(RotationPhase.PUBLISH, sight.now, 0, KeyPair(before, b""), new, hosts=hosts)
 
 
-def _count(state: State) -> str:
+def _count(state: CertificateState) -> str:
     return "1 CA" if len(state.wanted) == 1 else f"{len(state.wanted)} CAs"
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from certs.bundle import Certificate
-from certs.state import Authority, Phase, State
+from certs.state import Authority, CertificateState, RotationPhase
 
 RENEW_AT: Final = 2 / 3
 """Part of its life after which a certificate is to be replaced; a tenth of it earlier for some, so that not all do at once."""
@@ -25,7 +25,7 @@ _LAST_CALL: Final = 5 / 6
 """Part of a CA's life after which neither a hold nor a roll-back keeps it from being replaced."""
 
 
-_FORWARD: Final = tuple(Phase)[:6]
+_FORWARD: Final = tuple(RotationPhase)[:6]
 
 
 class Command(Enum):
@@ -36,7 +36,7 @@ class Command(Enum):
     ROLL_BACK = "roll back"
 
 
-class Action(Enum):
+class RotationAction(Enum):
     """What a step does."""
 
     BUNDLE = "write the bundle to the Secret"
@@ -54,9 +54,9 @@ class Step(Struct, frozen=True):
         blocked: whether it waits for what a person has to mend.
     """
 
-    action: Action
+    action: RotationAction
     why: str
-    phase: Phase
+    phase: RotationPhase
     until: datetime | None = None
     blocked: bool = False
 
@@ -64,7 +64,7 @@ class Step(Struct, frozen=True):
 class _Case(Struct, frozen=True):
     """A state at a moment, and what is asked for."""
 
-    state: State
+    state: CertificateState
     now: datetime
     wish: Command | None
 
@@ -78,11 +78,11 @@ class _Case(Struct, frozen=True):
         return self.now >= self.state.current.not_after or (leaf is not None and self.now >= leaf.certificate.not_after)
 
 
-class Transition(Struct, frozen=True):
+class RotationTransition(Struct, frozen=True):
     """One row of the table."""
 
-    source: Phase
-    target: Phase
+    source: RotationPhase
+    target: RotationPhase
     when: str
     holds: Callable[[_Case], bool]
 
@@ -96,61 +96,72 @@ _BEHIND: Final = "a replica serves the old certificate again"
 _EXPIRED: Final = "the old CA has expired"
 
 TABLE: Final = (
-    Transition(
-        Phase.STEADY,
-        Phase.PUBLISH,
+    RotationTransition(
+        RotationPhase.STEADY,
+        RotationPhase.PUBLISH,
         "the CA is past 2/3 of its life, or a rotation is asked for",
         lambda case: case.wish is Command.ROTATE or due_authority(case.state.current, case.now),
     ),
-    Transition(Phase.PUBLISH, Phase.ROLLBACK, _BACK, _asked_back),
-    Transition(Phase.PUBLISH, Phase.SPREAD, "every webhook reads back both CAs", lambda case: not case.state.astray),
-    Transition(Phase.SPREAD, Phase.ROLLBACK, _BACK, _asked_back),
-    Transition(Phase.SPREAD, Phase.PUBLISH, "a webhook lost the bundle", lambda case: bool(case.state.astray)),
-    Transition(
-        Phase.SPREAD,
-        Phase.SWITCH,
+    RotationTransition(RotationPhase.PUBLISH, RotationPhase.ROLLBACK, _BACK, _asked_back),
+    RotationTransition(
+        RotationPhase.PUBLISH,
+        RotationPhase.SPREAD,
+        "every webhook reads back both CAs",
+        lambda case: not case.state.astray,
+    ),
+    RotationTransition(RotationPhase.SPREAD, RotationPhase.ROLLBACK, _BACK, _asked_back),
+    RotationTransition(
+        RotationPhase.SPREAD, RotationPhase.PUBLISH, "a webhook lost the bundle", lambda case: bool(case.state.astray)
+    ),
+    RotationTransition(
+        RotationPhase.SPREAD,
+        RotationPhase.SWITCH,
         "the publish wait is over, or the old certificate has expired",
         lambda case: case.useless or case.passed(case.state.waits.spread),
     ),
-    Transition(Phase.SWITCH, Phase.ROLLBACK, _BACK, _asked_back),
-    Transition(
-        Phase.SWITCH,
-        Phase.SOAK,
+    RotationTransition(RotationPhase.SWITCH, RotationPhase.ROLLBACK, _BACK, _asked_back),
+    RotationTransition(
+        RotationPhase.SWITCH,
+        RotationPhase.SOAK,
         "every ready replica is seen to serve a certificate of the new CA",
         lambda case: case.state.proven,
     ),
-    Transition(Phase.SOAK, Phase.ROLLBACK, _BACK, _asked_back),
-    Transition(Phase.SOAK, Phase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
-    Transition(
-        Phase.SOAK,
-        Phase.RETIRE,
+    RotationTransition(RotationPhase.SOAK, RotationPhase.ROLLBACK, _BACK, _asked_back),
+    RotationTransition(RotationPhase.SOAK, RotationPhase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
+    RotationTransition(
+        RotationPhase.SOAK,
+        RotationPhase.RETIRE,
         "the soak is over, and every ready replica still does",
         lambda case: case.passed(case.state.waits.soak) and case.state.proven,
     ),
-    Transition(Phase.RETIRE, Phase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
-    Transition(
-        Phase.RETIRE,
-        Phase.STEADY,
+    RotationTransition(RotationPhase.RETIRE, RotationPhase.SWITCH, _BEHIND, lambda case: bool(case.state.lagging)),
+    RotationTransition(
+        RotationPhase.RETIRE,
+        RotationPhase.STEADY,
         "every webhook reads back the new CA alone; the old key is deleted",
         lambda case: not case.state.astray,
     ),
-    Transition(Phase.ROLLBACK, Phase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)),
-    Transition(
-        Phase.ROLLBACK,
-        Phase.WITHDRAW,
+    RotationTransition(
+        RotationPhase.ROLLBACK, RotationPhase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)
+    ),
+    RotationTransition(
+        RotationPhase.ROLLBACK,
+        RotationPhase.WITHDRAW,
         "every ready replica is seen to serve a certificate of the old CA",
         lambda case: case.state.proven,
     ),
-    Transition(Phase.WITHDRAW, Phase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)),
-    Transition(
-        Phase.WITHDRAW,
-        Phase.ROLLBACK,
+    RotationTransition(
+        RotationPhase.WITHDRAW, RotationPhase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)
+    ),
+    RotationTransition(
+        RotationPhase.WITHDRAW,
+        RotationPhase.ROLLBACK,
         "a replica serves the new certificate again",
         lambda case: bool(case.state.lagging),
     ),
-    Transition(
-        Phase.WITHDRAW,
-        Phase.STEADY,
+    RotationTransition(
+        RotationPhase.WITHDRAW,
+        RotationPhase.STEADY,
         "the soak is over, and every ready replica still does; the new key is deleted",
         lambda case: case.passed(case.state.waits.soak) and case.state.proven,
     ),
@@ -158,17 +169,17 @@ TABLE: Final = (
 """Of the rows of a phase the first that holds is taken, those that go back before the phase's upkeep, the others after it."""
 
 _BACKWARD: Final = frozenset({
-    (Phase.SPREAD, Phase.PUBLISH),
-    (Phase.SOAK, Phase.SWITCH),
-    (Phase.RETIRE, Phase.SWITCH),
-    (Phase.ROLLBACK, Phase.SWITCH),
-    (Phase.WITHDRAW, Phase.SWITCH),
-    (Phase.WITHDRAW, Phase.ROLLBACK),
-    *((phase, Phase.ROLLBACK) for phase in (Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK)),
+    (RotationPhase.SPREAD, RotationPhase.PUBLISH),
+    (RotationPhase.SOAK, RotationPhase.SWITCH),
+    (RotationPhase.RETIRE, RotationPhase.SWITCH),
+    (RotationPhase.ROLLBACK, RotationPhase.SWITCH),
+    (RotationPhase.WITHDRAW, RotationPhase.SWITCH),
+    (RotationPhase.WITHDRAW, RotationPhase.ROLLBACK),
+    *((phase, RotationPhase.ROLLBACK) for phase in (RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK)),
 })  # fmt: skip
 
 
-def plan(state: State, now: datetime, wish: Command | None = None) -> Step:
+def plan(state: CertificateState, now: datetime, wish: Command | None = None) -> Step:
     """Say what to do next about the certificates.
 
     Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
@@ -176,7 +187,7 @@ def plan(state: State, now: datetime, wish: Command | None = None) -> Step:
     """
     case = _Case(state, now, wish)
     if state.foreign:
-        return Step(Action.WAIT, state.foreign, state.phase, blocked=True)
+        return Step(RotationAction.WAIT, state.foreign, state.phase, blocked=True)
     if (row := _row(case, backward=True)) is not None:
         return _entered(case, row)
     if (upkeep := _upkeep(case)) is not None:
@@ -186,13 +197,18 @@ def plan(state: State, now: datetime, wish: Command | None = None) -> Step:
     return _held(case, row) or _entered(case, row)
 
 
-def pending(wish: Command | None, first: State, state: State) -> Command | None:
+def pending(wish: Command | None, first: CertificateState, state: CertificateState) -> Command | None:
     """Return a wish as long as nobody has begun what it asks for since ``first`` was seen."""
     match wish:
         case Command.ROTATE:
-            begun = state.phase is not Phase.STEADY
+            begun = state.phase is not RotationPhase.STEADY
         case Command.ROLL_BACK:
-            begun = state.phase not in {Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK}
+            begun = state.phase not in {
+                RotationPhase.PUBLISH,
+                RotationPhase.SPREAD,
+                RotationPhase.SWITCH,
+                RotationPhase.SOAK,
+            }
         case _:
             begun = state.leaf != first.leaf
     return None if begun else wish
@@ -218,20 +234,24 @@ def due_authority(authority: Authority, now: datetime) -> bool:
 def diagram() -> str:
     """Draw the table as a Mermaid state diagram."""
     rows = [f"    {row.source.value} --> {row.target.value}: {row.when}" for row in TABLE]
-    return "\n".join(["stateDiagram-v2", f"    [*] --> {Phase.STEADY.value}", *rows])
+    return "\n".join(["stateDiagram-v2", f"    [*] --> {RotationPhase.STEADY.value}", *rows])
 
 
-def _row(case: _Case, *, backward: bool) -> Transition | None:
+def _row(case: _Case, *, backward: bool) -> RotationTransition | None:
     rows = (row for row in TABLE if row.source is case.state.phase)
     return next((row for row in rows if ((row.source, row.target) in _BACKWARD) is backward and row.holds(case)), None)
 
 
-def _entered(case: _Case, row: Transition) -> Step:
+def _entered(case: _Case, row: RotationTransition) -> Step:
     if row.when is _BACK and (why := _no_way_back(case)):
-        return Step(Action.WAIT, why, case.state.phase, blocked=True)
-    if row.target is Phase.PUBLISH and row.source is Phase.STEADY and (apart := _clocks(case)) is not None:
+        return Step(RotationAction.WAIT, why, case.state.phase, blocked=True)
+    if (
+        row.target is RotationPhase.PUBLISH
+        and row.source is RotationPhase.STEADY
+        and (apart := _clocks(case)) is not None
+    ):
         return apart
-    return Step(Action.ENTER, row.when, row.target)
+    return Step(RotationAction.ENTER, row.when, row.target)
 
 
 def _no_way_back(case: _Case) -> str:
@@ -249,11 +269,11 @@ def _last_call(authority: Authority) -> datetime:
     return first.not_before + (first.not_after - first.not_before) * _LAST_CALL
 
 
-def _held(case: _Case, row: Transition) -> Step | None:
+def _held(case: _Case, row: RotationTransition) -> Step | None:
     state = case.state
     if state.hold is not state.phase or state.phase not in _FORWARD:
         return None
-    if state.phase is Phase.STEADY and case.wish is Command.ROTATE:
+    if state.phase is RotationPhase.STEADY and case.wish is Command.ROTATE:
         return None
     until = _last_call(state.current)
     if case.now >= until:
@@ -261,19 +281,19 @@ def _held(case: _Case, row: Transition) -> Step | None:
     if state.leaf is not None and renewal(state.leaf.certificate) > case.now:
         until = min(until, renewal(state.leaf.certificate))
     why = f"held in phase {state.phase.value}; `muster certs rotate-ca` goes on"
-    return Step(Action.WAIT, why, row.source, until)
+    return Step(RotationAction.WAIT, why, row.source, until)
 
 
 def _upkeep(case: _Case) -> Step | None:
     """Bring about what a phase wants, in the order that breaks nothing; None when all of it is so."""
     state = case.state
     if state.stored != state.wanted and state.leaf is not None:
-        return Step(Action.BUNDLE, "the Secret holds another bundle", state.phase)
+        return Step(RotationAction.BUNDLE, "the Secret holds another bundle", state.phase)
     if state.astray:
         why = f"{len(state.astray)} of {len(state.published)} webhooks trust something else"
-        return Step(Action.INJECT, why, state.phase)
+        return Step(RotationAction.INJECT, why, state.phase)
     if why := _unfit(case):
-        return _clocks(case) or Step(Action.ISSUE, why, state.phase)
+        return _clocks(case) or Step(RotationAction.ISSUE, why, state.phase)
     return None
 
 
@@ -302,30 +322,30 @@ def _clocks(case: _Case) -> Step | None:
         return None
     minutes = f"{abs(skew).total_seconds() / 60:.0f} minutes {'ahead of' if skew > timedelta() else 'behind'}"
     why = f"the API server's clock is {minutes} this machine's, so nothing is issued: set the clocks by NTP"
-    return Step(Action.WAIT, why, case.state.phase, blocked=True)
+    return Step(RotationAction.WAIT, why, case.state.phase, blocked=True)
 
 
 def _wait(case: _Case) -> Step:
     state = case.state
     until: datetime | None = None
     match state.phase:
-        case Phase.STEADY:
+        case RotationPhase.STEADY:
             ends = [*state.current.certificates, *([state.leaf.certificate] if state.leaf is not None else [])]
             coming = [moment for moment in map(renewal, ends) if moment > case.now]
             until = min(coming, default=None)
             why = "nothing to do"
-        case Phase.SPREAD:
+        case RotationPhase.SPREAD:
             until = state.since + state.waits.spread
             why = "every API server has to notice the new bundle"
-        case Phase.SOAK | Phase.WITHDRAW if state.proven:
+        case RotationPhase.SOAK | RotationPhase.WITHDRAW if state.proven:
             until = state.since + state.waits.soak
             why = "no replica may come up with the other certificate"
         case _:
             why = _unproven(state)
-    return Step(Action.WAIT, why, state.phase, until)
+    return Step(RotationAction.WAIT, why, state.phase, until)
 
 
-def _unproven(state: State) -> str:
+def _unproven(state: CertificateState) -> str:
     if state.served is None:
         return "nobody knows the replicas of a webhook called by URL: name each with --probe HOST:PORT"
     if not state.served:

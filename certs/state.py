@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from certs.bundle import Certificate
 
 
-class Phase(Enum):
+class RotationPhase(Enum):
     """Where a rotation from one CA ("old") to the next ("new") stands."""
 
     STEADY = "steady"
@@ -25,11 +25,11 @@ class Phase(Enum):
     WITHDRAW = "withdraw"
 
 
-ON_NEW: Final = frozenset({Phase.SWITCH, Phase.SOAK, Phase.RETIRE})
+ON_NEW: Final = frozenset({RotationPhase.SWITCH, RotationPhase.SOAK, RotationPhase.RETIRE})
 """Phases in which the new CA signs what is served."""
-BOTH: Final = frozenset(Phase) - {Phase.STEADY, Phase.RETIRE}
+BOTH: Final = frozenset(RotationPhase) - {RotationPhase.STEADY, RotationPhase.RETIRE}
 """Phases in which both CAs are trusted."""
-PROVING: Final = ON_NEW | {Phase.ROLLBACK, Phase.WITHDRAW}
+PROVING: Final = ON_NEW | {RotationPhase.ROLLBACK, RotationPhase.WITHDRAW}
 """Phases whose end depends on what replicas serve."""
 
 
@@ -76,7 +76,7 @@ class Leaf(Struct, frozen=True):
     issuer: str
 
 
-class State(Struct, frozen=True):
+class CertificateState(Struct, frozen=True):
     """What there is.
 
     Attributes:
@@ -92,7 +92,7 @@ class State(Struct, frozen=True):
         skew: how far the API server's clock is ahead of ours.
     """
 
-    phase: Phase
+    phase: RotationPhase
     since: datetime
     current: Authority
     following: Authority | None = None
@@ -102,7 +102,7 @@ class State(Struct, frozen=True):
     published: Mapping[str, frozenset[str]] = field(default_factory=dict)
     served: Mapping[str, Leaf | None] | None = None
     waits: Waits = field(default_factory=Waits)
-    hold: Phase | None = None
+    hold: RotationPhase | None = None
     foreign: str = ""
     skew: timedelta = timedelta()
 

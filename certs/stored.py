@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from certs import bundle
 from certs.bundle import CertificateError, KeyPair
-from certs.state import Authority, Leaf, Phase, Waits
+from certs.state import Authority, Leaf, RotationPhase, Waits
 from muster.model.objects import Secret
 
 TLS: Final = "muster-webhook-tls"
@@ -35,7 +35,7 @@ _HOLD: Final = _PREFIX + "hold"
 _LABELS: Final = {"app.kubernetes.io/part-of": "muster"}
 
 
-class StateError(Exception):
+class StoredCAError(Exception):
     """The Secret of the CA doesn't make sense. The text says what, and the remedy."""
 
 
@@ -50,7 +50,7 @@ class Keys(Struct, frozen=True):
         version: the Secret's resourceVersion; empty before it is written.
     """
 
-    phase: Phase
+    phase: RotationPhase
     since: datetime
     generation: int
     current: KeyPair
@@ -58,21 +58,21 @@ class Keys(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
     waits: Waits = field(default_factory=Waits)
-    hold: Phase | None = None
+    hold: RotationPhase | None = None
     version: str = ""
 
-    def entered(self, phase: Phase, now: datetime, new: KeyPair | None) -> Keys:
+    def entered(self, phase: RotationPhase, now: datetime, new: KeyPair | None) -> Keys:
         """Return what it holds in the next phase; ``new`` is the CA that a rotation begins with."""
         after = replace(self, phase=phase, since=now)
         match self.phase, phase:
-            case Phase.STEADY, Phase.PUBLISH:
-                return replace(after, following=new, hold=None if self.hold is Phase.STEADY else self.hold)
-            case Phase.RETIRE, Phase.STEADY if self.following is not None:
+            case RotationPhase.STEADY, RotationPhase.PUBLISH:
+                return replace(after, following=new, hold=None if self.hold is RotationPhase.STEADY else self.hold)
+            case RotationPhase.RETIRE, RotationPhase.STEADY if self.following is not None:
                 return replace(after, current=self.following, following=None, generation=self.generation + 1, hold=None)
-            case Phase.WITHDRAW, Phase.STEADY:
+            case RotationPhase.WITHDRAW, RotationPhase.STEADY:
                 # Else what is due anyway would begin again at once.
-                return replace(after, following=None, hold=Phase.STEADY)
-            case Phase.RETIRE, Phase.SWITCH:
+                return replace(after, following=None, hold=RotationPhase.STEADY)
+            case RotationPhase.RETIRE, RotationPhase.SWITCH:
                 # The old CA isn't trusted everywhere any more: it has to be impossible to go back to it.
                 return replace(after, current=replace(self.current, key=b""))
         return after
@@ -112,7 +112,7 @@ def read_keys(secret: Secret) -> Keys:
     data, marks = _data(secret), secret.metadata.annotations or {}
     try:
         keys = Keys(
-            Phase(marks.get(_PHASE, Phase.STEADY.value)),
+            RotationPhase(marks.get(_PHASE, RotationPhase.STEADY.value)),
             _moment(marks[_SINCE]) if _SINCE in marks else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
             int(marks.get(_GENERATION, "1")),
             KeyPair(data.get("ca.crt", b""), data.get("ca.key", b"")),
@@ -120,11 +120,11 @@ def read_keys(secret: Secret) -> Keys:
             _words(marks.get(_HOSTS, "")),
             _words(marks.get(_PROBES, "")),
             _waits(marks),
-            Phase(marks[_HOLD]) if _HOLD in marks else None,
+            RotationPhase(marks[_HOLD]) if _HOLD in marks else None,
             secret.metadata.resource_version,
         )  # fmt: skip
     except ValueError as error:
-        raise StateError(_damaged(str(error))) from error
+        raise StoredCAError(_damaged(str(error))) from error
     _validate(keys)
     return keys
 
@@ -139,13 +139,15 @@ def _validate(keys: Keys) -> None:
     for pair in pairs:
         try:
             if not bundle.certificates(pair.certificate):
-                raise StateError(_damaged("it holds no CA"))
+                raise StoredCAError(_damaged("it holds no CA"))
             if pair.key:
                 bundle.matched(pair)
         except CertificateError as error:
-            raise StateError(_damaged(str(error))) from error
-    if (keys.following is None) is not (keys.phase is Phase.STEADY):
-        raise StateError(_damaged(f"phase {keys.phase.value} with{'out a' if keys.following is None else ' a'} new CA"))
+            raise StoredCAError(_damaged(str(error))) from error
+    if (keys.following is None) is not (keys.phase is RotationPhase.STEADY):
+        raise StoredCAError(
+            _damaged(f"phase {keys.phase.value} with{'out a' if keys.following is None else ' a'} new CA")
+        )
 
 
 def _damaged(why: str) -> str:
@@ -180,7 +182,7 @@ def read_served(secret: Secret | None) -> Served:
         return Served(KeyPair(b"", b""))
     try:
         data = _data(secret)
-    except StateError:
+    except StoredCAError:
         data = {}
     pair = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
     return Served(pair, data.get("ca.crt", b""), secret.metadata.resource_version)
@@ -210,7 +212,7 @@ def _data(secret: Secret) -> dict[str, bytes]:
     try:
         return {name: base64.b64decode(value, validate=True) for name, value in (secret.data or {}).items()}
     except binascii.Error as error:
-        raise StateError(_damaged(str(error))) from error
+        raise StoredCAError(_damaged(str(error))) from error
 
 
 def _moment(text: str) -> datetime:

@@ -166,10 +166,10 @@ class _Certifier:
     @staticmethod
     def _imported() -> tuple[Any, Any, Any]:
         from certs.controller import CertificateController
-        from certs.metrics import Metrics
+        from certs.metrics import CertificateMetrics
         from certs.publish import Target
 
-        return CertificateController, Metrics, Target
+        return CertificateController, CertificateMetrics, Target
 
 
 @contextlib.asynccontextmanager

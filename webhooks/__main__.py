@@ -56,12 +56,12 @@ def webhook(**options: Any) -> None:
     import uvloop
 
     from muster.kube.errors import KubeError
-    from webhooks.tls import CertificateError
+    from webhooks.tls import ServingCertificateError
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options))
-    except (CertificateError, KubeError, OSError) as error:
+    except (ServingCertificateError, KubeError, OSError) as error:
         raise click.ClickException(" ".join(str(error).split())) from error
 
 
@@ -100,10 +100,10 @@ async def _run(options: dict[str, Any]) -> None:
 def _options(options: dict[str, Any]) -> Any:
     from webhooks.compose import Options
     from webhooks.server import Listen
-    from webhooks.settings import Settings
+    from webhooks.settings import WebhookSettings
     from webhooks.tls import Files
 
-    settings = Settings(
+    settings = WebhookSettings(
         scheduler_names=options["schedulers"] or (names.SCHEDULER_NAME,),
         accounts=frozenset(options["accounts"]),
         delay=options["delay"],

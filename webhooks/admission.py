@@ -23,10 +23,10 @@ from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, R
 from muster.model.amounts import Resources
 from muster.model.objects import Object
 from webhooks import review
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.policies import jobs, podgroups, pods, queues, quotas
 from webhooks.review import AdmissionRequest, FieldError, ReviewError
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import (
     ALLOWED,
     BUSY,
@@ -43,9 +43,9 @@ from webhooks.verdict import (
     forbidden,
     judge,
 )
-from webhooks.view import FreshView, View
+from webhooks.view import AdmissionView, FreshView
 
-Policy = Callable[[AdmissionRequest, View, Settings], Verdict]
+Policy = Callable[[AdmissionRequest, AdmissionView, WebhookSettings], Verdict]
 Answer = tuple[int, Mapping[str, str], bytes]
 """HTTP status, headers, body."""
 
@@ -102,7 +102,9 @@ class Ledger(Protocol):
 class Admission:
     """Answers reviews. Holds no state of its own: any number of replicas answer alike."""
 
-    def __init__(self, view: View, ledger: Ledger, client: Client, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, view: AdmissionView, ledger: Ledger, client: Client, settings: WebhookSettings, metrics: WebhookMetrics
+    ) -> None:
         self.view = view
         self.settings = settings
         self.metrics = metrics
@@ -191,7 +193,7 @@ def answer_budget(timeout: str) -> float:
     return max(seconds - MARGIN, seconds / 2)
 
 
-def _evaluate(hook: Hook, request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def _evaluate(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     try:
         return hook.policy(request, view, settings)
     except FieldError as error:

@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.reflector import Watching
 from muster.ledger.committer import Committer
-from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, objects
 from muster.model.amounts import NOTHING, QuantityError, Resources
@@ -42,7 +42,7 @@ LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODG
 
 
 class CachedView:
-    """A `webhooks.view.View` over caches. Readers and reflectors share the loop, so a read is always whole.
+    """A `webhooks.view.AdmissionView` over caches. Readers and reflectors share the loop, so a read is always whole.
 
     Attributes:
         kinds: those that there is a cache of.
@@ -51,9 +51,11 @@ class CachedView:
 
     def __init__(self, *, legacy_apis: bool = False) -> None:
         watched = (*PRIMARY, *LEGACY) if legacy_apis else PRIMARY
-        self._queues: Cache[Queue] = Cache(indexes={_PARENT: lambda queue: (parent_of(queue),)})
+        self._queues: ObjectCache[Queue] = ObjectCache(indexes={_PARENT: lambda queue: (parent_of(queue),)})
         # By names: their hash is known, a Kind's is worked out each time.
-        self._caches: dict[tuple[str, str], Cache[Any]] = {(kind.group, kind.plural): Cache() for kind in watched}
+        self._caches: dict[tuple[str, str], ObjectCache[Any]] = {
+            (kind.group, kind.plural): ObjectCache() for kind in watched
+        }
         self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
         self.kinds = watched
         self.watching = Watching({kind: self.cache(kind) for kind in watched})
@@ -85,7 +87,7 @@ class CachedView:
         """Whether this view has a cache of that kind."""
         return (kind.group, kind.plural) in self._caches
 
-    def cache(self, kind: Kind[T]) -> Cache[T]:
+    def cache(self, kind: Kind[T]) -> ObjectCache[T]:
         """Return the cache of a kind that it watches, for who wants its changes too."""
         return self._caches[kind.group, kind.plural]
 
@@ -97,7 +99,7 @@ class CachedView:
         """Wait until every cache has shown a whole list."""
         await self._synced.wait()
 
-    def _count(self, change: Change[Node]) -> None:
+    def _count(self, change: ObjectChange[Node]) -> None:
         before, after = (_allocatable(node) for node in (change.old, change.new))
         # Nodes report themselves all the time, and hardly ever with other amounts.
         if before != after:

@@ -19,10 +19,10 @@ from muster.telemetry.probes import Probes
 from webhooks import caches
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
-from webhooks.metrics import Metrics
-from webhooks.ownerrules import OwnerRules
+from webhooks.metrics import WebhookMetrics
+from webhooks.ownerrules import OwnerRulesWatcher
 from webhooks.server import Listen, WebhookServer
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.tls import Files, LiveCertificate
 
 _RULES: Final = 100
@@ -40,7 +40,7 @@ class Options(Struct, frozen=True):
     listen: Listen = field(default_factory=Listen)
     probes: int | None = None
     debug: bool = False
-    settings: Settings = field(default_factory=Settings)
+    settings: WebhookSettings = field(default_factory=WebhookSettings)
     legacy_apis: bool = False
     namespace: str = names.SYSTEM_NAMESPACE
 
@@ -53,7 +53,7 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         CertificateError: there is no certificate to serve with.
         OSError: a port is taken.
     """
-    metrics, view = Metrics(), CachedView(legacy_apis=options.legacy_apis)
+    metrics, view = WebhookMetrics(), CachedView(legacy_apis=options.legacy_apis)
     certificate = LiveCertificate(
         options.certificate, clock, changed=metrics.certificate_ends, stale=metrics.certificate_stale
     )
@@ -61,7 +61,7 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing)
     metrics.watches(view.watching.failing)
-    rules = OwnerRules(client, options.namespace, _adopting(admission))
+    rules = OwnerRulesWatcher(client, options.namespace, _adopting(admission))
     watching = asyncio.gather(view.run(client), rules.run())
 
     def not_alive() -> list[str]:

@@ -19,7 +19,7 @@ BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 """Upper bounds in seconds."""
 
 
-class Metrics(Collector):
+class WebhookMetrics(Collector):
     """Counters of one server, in a registry of their own: several servers fit into one process.
 
     Plain numbers, turned into metrics when somebody asks: the library's own counters take a lock each time, which all

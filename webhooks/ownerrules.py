@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import Reflector
 from muster.model import kinds
@@ -16,13 +16,13 @@ from muster.model.rules import RuleBook, RulesError
 log = logging.getLogger("muster.webhooks")
 
 
-class OwnerRules:
+class OwnerRulesWatcher:
     """Watches the ConfigMaps of Muster's namespace; ``changed`` is told the rules whenever they are others."""
 
     def __init__(self, client: Client, namespace: str, changed: Callable[[tuple[Rule, ...]], None]) -> None:
         self._book = RuleBook()
         self._changed = changed
-        self._cache: Cache[ConfigMap] = Cache()
+        self._cache: ObjectCache[ConfigMap] = ObjectCache()
         self._cache.subscribe(self._on_change)
         self._reflector = Reflector(client, kinds.CONFIGMAPS, self._cache, namespace=namespace)
 
@@ -34,7 +34,7 @@ class OwnerRules:
         """Wait until the first list has been seen."""
         await self._reflector.wait_synced()
 
-    def _on_change(self, _: Change[ConfigMap]) -> None:
+    def _on_change(self, _: ObjectChange[ConfigMap]) -> None:
         before = self._book.rules
         try:
             self._book.learn(self._cache.items())

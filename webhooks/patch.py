@@ -10,7 +10,7 @@ from muster.kube.decoding import decoder
 from muster.model.objects import Json
 
 
-class Recorder:
+class PatchRecorder:
     """Changes members of nested JSON objects and remembers how.
 
     Missing parents are made, names escaped, and what changes nothing is left out: a patch of a patched document is

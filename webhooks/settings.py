@@ -7,7 +7,7 @@ from msgspec import Struct
 from muster.model import grouping, names
 
 
-class Settings(Struct, frozen=True):
+class WebhookSettings(Struct, frozen=True):
     """Immutable; a change of configuration makes new ones.
 
     Attributes:

@@ -26,7 +26,7 @@ POLL: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-class CertificateError(Exception):
+class ServingCertificateError(Exception):
     """No certificate to serve with. The text names the file and says what to do."""
 
 
@@ -52,7 +52,9 @@ class Files(Struct, frozen=True):
             CertificateError: there is no such folder, which nothing will appear in.
         """
         if not self.folder.is_dir():
-            raise CertificateError(f"{self.folder} is not a folder; run `muster certs export --folder {self.folder}`")
+            raise ServingCertificateError(
+                f"{self.folder} is not a folder; run `muster certs export --folder {self.folder}`"
+            )
         if self._empty():
             text = "%s holds no certificate yet: the leading scheduler issues it, or `muster certs init`"
             log.warning(text, self.folder)
@@ -71,7 +73,7 @@ class Files(Struct, frozen=True):
         try:
             parts = [path.read_bytes() for path in (*self.current(), *((self.clients,) if self.clients else ()))]
         except OSError as error:
-            raise CertificateError(f"{error.filename}: {error.strerror}; run `muster certs init`") from error
+            raise ServingCertificateError(f"{error.filename}: {error.strerror}; run `muster certs init`") from error
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
@@ -134,7 +136,7 @@ class LiveCertificate:
                 self._served = _load(self._files)
                 self._changed(self._served.not_after)
                 log.info("serving a new certificate, good until %s", self._served.not_after.isoformat())
-        except CertificateError as error:
+        except ServingCertificateError as error:
             if self.trouble != str(error):
                 log.warning("the certificate was not replaced: %s", error)
             self.trouble = str(error)
@@ -159,9 +161,9 @@ def _load(files: Files) -> _Loaded:
     try:
         not_after = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     except (OSError, ValueError) as error:
-        raise CertificateError(f"{certificate} holds no certificate: {error}") from error
+        raise ServingCertificateError(f"{certificate} holds no certificate: {error}") from error
     if files.fingerprint() != before:
-        raise CertificateError(f"{certificate} is being written")
+        raise ServingCertificateError(f"{certificate} is being written")
     return _Loaded(context, before, not_after)
 
 
@@ -184,5 +186,5 @@ def _context(files: Files) -> ssl.SSLContext:
             context.minimum_version = ssl.TLSVersion.TLSv1_3
     except (OSError, ssl.SSLError) as error:
         reason = getattr(error, "reason", None) or error.strerror or error
-        raise CertificateError(f"{certificate} and {key.name} can't be served: {reason}") from error
+        raise ServingCertificateError(f"{certificate} and {key.name} can't be served: {reason}") from error
     return context

@@ -16,7 +16,7 @@ from webhooks.verdict import Ref
 T = TypeVar("T", bound=Object)
 
 
-class View(Protocol):
+class AdmissionView(Protocol):
     """What the caches show. It may lag behind the API server, and says nothing of a kind that nobody watches."""
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
@@ -39,7 +39,7 @@ class View(Protocol):
 class FreshView(Struct, frozen=True):
     """A view with some objects, or their absence, read afresh."""
 
-    base: View
+    base: AdmissionView
     fresh: Mapping[Ref, Object | None]
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
@@ -88,7 +88,7 @@ def state_of(queue: Queue) -> str:
     return queue.status.state
 
 
-def closed_above(view: View, queue: Queue) -> Queue | None:
+def closed_above(view: AdmissionView, queue: Queue) -> Queue | None:
     """Return the nearest ancestor of a queue that takes no new work, and for which the queue takes none either."""
     seen, name = {queue.name}, parent_of(queue)
     while name and name not in seen:
@@ -102,7 +102,7 @@ def closed_above(view: View, queue: Queue) -> Queue | None:
     return None
 
 
-def below(view: View, name: str) -> set[str]:
+def below(view: AdmissionView, name: str) -> set[str]:
     """Return the names of all queues below one, however the tree is bent."""
     found: set[str] = set()
     level = {name}
@@ -112,13 +112,13 @@ def below(view: View, name: str) -> set[str]:
     return found
 
 
-def find_queue(view: View, name: str) -> Queue | None:
+def find_queue(view: AdmissionView, name: str) -> Queue | None:
     """Return the queue of that name: the primary group's, else a legacy one."""
     found = (view.get(kind, name) for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES))
     return next((queue for queue in found if queue is not None), None)
 
 
-def serves(view: View, queue: Queue, namespace: str) -> bool:
+def serves(view: AdmissionView, queue: Queue, namespace: str) -> bool:
     """Whether a queue's namespaceSelector lets that namespace use it."""
     selector = queue.spec.namespace_selector
     if selector is None:
@@ -127,7 +127,7 @@ def serves(view: View, queue: Queue, namespace: str) -> bool:
     return found is not None and labels.matches(selector, found.metadata.labels)
 
 
-def usable_queues(view: View, namespace: str) -> list[str]:
+def usable_queues(view: AdmissionView, namespace: str) -> list[str]:
     """Return the names of the queues that take new work of a namespace, in order."""
     return sorted(
         queue.name
@@ -140,7 +140,7 @@ def usable_queues(view: View, namespace: str) -> list[str]:
     )
 
 
-def groups_named(view: View, namespace: str, name: str) -> dict[str, PodGroup]:
+def groups_named(view: AdmissionView, namespace: str, name: str) -> dict[str, PodGroup]:
     """Return the PodGroups of one name in a namespace, by their API group."""
     found = {kind.group: view.get(kind, name, namespace) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
     return {group: podgroup for group, podgroup in found.items() if podgroup is not None}

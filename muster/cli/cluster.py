@@ -15,7 +15,7 @@ from muster.kube.transport import Request, Response
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
-from muster.whatif.cluster_view import KINDS, NEEDED, State
+from muster.whatif.cluster_view import KINDS, NEEDED, ClusterObjects
 
 T = TypeVar("T", bound=Object)
 
@@ -30,19 +30,19 @@ class NotInstalledError(click.ClickException):
         super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
 
 
-async def read(client: Client, now: datetime) -> State:
+async def read(client: Client, now: datetime) -> ClusterObjects:
     """Read a cluster, all kinds at once. Kinds that it doesn't serve are empty.
 
     Raises:
         NotInstalledError: it serves no PodGroups of ours.
-        ForbiddenError: nodes, pods, PodGroups or queues may not be listed; of others that is noted in `State.unread`.
+        ForbiddenError: nodes, pods, PodGroups or queues may not be listed; of others that is noted in `ClusterObjects.unread`.
         KubeError: something couldn't be read.
     """
     unread: list[str] = []
     found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
     objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
     served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return State(now, objects, tuple(unread), served)
+    return ClusterObjects(now, objects, tuple(unread), served)
 
 
 async def _sent(client: Client, request: Request) -> Response:

@@ -12,7 +12,7 @@ import click
 from muster.model import manifests
 from muster.model.manifests import Found, Manifest, ManifestError
 from muster.whatif import dump
-from muster.whatif.cluster_view import State
+from muster.whatif.cluster_view import ClusterObjects
 
 
 def read(files: Iterable[str]) -> list[Mapping[str, Any]]:
@@ -37,7 +37,7 @@ def read_for(files: Iterable[str], namespace: str) -> list[Manifest]:
     return [Manifest(body, file, str(body["metadata"].get("namespace") or namespace)) for file, body in bodies]
 
 
-def read_dump(file: str) -> State:
+def read_dump(file: str) -> ClusterObjects:
     """Read the state of a cluster that `muster dump` wrote.
 
     Raises:

@@ -22,7 +22,7 @@ from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 
 if TYPE_CHECKING:
-    from muster.whatif.cluster_view import State
+    from muster.whatif.cluster_view import ClusterObjects
     from scheduler.engine.policy import Policy
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def _state_option(command: Callable[..., Any]) -> Callable[..., Any]:
 class Basis(NamedTuple):
     """What a question is answered from; ``objects`` are those that were read beside the state."""
 
-    state: State
+    state: ClusterObjects
     policy: Policy
     objects: Objects
 
@@ -105,7 +105,7 @@ class Question(Struct, frozen=True):
 
     async def _state(
         self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
-    ) -> tuple[State, Objects]:
+    ) -> tuple[ClusterObjects, Objects]:
         if self.state_file is not None:
             return read_dump(self.state_file), []
         async with connected(self.kubeconfig, self.context) as client:
@@ -120,7 +120,7 @@ class Question(Struct, frozen=True):
         return policy
 
 
-def tell(state: State) -> None:
+def tell(state: ClusterObjects) -> None:
     """Print on stderr what could not be read."""
     for sentence in (*state.unread, *state.malformed()):
         click.echo(f"note: {sentence}", err=True)

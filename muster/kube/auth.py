@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.kube.errors import ConfigError
-from muster.kube.settings import Settings
+from muster.kube.settings import ConnectionSettings
 
 SYSTEM_DEFAULT: Final = "~/.kube/config"
 
@@ -73,10 +73,10 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
 
-    async def read() -> Settings:
+    async def read() -> ConnectionSettings:
         return await files.read(paths, context)
 
-    async def read_pod() -> Settings:
+    async def read_pod() -> ConnectionSettings:
         return files.read_pod()
 
     if paths != SYSTEM_DEFAULT or _has_default():
@@ -116,7 +116,7 @@ def _has_default() -> bool:
     return Path(SYSTEM_DEFAULT).expanduser().exists()
 
 
-async def connect(read: Callable[[], Awaitable[Settings]]) -> Endpoint:
+async def connect(read: Callable[[], Awaitable[ConnectionSettings]]) -> Endpoint:
     """Make an endpoint whose credentials are read again when they are old or refused."""
     settings = await read()
     tls = _context(settings) if settings.server.startswith("https:") else None
@@ -127,7 +127,12 @@ async def connect(read: Callable[[], Awaitable[Settings]]) -> Endpoint:
 class _Credentials:
     """Headers that stay valid. One reading at a time, however many requests wait for it."""
 
-    def __init__(self, read: Callable[[], Awaitable[Settings]], settings: Settings, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[ConnectionSettings]],
+        settings: ConnectionSettings,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self._read = read
         self._tls = tls
         self._lock = asyncio.Lock()
@@ -171,13 +176,13 @@ class _Credentials:
             raise
         self._use(settings)
 
-    def _use(self, settings: Settings) -> None:
+    def _use(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         self._headers = {"Authorization": settings.authorization} if settings.authorization else {}
         self._stale_at = math.inf if settings.fresh_for is None else _now() + settings.fresh_for
 
 
-def _context(settings: Settings) -> ssl.SSLContext:
+def _context(settings: ConnectionSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=settings.authority or None)
     except (ssl.SSLError, ValueError) as error:
@@ -189,7 +194,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
     return context
 
 
-def _identify(context: ssl.SSLContext, settings: Settings) -> None:
+def _identify(context: ssl.SSLContext, settings: ConnectionSettings) -> None:
     """Return the context the client certificate, where there is one."""
     if not settings.certificate:
         return

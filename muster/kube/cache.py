@@ -20,7 +20,7 @@ Index = Callable[[T], Iterable[str]]
 """Under which keys an object is found in an index. Must give the same keys for the same object each time."""
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
     """What happened to one object: ``old`` is as the view showed it, ``new`` as it shows it now.
 
     An object that was deleted and made again under its name is two changes, a DELETED and an ADDED.
@@ -31,7 +31,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
 
-class Cache(Generic[T]):
+class ObjectCache(Generic[T]):
     """All objects of one kind (and namespace, and selector) as of `revision`.
 
     Attributes:
@@ -47,7 +47,7 @@ class Cache(Generic[T]):
         self.unreadable: dict[tuple[str, str], str] = {}
         self._objects: dict[str, dict[str, T]] = {}
         self._indexes = {name: _Index(keys) for name, keys in (indexes or {}).items()}
-        self._subscribers: list[Callable[[Change[T]], None]] = []
+        self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
         self._waiting: set[tuple[str, asyncio.Future[None]]] = set()
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,7 +77,7 @@ class Cache(Generic[T]):
         """Return the objects that the named index has under ``key``; not to be kept across an await."""
         return self._indexes[index].find(key)
 
-    def subscribe(self, callback: Callable[[Change[T]], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
         """Have ``callback`` called for every change from now on, after the view shows it; gives what ends that.
 
         A callback that raises is logged, and called again for the next change.
@@ -152,19 +152,19 @@ class Cache(Generic[T]):
             if not waiter.done() and versions.at_least(revision, version):
                 waiter.set_result(None)
 
-    def _store(self, old: T | None, new: T | None) -> list[Change[T]]:
+    def _store(self, old: T | None, new: T | None) -> list[ObjectChange[T]]:
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
             if old.metadata.resource_version == new.metadata.resource_version:
                 return []
             self._swap(old, new)
-            return [Change("MODIFIED", old, new)]
-        changes: list[Change[T]] = []
+            return [ObjectChange("MODIFIED", old, new)]
+        changes: list[ObjectChange[T]] = []
         if old is not None:
             self._swap(old, None)
-            changes.append(Change("DELETED", old, None))
+            changes.append(ObjectChange("DELETED", old, None))
         if new is not None:
             self._swap(None, new)
-            changes.append(Change("ADDED", None, new))
+            changes.append(ObjectChange("ADDED", None, new))
         return changes
 
     def _swap(self, old: T | None, new: T | None) -> None:
@@ -178,7 +178,7 @@ class Cache(Generic[T]):
         for index in self._indexes.values():
             index.swap(old, new)
 
-    def _tell(self, changes: Iterable[Change[T]]) -> None:
+    def _tell(self, changes: Iterable[ObjectChange[T]]) -> None:
         for change in changes:
             for callback in tuple(self._subscribers):
                 try:
@@ -214,6 +214,6 @@ class _Index(Generic[T]):
             del self._found[key]
 
 
-def _name(change: Change[T]) -> str:
+def _name(change: ObjectChange[T]) -> str:
     item = change.new or change.old
     return f"{item.namespace}/{item.name}" if item else ""

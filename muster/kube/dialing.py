@@ -35,7 +35,7 @@ class _RefusedError(OSError):
     """The proxy said no."""
 
 
-class _Place(Struct, frozen=True):
+class _Endpoint(Struct, frozen=True):
     """Where a URL points to."""
 
     scheme: str
@@ -72,8 +72,8 @@ class Dialer:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._server = _Place.of(endpoint.server)
-        self._proxy = _Place.of(endpoint.proxy) if endpoint.proxy else None
+        self._server = _Endpoint.of(endpoint.server)
+        self._proxy = _Endpoint.of(endpoint.proxy) if endpoint.proxy else None
         self._tunnels = self._proxy is not None and self._server.scheme == "https"
         self.host = self._server.authority
         self.target, self.headers = self._server.path, b""
@@ -128,7 +128,9 @@ class Dialer:
         return f"Proxy-Authorization: Basic {credentials}\r\n".encode() if credentials else b""
 
 
-async def _connect(make: Callable[[], Connection], place: _Place, tls: ssl.SSLContext | None, name: str) -> Connection:
+async def _connect(
+    make: Callable[[], Connection], place: _Endpoint, tls: ssl.SSLContext | None, name: str
+) -> Connection:
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     sock = await start_connection(addresses, happy_eyeballs_delay=_SECOND, interleave=1, socket_factory=_socket)

@@ -62,7 +62,7 @@ class _Budget(Struct):
         return True
 
 
-class Recorder:
+class EventRecorder:
     """Records events and, in `run`, writes them.
 
     The same event about the same object is one Event whose count grows, written at most once in `QUIET` seconds; the

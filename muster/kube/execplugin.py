@@ -25,7 +25,7 @@ LIMIT: Final = 60.0
 _VERSIONS: Final = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
 
 
-class Plugin(msgspec.Struct, frozen=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     """The ``exec`` part of a kubeconfig's user."""
 
     command: str
@@ -52,7 +52,7 @@ class _Printed(msgspec.Struct, frozen=True, rename="camel"):
     status: Credential
 
 
-async def run(plugin: Plugin, cluster: Mapping[str, Any], folder: Path) -> Credential:
+async def run(plugin: ExecPlugin, cluster: Mapping[str, Any], folder: Path) -> Credential:
     """Run a plugin of a kubeconfig in ``folder`` for ``cluster`` (the cluster's part of it).
 
     Raises:
@@ -72,7 +72,7 @@ async def run(plugin: Plugin, cluster: Mapping[str, Any], folder: Path) -> Crede
     return _credential(plugin, printed)
 
 
-async def _output(plugin: Plugin, environment: dict[str, str], folder: Path, *, interactive: bool) -> bytes:
+async def _output(plugin: ExecPlugin, environment: dict[str, str], folder: Path, *, interactive: bool) -> bytes:
     # A command with a slash is found from the kubeconfig's folder, one without on PATH.
     command = str(folder / plugin.command) if "/" in plugin.command else plugin.command
     try:
@@ -102,7 +102,7 @@ async def _output(plugin: Plugin, environment: dict[str, str], folder: Path, *, 
     return out
 
 
-def _environment(plugin: Plugin, cluster: Mapping[str, Any], *, interactive: bool) -> dict[str, str]:
+def _environment(plugin: ExecPlugin, cluster: Mapping[str, Any], *, interactive: bool) -> dict[str, str]:
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.provide_cluster_info:
         # The names that kubeconfig and the protocol share; what a file holds there, the plugin finds by itself.
@@ -113,7 +113,7 @@ def _environment(plugin: Plugin, cluster: Mapping[str, Any], *, interactive: boo
     return {**os.environ, **extra, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
 
-def _credential(plugin: Plugin, printed: bytes) -> Credential:
+def _credential(plugin: ExecPlugin, printed: bytes) -> Credential:
     try:
         answer = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

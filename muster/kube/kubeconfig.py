@@ -18,7 +18,7 @@ from msgspec import Struct
 from muster.kube import execplugin
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConfigError, bounded
-from muster.kube.settings import Settings
+from muster.kube.settings import ConnectionSettings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the cluster's certificate."""
@@ -51,7 +51,7 @@ class _Config(Struct, frozen=True):
     current: str
 
 
-async def read(paths: str, context: str | None) -> Settings:
+async def read(paths: str, context: str | None) -> ConnectionSettings:
     """Read what a context of the kubeconfig files ``paths`` (several joined with a colon) says.
 
     Raises:
@@ -68,7 +68,7 @@ async def read(paths: str, context: str | None) -> Settings:
         fresh_for = _TOKEN_FRESH
     try:
         authorization = await _authorization_of(user, paths)
-        return Settings(
+        return ConnectionSettings(
             source=paths,
             server=server,
             authority=cluster.content("certificate-authority", paths),
@@ -94,7 +94,7 @@ def namespace(paths: str, context: str | None) -> str:
     return str(config.entries["contexts"][_chosen(config, paths, context)].value.get("namespace") or "default")
 
 
-def read_pod() -> Settings:
+def read_pod() -> ConnectionSettings:
     """Read the service account of the pod that this process runs in.
 
     Raises:
@@ -109,7 +109,7 @@ def read_pod() -> Settings:
         raise ConfigError(f"{source} can't be used: {error}; see automountServiceAccountToken of the pod") from error
     if not token.strip() or not authority.strip():
         raise ConfigError(f"{source} can't be used: its token or ca.crt in {SERVICE_ACCOUNT} is empty")
-    return Settings(
+    return ConnectionSettings(
         source=source,
         server=server,
         authority=authority,
@@ -197,7 +197,7 @@ def _parts(config: _Config, paths: str, chosen: str) -> tuple[_Entry, _Entry]:
 async def _run_plugin(cluster: _Entry, user: _Entry, paths: str) -> float | None:
     """Let the user's plugin fill in what it knows; give for how long that is good."""
     try:
-        plugin = msgspec.convert(user.value["exec"], execplugin.Plugin)
+        plugin = msgspec.convert(user.value["exec"], execplugin.ExecPlugin)
     except msgspec.ValidationError as error:
         raise ConfigError(bounded(f"the exec section of a user in kubeconfig {paths} is wrong: {error}")) from error
     credential = await execplugin.run(plugin, cluster.value, user.folder)

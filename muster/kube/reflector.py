@@ -1,4 +1,4 @@
-"""List, then watch, for ever: keeps a `Cache` equal to what the API server has."""
+"""List, then watch, for ever: keeps a `ObjectCache` equal to what the API server has."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import msgspec
 
 from muster.kube import decoding, errors
 from muster.kube.backoff import Backoff
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.decoding import Unreadable
 from muster.kube.transport import Request
 from muster.model import objects
 from muster.model.kinds import Kind
-
-__all__ = ["Cache", "Change", "Reflector", "WatchEvent", "Watching"]
 
 T = TypeVar("T", bound=objects.Object)
 
@@ -53,7 +51,7 @@ class Reflector(Generic[T]):
         self,
         client: Client,
         kind: Kind[T],
-        cache: Cache[T],
+        cache: ObjectCache[T],
         *,
         namespace: str = "",
         labels: str = "",
@@ -181,7 +179,7 @@ class Reflector(Generic[T]):
 class Watching:
     """Keeps the caches of several kinds, and knows which of them isn't up to date, and why."""
 
-    def __init__(self, caches: Mapping[Kind[Any], Cache[Any]]) -> None:
+    def __init__(self, caches: Mapping[Kind[Any], ObjectCache[Any]]) -> None:
         self._caches = caches
         self._reflectors: dict[Kind[Any], Reflector[Any]] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Settings(Struct, frozen=True):
+class ConnectionSettings(Struct, frozen=True):
     """What a kubeconfig says, once it has been read and its plugin was run. PEM texts are empty where there are none.
 
     Attributes:

@@ -17,17 +17,17 @@ from msgspec import Struct, field
 
 from muster.kube import errors
 from muster.kube.backoff import Backoff
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.ledger.decision import Answer, Decision, QuotaUpdate, Request, decide, defer
-from muster.ledger.metrics import Metrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable, limited
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
-from muster.ledger.view import View, covers
+from muster.ledger.view import LedgerView, covers
 from muster.model import scopes
 from muster.model.amounts import Resources
 from muster.model.objects import QuotaLedger
@@ -84,10 +84,10 @@ class Committer:
     def __init__(
         self,
         client: Client,
-        ledgers: Cache[QuotaLedger],
+        ledgers: ObjectCache[QuotaLedger],
         observer: Observer,
         clock: Clock,
-        metrics: Metrics,
+        metrics: LedgerMetrics,
         waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
@@ -209,7 +209,7 @@ class Committer:
         view = await self._observer.quorum(self._client, namespace, entry.table.observed)
         await self._store_and_answer(queue, entry, self._decide(namespace, entry.table, view, requests), batch)
 
-    def _decide(self, namespace: str, table: Table, view: View, requests: Sequence[Request]) -> Decision:
+    def _decide(self, namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:
         if not table.seeded_at and self._waits(namespace):
             return defer(namespace, table, view, requests)
         return decide(table, view, requests, self._clock.now())

@@ -13,13 +13,13 @@ from typing import Final
 
 from muster.kube import errors
 from muster.kube.backoff import Backoff
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.ledger.metrics import Metrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import JOB
-from muster.ledger.rows import MalformedLedgerError, Row, State
+from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
 from muster.ledger.unreserved import UnreservedGroups
@@ -50,10 +50,10 @@ class LedgerController:
     def __init__(
         self,
         client: Client,
-        ledgers: Cache[QuotaLedger],
+        ledgers: ObjectCache[QuotaLedger],
         observer: Observer,
         clock: Clock,
-        metrics: Metrics,
+        metrics: LedgerMetrics,
         waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
@@ -190,7 +190,7 @@ class LedgerController:
         now = asyncio.get_running_loop().time()
         seen = self._first_seen[namespace]
         dead = {row for row, since in seen.items() if now - since >= DEADLINE}
-        jobs = {row for row in dead if row.kind == JOB and row.state is State.NEW}
+        jobs = {row for row in dead if row.kind == JOB and row.state is RowState.NEW}
         if jobs:
             listed = (await self._client.list(JOBS, namespace)).items
             living = {job.metadata.uid for job in listed if not _finished(job)}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.ledger.table import Table
-from muster.ledger.view import View
+from muster.ledger.view import LedgerView
 from muster.model.amounts import Resources
 
 
@@ -46,7 +46,7 @@ class Decision(Struct, frozen=True):
         return all(answer == Reserved() for answer in self.answers)
 
 
-def decide(table: Table, view: View, requests: Sequence[Request], now: datetime) -> Decision:
+def decide(table: Table, view: LedgerView, requests: Sequence[Request], now: datetime) -> Decision:
     """Bring a table up to date with ``view`` and answer ``requests``; quotas first, reservations in their order."""
     reservations = [each for each in requests if isinstance(each, ReservationRequest)]
     if not table.seeded_at:
@@ -64,7 +64,7 @@ def decide(table: Table, view: View, requests: Sequence[Request], now: datetime)
     return Decision(table, tuple(answers))
 
 
-def defer(namespace: str, table: Table, view: View, requests: Sequence[Request]) -> Decision:
+def defer(namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:
     """Record the quotas, and put the reservations off, until the leader has seeded the table."""
     wait = Unavailable(
         f"the quota of namespace {namespace} is guaranteed, so nothing is reserved until everything that was under way"
@@ -74,7 +74,7 @@ def defer(namespace: str, table: Table, view: View, requests: Sequence[Request])
     return Decision(_with_updates(table, view, requests), answers)
 
 
-def _with_updates(table: Table, view: View, requests: Iterable[Request]) -> Table:
+def _with_updates(table: Table, view: LedgerView, requests: Iterable[Request]) -> Table:
     """Record the quotas among ``requests``."""
     for each in requests:
         if isinstance(each, QuotaUpdate):
@@ -82,7 +82,7 @@ def _with_updates(table: Table, view: View, requests: Iterable[Request]) -> Tabl
     return table
 
 
-def _with_holders(answer: Reserved | Exceeded | Unavailable, table: Table, view: View) -> Answer:
+def _with_holders(answer: Reserved | Exceeded | Unavailable, table: Table, view: LedgerView) -> Answer:
     if isinstance(answer, Exceeded) and answer.shortages:
         return replace(answer, holders=table.holders(view, answer.shortages))
     return answer

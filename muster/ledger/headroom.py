@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.ledger.reservations import PODGROUP, Shortage, held
-from muster.ledger.rows import Row, State
+from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.model.amounts import Resources
@@ -23,7 +23,7 @@ class Headroom:
         self._table = table
         self._tally = Tally(table.quotas, table.rows)
         # Who was granted its minimum already, by a write that came to nothing, asks for the same once more.
-        self._asked = {row.uid: row.revision for row in table.rows if row.state is State.FROM}
+        self._asked = {row.uid: row.revision for row in table.rows if row.state is RowState.FROM}
 
     def lacks(self, group: str, name: str, uid: str, minimum: Resources) -> tuple[Shortage, ...]:
         """Say what is short for a PodGroup's minResources; nothing where they fit, or where no quota limits them."""
@@ -35,4 +35,4 @@ class Headroom:
         self._tally.add(self._row(group, name, uid, minimum))
 
     def _row(self, group: str, name: str, uid: str, minimum: Resources) -> Row:
-        return Row(PODGROUP, group, name, uid, held(minimum), State.FROM, self._asked.get(uid, _SOME_REVISION))
+        return Row(PODGROUP, group, name, uid, held(minimum), RowState.FROM, self._asked.get(uid, _SOME_REVISION))

@@ -21,7 +21,7 @@ NAMESPACES: Final = 500
 """Namespaces whose quotas are told of, the fullest first: docs/decisions/0130."""
 
 
-class Metrics:
+class LedgerMetrics:
     """The ledger's counters, with bounded labels."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -10,18 +10,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client, Listing
 from muster.ledger.reservations import held, reserving, taken_by
 from muster.ledger.view import (
     PODS,
     QUOTAS,
+    LedgerView,
     NamespaceView,
     ObservedGroup,
     ObservedPod,
     ObservedQuota,
     Tombstones,
-    View,
     covers,
     source,
 )
@@ -38,7 +38,7 @@ def limits_of(quota: ResourceQuota) -> Resources:
     return scopes.scoped(readable(quota.spec.hard), scopes.scope_set(quota.spec))
 
 
-def guaranteed_in(namespaces: Cache[Namespace]) -> Callable[[str], bool]:
+def guaranteed_in(namespaces: ObjectCache[Namespace]) -> Callable[[str], bool]:
     """Return what tells whether a namespace is labelled so that its quota holds for pods whatever happens."""
 
     def guaranteed(name: str) -> bool:
@@ -91,9 +91,9 @@ class Observer:
 
     def __init__(
         self,
-        groups: Mapping[Kind[PodGroup], Cache[PodGroup]],
-        quotas: Cache[ResourceQuota],
-        pods: Cache[Pod],
+        groups: Mapping[Kind[PodGroup], ObjectCache[PodGroup]],
+        quotas: ObjectCache[ResourceQuota],
+        pods: ObjectCache[Pod],
     ) -> None:
         self._groups = dict(groups)
         self._quotas = quotas
@@ -132,12 +132,12 @@ class Observer:
         self._catch_up()
         return [namespace for namespace, view in self._views.items() if view.quotas]
 
-    def view(self, namespace: str) -> View:
+    def view(self, namespace: str) -> LedgerView:
         """Return what the caches show. It goes on changing: to be used at once, not across an await."""
         self._catch_up()
         return self._views.get(namespace) or NamespaceView(self._revisions, self._tombstones)
 
-    async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> View:
+    async def quorum(self, client: Client, namespace: str, observed: Mapping[str, int]) -> LedgerView:
         """Return a view that is no older than this call, nor than ``observed``, by reading all groups, pods and quotas.
 
         Where the caches show all that was read, the view is theirs: it knows when each group came, and its revisions
@@ -197,7 +197,7 @@ class Observer:
             self._changed.remove(note)
         return True
 
-    def _shows(self, view: View, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
+    def _shows(self, view: LedgerView, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
         """Whether the caches are past the lists, as far as this namespace goes: nothing older, nothing left over."""
         there = {uid for _, uid, _ in listed}
         held = [(source(each.group), each.uid, each.revision) for each in view.groups()]
@@ -217,7 +217,9 @@ class Observer:
         """
         return tuple(map(limits_of, (await client.list(RESOURCEQUOTAS, namespace)).items))
 
-    def _put_listed(self, view: NamespaceView, known: View, kind: Kind[PodGroup], listing: Listing[PodGroup]) -> None:
+    def _put_listed(
+        self, view: NamespaceView, known: LedgerView, kind: Kind[PodGroup], listing: Listing[PodGroup]
+    ) -> None:
         absent_at = self._revisions.get(source(kind.group), 0)
         shown = [shown_group(kind.group, group, absent_at) for group in listing.items]
         for each in sorted((self._as_known(known, each) for each in shown), key=lambda each: each.absent_at):
@@ -227,19 +229,21 @@ class Observer:
             if last is not None:
                 view.put(last)
 
-    def _as_known(self, known: View, shown: ObservedGroup) -> ObservedGroup:
+    def _as_known(self, known: LedgerView, shown: ObservedGroup) -> ObservedGroup:
         """Correct when a listed group came to be, where the caches have seen it already."""
         before = known.group(shown.uid)
         if before is not None:
             return replace(shown, absent_at=before.absent_at)
         return replace(shown, absent_at=0) if self._tombstones.last_seen(shown.uid)[1] else shown
 
-    def _follow(self, kind: Kind[PodGroup], cache: Cache[PodGroup]) -> None:
+    def _follow(self, kind: Kind[PodGroup], cache: ObjectCache[PodGroup]) -> None:
         for group in cache.items():
             self._own(group.namespace).put(shown_group(kind.group, group, 0))
         cache.subscribe(lambda change: self._group_changed(kind, cache, change))
 
-    def _group_changed(self, kind: Kind[PodGroup], cache: Cache[PodGroup], change: Change[PodGroup]) -> None:
+    def _group_changed(
+        self, kind: Kind[PodGroup], cache: ObjectCache[PodGroup], change: ObjectChange[PodGroup]
+    ) -> None:
         place = source(kind.group)
         if change.new is None:
             assert change.old is not None
@@ -254,7 +258,7 @@ class Observer:
         view.put(shown_group(kind.group, change.new, absent_at))
         self._notify(change.new.namespace)
 
-    def _absent_at(self, place: str, cache: Cache[PodGroup], group: PodGroup) -> int:
+    def _absent_at(self, place: str, cache: ObjectCache[PodGroup], group: PodGroup) -> int:
         """Return a revision at which a group that the cache shows for the first time didn't exist.
 
         An event of a watch puts the cache at the object's own revision, and is its creation. A list puts it beyond:
@@ -265,7 +269,7 @@ class Observer:
             return versions.number(cache.revision) - 1
         return before
 
-    def _quota_changed(self, change: Change[ResourceQuota]) -> None:
+    def _quota_changed(self, change: ObjectChange[ResourceQuota]) -> None:
         quota = change.new or change.old
         assert quota is not None
         if change.new is not None:
@@ -283,7 +287,7 @@ class Observer:
             for pod in self._pods.by_namespace(namespace):
                 self._own(namespace).put_pod(shown_pod(pod))
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
         assert pod is not None
         if pod.namespace not in self._counted:
@@ -329,7 +333,7 @@ def _place(place: str, item: PodGroup | ResourceQuota | Pod) -> _Place:
 class _CacheMemory:
     """What the caches remember of an object, dead or alive, for a view that isn't theirs."""
 
-    def __init__(self, view: View, tombstones: Tombstones) -> None:
+    def __init__(self, view: LedgerView, tombstones: Tombstones) -> None:
         self._view = view
         self._tombstones = tombstones
 

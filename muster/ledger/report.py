@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import msgspec
 
 from muster.ledger.reservations import JOB, POD, Shortage, limited
-from muster.ledger.rows import Row, State
+from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
-from muster.ledger.view import ObservedGroup, View
+from muster.ledger.view import LedgerView, ObservedGroup
 from muster.ledger.wording import unreserved
 from muster.model import scopes
 from muster.model.amounts import Resources, exact_text
@@ -37,7 +37,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
     used: dict[str, str]
 
 
-class Coming(msgspec.Struct, frozen=True, rename="camel"):
+class UnconfirmedReservation(msgspec.Struct, frozen=True, rename="camel"):
     """A reservation for something that may come to exist, grow, or never be stored; then it ends within a minute."""
 
     kind: str
@@ -47,14 +47,14 @@ class Coming(msgspec.Struct, frozen=True, rename="camel"):
     growth: bool
 
 
-class Waiting(msgspec.Struct, frozen=True, rename="camel"):
+class UnreservedGroup(msgspec.Struct, frozen=True, rename="camel"):
     """A group that exists and holds nothing, and why."""
 
     name: str
     reason: str
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class LedgerReport(msgspec.Struct, frozen=True, rename="camel"):
     """A namespace's ledger. ``seeded_at`` is empty while it admits nothing."""
 
     namespace: str
@@ -63,15 +63,15 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     seeded_at: str
     quotas: tuple[Standing, ...] = ()
     groups: tuple[Holder, ...] = ()
-    under_way: tuple[Coming, ...] = ()
-    unreserved: tuple[Waiting, ...] = ()
+    under_way: tuple[UnconfirmedReservation, ...] = ()
+    unreserved: tuple[UnreservedGroup, ...] = ()
 
 
-def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> Report:
+def report(namespace: str, mode: str, policy: str, table: Table, view: LedgerView) -> LedgerReport:
     """Write a ledger for people; ``view`` shows what exists in the namespace now."""
     view.follow(table.scope_sets)
     names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
-    return Report(
+    return LedgerReport(
         namespace,
         mode,
         policy,
@@ -79,7 +79,7 @@ def report(namespace: str, mode: str, policy: str, table: Table, view: View) -> 
         tuple(_standings(table)),
         tuple(_holders(table, view, names)),
         tuple(_coming(row, names) for row in table.rows if row.counts and _comes(row, view)),
-        tuple(Waiting(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
+        tuple(UnreservedGroup(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
     )
 
 
@@ -91,25 +91,25 @@ def _standings(table: Table) -> Iterable[Standing]:
         yield Standing(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
 
 
-def _holders(table: Table, view: View, names: list[str]) -> Iterable[Holder]:
+def _holders(table: Table, view: LedgerView, names: list[str]) -> Iterable[Holder]:
     for shown in sorted(view.groups(), key=lambda each: each.name):
         reserved, used = shown.amounts.only(names), view.usage(shown.name).only(names)
         if shown.uid not in table.unreserved and (reserved or used):
             yield Holder(shown.name, _written(reserved), _written(used))
 
 
-def _comes(row: Row, view: View) -> bool:
+def _comes(row: Row, view: LedgerView) -> bool:
     """Whether a row's object may yet come: one that has come is written down with the next change of the ledger."""
-    came = row.state is State.NEW and (view.delivered(row.uid) or (row.kind == JOB and any(view.called(row.name))))
+    came = row.state is RowState.NEW and (view.delivered(row.uid) or (row.kind == JOB and any(view.called(row.name))))
     return row.pending and not came
 
 
-def _coming(row: Row, names: list[str]) -> Coming:
+def _coming(row: Row, names: list[str]) -> UnconfirmedReservation:
     group = row.account if row.kind in {POD, JOB} else ""
-    return Coming(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
+    return UnconfirmedReservation(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
 
 
-def _outside(table: Table, view: View) -> Iterable[tuple[ObservedGroup, tuple[Shortage, ...]]]:
+def _outside(table: Table, view: LedgerView) -> Iterable[tuple[ObservedGroup, tuple[Shortage, ...]]]:
     marked = [shown for uid in table.unreserved if (shown := view.group(uid)) is not None]
     outside = table.outside(view)
     return [(shown, outside.get(shown, ())) for shown in sorted(marked, key=lambda each: each.name)]

@@ -45,7 +45,7 @@ class MalformedLedgerError(Exception):
     """A QuotaLedger that can't be trusted. Its text says where and what to do."""
 
 
-class State(Enum):
+class RowState(Enum):
     """How far a row's object has come; see the module's text."""
 
     NEW = "new"
@@ -54,24 +54,24 @@ class State(Enum):
     UNRESERVED = "unreserved"
 
 
-_STATES: Final[dict[str, frozenset[State]]] = {
-    PODGROUP: frozenset(State),
-    JOB: frozenset({State.NEW, State.FROM}),
-    POD: frozenset({State.NEW, State.FROM}),
-    PODS: frozenset({State.SEEN}),
-    RESOURCEQUOTA: frozenset({State.NEW, State.FROM}),
+_STATES: Final[dict[str, frozenset[RowState]]] = {
+    PODGROUP: frozenset(RowState),
+    JOB: frozenset({RowState.NEW, RowState.FROM}),
+    POD: frozenset({RowState.NEW, RowState.FROM}),
+    PODS: frozenset({RowState.SEEN}),
+    RESOURCEQUOTA: frozenset({RowState.NEW, RowState.FROM}),
 }
 
 
 class Row(Struct, frozen=True):
-    """One reservation. ``revision`` is zero for `State.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
+    """One reservation. ``revision`` is zero for `RowState.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
 
     kind: str
     group: str
     name: str
     uid: str
     amounts: Resources
-    state: State = State.NEW
+    state: RowState = RowState.NEW
     revision: int = 0
     scope_facts: str = ""
 
@@ -88,15 +88,15 @@ class Row(Struct, frozen=True):
     @property
     def counts(self) -> bool:
         """Whether it holds amounts of quotas."""
-        return self.kind != RESOURCEQUOTA and self.state is not State.UNRESERVED
+        return self.kind != RESOURCEQUOTA and self.state is not RowState.UNRESERVED
 
     @property
     def pending(self) -> bool:
         """Whether its object may still be stored, or never be."""
-        return self.state in {State.NEW, State.FROM}
+        return self.state in {RowState.NEW, RowState.FROM}
 
     @property
-    def identity(self) -> tuple[str, Key, str, State, int]:
+    def identity(self) -> tuple[str, Key, str, RowState, int]:
         """What makes two rows the same reservation, whatever their amounts."""
         return self.kind, self.key, self.uid, self.state, self.revision
 
@@ -128,7 +128,7 @@ class Row(Struct, frozen=True):
             row = Row(kind, group, name, uid, _amounts(amounts), *_state(state), scope_facts)
         except (QuantityError, ValueError) as error:
             raise MalformedLedgerError(str(error)) from error
-        if bool(row.revision) is (row.state is State.NEW or kind == PODS):
+        if bool(row.revision) is (row.state is RowState.NEW or kind == PODS):
             raise MalformedLedgerError(f"{state[:64]!r} is not a state of a {kind}")
         if row.state not in _STATES[kind]:
             raise MalformedLedgerError(f"a {kind} is never {row.state.value}")
@@ -153,9 +153,9 @@ def _amounts(text: str) -> Resources:
     return Resources.parse(quantities)
 
 
-def _state(text: str) -> tuple[State, int]:
+def _state(text: str) -> tuple[RowState, int]:
     name, colon, revision = text.partition(":")
-    state = State(name)
+    state = RowState(name)
     return state, versions.number(revision) if colon else 0
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.kube import errors
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
@@ -38,7 +38,7 @@ class StoredLedger(Struct, frozen=True):
 class Store:
     """The ledgers of all namespaces."""
 
-    def __init__(self, client: Client, cache: Cache[QuotaLedger]) -> None:
+    def __init__(self, client: Client, cache: ObjectCache[QuotaLedger]) -> None:
         self._client = client
         self._cache = cache
         self._entries: dict[str, StoredLedger] = {}
@@ -152,7 +152,7 @@ class Store:
         self._entries[ledger.namespace] = entry
         return entry
 
-    def _changed(self, change: Change[QuotaLedger]) -> None:
+    def _changed(self, change: ObjectChange[QuotaLedger]) -> None:
         if change.new is not None and (moved := self._moved.get(change.new.namespace)):
             moved.set()
         if change.new is None and change.old is not None:

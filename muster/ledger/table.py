@@ -19,7 +19,7 @@ as new as `Table.observed` shows it, or it has a row.
    older view never folds, so what the totals count was counted no longer ago than what the dropped rows were about.
 3. *Never stored.* A row that no view shows goes when the API server can no longer store its object: its request has
    timed out long since, and a quorum read doesn't show it. `expired` names such rows; the controller knows them.
-4. *Growth.* An update is charged on top, as a row that knows the state it changes (`State.FROM`). The API server stores
+4. *Growth.* An update is charged on top, as a row that knows the state it changes (`RowState.FROM`). The API server stores
    an update of that very state or none, so when a view as new as it shows another state, or none, the update is in
    the totals or never will be. Two updates of one state exclude each other; of two states they add up.
 5. *Leaving.* Only the totals let go: a view shows the group gone, Completed or smaller. A DELETE that was admitted
@@ -27,7 +27,7 @@ as new as `Table.observed` shows it, or it has a row.
 6. *The limit.* A quota's change is a row too, so that from the moment it is admitted until a view shows which version
    holds, the smallest counts.
 7. *Late.* A group that is in neither came without our yes: it was under way when the ledger was made. It is taken in
-   if it fits, else marked `State.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone. A late pod is
+   if it fits, else marked `RowState.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone. A late pod is
    counted: it runs.
 8. *Pods.* What a pod takes is held against what its group reserved first: a sum of maxima over names, so a member is
    free up to its group's minimum, and what is reserved for a group that comes after its pods is theirs at once. A pod
@@ -35,7 +35,7 @@ as new as `Table.observed` shows it, or it has a row.
 
 A name is charged once, by the largest of its rows, because etcd lets one object have it. For that, and for the maximum,
 the totals must not count a name that also has rows for what is to come: `fold` then gives what is shown of it rows as
-well (`State.SEEN`). Where a view too old to fold leaves such a name in the totals, rows are charged on top of it: more
+well (`RowState.SEEN`). Where a view too old to fold leaves such a name in the totals, rows are charged on top of it: more
 than is due, never less.
 """
 
@@ -62,9 +62,9 @@ from muster.ledger.reservations import (
     Unavailable,
     limited,
 )
-from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
+from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
 from muster.ledger.tally import Tally, Totals
-from muster.ledger.view import QUOTAS, ObservedGroup, View, covers, source
+from muster.ledger.view import QUOTAS, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import LedgerData, QuotaTotals
@@ -113,9 +113,9 @@ class Table(Struct, frozen=True):
     @property
     def unreserved(self) -> frozenset[str]:
         """The uids of groups that hold nothing though they exist."""
-        return frozenset(row.uid for row in self.rows if row.state is State.UNRESERVED)
+        return frozenset(row.uid for row in self.rows if row.state is RowState.UNRESERVED)
 
-    def outside(self, view: View) -> dict[ObservedGroup, tuple[Shortage, ...]]:
+    def outside(self, view: LedgerView) -> dict[ObservedGroup, tuple[Shortage, ...]]:
         """Return the groups that exist and hold nothing of what quotas limit, and what each would be short of.
 
         Those without a shortage came so late that no fold has seen them; the next one takes them in.
@@ -123,7 +123,7 @@ class Table(Struct, frozen=True):
         outside = [shown for shown in self._outside(view) if self.limits(shown.amounts)]
         return {shown: Tally(self.quotas, self.rows).add(_seen(shown)) for shown in outside} if outside else {}
 
-    def holders(self, view: View, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
+    def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""
         short = [limited(each.resource) for each in shortages]
         holds: dict[str, Resources] = {
@@ -135,7 +135,7 @@ class Table(Struct, frozen=True):
                     holds.get(row.name, NOTHING),
                     scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets),
                 )
-                holds[row.name] = base + more if row.state is State.FROM else base.maximum(more)
+                holds[row.name] = base + more if row.state is RowState.FROM else base.maximum(more)
         ranked = sorted(holds.items(), key=lambda item: ([-item[1][name] for name in short], item[0]))
         return tuple((name, amounts.only(short)) for name, amounts in ranked[:_HOLDERS] if amounts.only(short))
 
@@ -152,7 +152,7 @@ class Table(Struct, frozen=True):
         answers = tuple(self._reserve(_row(request), tally) for request in requests)
         return replace(self, rows=tally.rows), answers
 
-    def fold(self, view: View, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
+    def fold(self, view: LedgerView, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
         """Recompute the totals from ``view`` and drop the rows that it shows; the same table if the view is older.
 
         ``coming`` are names about to be reserved for; ``expired`` are rows whose requests are dead, and then ``view`` must
@@ -160,7 +160,7 @@ class Table(Struct, frozen=True):
         """
         return self._fold(view, coming, expired) if self.seeded_at and covers(view, self.observed) else self
 
-    def seed(self, view: View, now: datetime) -> Self:
+    def seed(self, view: LedgerView, now: datetime) -> Self:
         """Take the first totals from ``view``, a quorum read that began after this table was stored.
 
         What exists counts, even beyond the limits, as with any quota that is made over what runs. A table that was
@@ -174,7 +174,7 @@ class Table(Struct, frozen=True):
         ``revision`` is what a quorum read made for this call shows the quota at, zero where it shows none. That is the
         state which the change is of, or a newer one: then the API server can't store the change, and asks again.
         """
-        row = Row(RESOURCEQUOTA, "", name, uid, hard, State.FROM if revision else State.NEW, revision)
+        row = Row(RESOURCEQUOTA, "", name, uid, hard, RowState.FROM if revision else RowState.NEW, revision)
         same = [each for each in self.rows if each.identity == row.identity]
         row = replace(row, amounts=reduce(Resources.minimum, (each.amounts for each in same), row.amounts))
         return replace(self, rows=(*(each for each in self.rows if each not in same), row))
@@ -219,7 +219,7 @@ class Table(Struct, frozen=True):
                 raise MalformedLedgerError(f"data.rows[{index}]: the reservation for {row.name} is there twice")
             seen.add(row.identity)
         for row in self.rows:
-            if row.state is State.SEEN and row.uid in self.unreserved:
+            if row.state is RowState.SEEN and row.uid in self.unreserved:
                 raise MalformedLedgerError(f"data.rows: {row.name} is both charged and unreserved")
         if bool(self.seeded_at) != bool(self.observed):
             raise MalformedLedgerError("data: seededAt and observed belong together")
@@ -242,7 +242,7 @@ class Table(Struct, frozen=True):
         shortages = tally.add(row)
         return Exceeded(shortages[0].quota, shortages) if shortages else Reserved()
 
-    def _fold(self, view: View, coming: Collection[str], expired: Collection[Row]) -> Self:
+    def _fold(self, view: LedgerView, coming: Collection[str], expired: Collection[Row]) -> Self:
         view.follow(scopes.scope_sets(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
         pending = [row for row in self.rows if not (row in expired or self._shown(row, view))]
         outside = self._outside(view)
@@ -257,13 +257,15 @@ class Table(Struct, frozen=True):
         folded = replace(self, observed=dict(view.revisions), quotas=quotas, rows=rows)
         return folded._take_in(outside, view, total, names) if outside else folded  # noqa: SLF001 - of its own kind
 
-    def _take_in(self, outside: Iterable[ObservedGroup], view: View, total: Resources, names: Collection[str]) -> Self:
+    def _take_in(
+        self, outside: Iterable[ObservedGroup], view: LedgerView, total: Resources, names: Collection[str]
+    ) -> Self:
         """Count the groups for which nothing was reserved where they fit, and mark the others."""
         tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
             row = _seen(each)
             if tally.add(row):
-                rows.append(replace(row, state=State.UNRESERVED))
+                rows.append(replace(row, state=RowState.UNRESERVED))
             elif each.name in names:
                 rows.append(row)
             else:
@@ -271,19 +273,19 @@ class Table(Struct, frozen=True):
         other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
         return replace(self, quotas=_quotas(view, rows, _Sums(total, view.used, other)), rows=tuple(rows))
 
-    def _shown(self, row: Row, view: View) -> bool:
+    def _shown(self, row: Row, view: LedgerView) -> bool:
         """Whether the view makes the row superfluous."""
-        if row.state in {State.SEEN, State.UNRESERVED}:
+        if row.state in {RowState.SEEN, RowState.UNRESERVED}:
             return True  # both are derived from the view anew
         if row.kind == JOB:
-            return row.state is State.NEW and any(shown.group == row.group for shown in view.called(row.name))
-        if row.state is State.NEW:
+            return row.state is RowState.NEW and any(shown.group == row.group for shown in view.called(row.name))
+        if row.state is RowState.NEW:
             return view.delivered(row.uid)
         place = {RESOURCEQUOTA: QUOTAS, POD: views.PODS}.get(row.kind) or source(row.group)
         at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
-    def _outside(self, view: View) -> list[ObservedGroup]:
+    def _outside(self, view: LedgerView) -> list[ObservedGroup]:
         """Return the groups for which nothing was reserved, oldest first."""
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
@@ -301,26 +303,28 @@ class Table(Struct, frozen=True):
 
 
 def _row(request: ReservationRequest) -> Row:
-    state, revision = (State.FROM, versions.number(request.revision)) if request.revision else (State.NEW, 0)
+    state, revision = (RowState.FROM, versions.number(request.revision)) if request.revision else (RowState.NEW, 0)
     return Row(
         request.kind, request.group, request.name, request.uid, request.asked, state, revision, request.scope_facts
     )
 
 
 def _seen(shown: ObservedGroup) -> Row:
-    return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, State.SEEN, shown.revision)
+    return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, RowState.SEEN, shown.revision)
 
 
 def _used(name: str, amounts: Resources) -> Row:
-    return Row(PODS, "", name, "-", amounts, State.SEEN, 0)
+    return Row(PODS, "", name, "-", amounts, RowState.SEEN, 0)
 
 
-def _apart(pending: Iterable[Row], outside: Iterable[ObservedGroup], view: View, coming: Iterable[str]) -> set[str]:
+def _apart(
+    pending: Iterable[Row], outside: Iterable[ObservedGroup], view: LedgerView, coming: Iterable[str]
+) -> set[str]:
     """Return the names whose maxima the totals can't hold: something of them is to come, or isn't reserved."""
     names = {
         row.account
         for row in pending
-        if row.counts and (row.state is State.NEW or row.kind == POD or view.usage(row.account))
+        if row.counts and (row.state is RowState.NEW or row.kind == POD or view.usage(row.account))
     }
     names |= {shown.name for shown in outside if view.usage(shown.name)}
     return names.union(coming) - {""}
@@ -339,7 +343,7 @@ class _Sums(Struct, frozen=True):
         return Totals(uid, hard, *(Resources({name: part[limited(name)] for name in hard}) for part in parts))
 
 
-def _quotas(view: View, rows: Iterable[Row], sums: _Sums) -> dict[str, Totals]:
+def _quotas(view: LedgerView, rows: Iterable[Row], sums: _Sums) -> dict[str, Totals]:
     """Return each quota that is shown or may come, with the smallest of the limits that it may have."""
     shown = {name: quota for name, quota in view.quotas.items() if quota.hard.nano}
     uids = {name: quota.uid for name, quota in shown.items()}

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger.reservations import GROUPS, Shortage, limited
-from muster.ledger.rows import Key, Row, State
+from muster.ledger.rows import Key, Row, RowState
 from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
@@ -173,7 +173,7 @@ def charge(rows: Iterable[Row]) -> Resources:
     """
     most: dict[str, dict[int, Resources]] = {}
     for row in rows:
-        step = row.revision if row.state is State.FROM else 0
+        step = row.revision if row.state is RowState.FROM else 0
         steps = most.setdefault(row.uid, {})
         steps[step] = steps.get(step, NOTHING).maximum(row.amounts)
     objects = (reduce(Resources.__add__, steps.values(), NOTHING) for steps in most.values())

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.ledger import wording
 from muster.ledger.observer import Observer
 from muster.ledger.rows import Key, MalformedLedgerError
 from muster.ledger.store import Store
 from muster.ledger.table import Table
-from muster.ledger.view import View
+from muster.ledger.view import LedgerView
 from muster.model.objects import QuotaLedger
 
 
-def reasons(table: Table, view: View) -> dict[Key, str]:
+def reasons(table: Table, view: LedgerView) -> dict[Key, str]:
     """Return the groups of a namespace that hold nothing, and why."""
     outside = table.outside(view)
     return {(shown.group, shown.name): wording.unreserved(shortages) for shown, shortages in outside.items()}
@@ -27,7 +27,7 @@ class UnreservedGroups:
     wait some milliseconds rather than run on what may belong to others.
     """
 
-    def __init__(self, store: Store, ledgers: Cache[QuotaLedger], observer: Observer) -> None:
+    def __init__(self, store: Store, ledgers: ObjectCache[QuotaLedger], observer: Observer) -> None:
         self._store = store
         self._observer = observer
         self._changed: set[str] = store.namespaces()

@@ -69,7 +69,7 @@ class ObservedQuota(Struct, frozen=True):
     hard: Resources
 
 
-class View(Protocol):
+class LedgerView(Protocol):
     """A namespace at one revision of each source."""
 
     @property
@@ -142,7 +142,7 @@ class View(Protocol):
         ...
 
 
-def covers(view: View, observed: Mapping[str, int]) -> bool:
+def covers(view: LedgerView, observed: Mapping[str, int]) -> bool:
     """Whether the view is at least as new as ``observed``, for each source there."""
     return all(view.revisions.get(name, 0) >= revision for name, revision in observed.items())
 
@@ -178,7 +178,7 @@ class Tombstones:
 
 
 class NamespaceView:
-    """A `View` that is told of each change, with its sums kept up to date.
+    """A `LedgerView` that is told of each change, with its sums kept up to date.
 
     ``revisions`` and ``memory`` belong to whoever feeds the view and may be shared by many.
     """

@@ -71,14 +71,14 @@ def parse(text: str, source: str) -> tuple[Rule, ...]:
         raise RulesError(f"{source}, line {line}: {error.problem}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise RulesError(f"{source}: not YAML: {str(error).splitlines()[0]}") from error
-    reader = _Reader()
+    reader = _RulesReader()
     rules = reader.rules(whole)
     if reader.mistakes:
         raise RulesError("; ".join(f"{source}, line {line}: {what}" for line, what in sorted(reader.mistakes)))
     return rules
 
 
-class _Reader:
+class _RulesReader:
     """Gathers rules and mistakes; of nodes, not of values, since these have lost their lines."""
 
     def __init__(self) -> None:

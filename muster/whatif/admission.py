@@ -28,9 +28,9 @@ from muster.model.objects import (
 )
 from muster.whatif import remedies
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.cluster_view import KINDS, PODGROUPS, State
-from muster.whatif.dry_run import BUSY, AdmissionDryRun, Answer
-from muster.whatif.remedies import Change, QuotaShortage
+from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects
+from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult
+from muster.whatif.remedies import QuotaShortage, Remedy
 from scheduler.controllers import manifests as generated
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
@@ -38,7 +38,7 @@ from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
 Json = dict[str, Any]
-DryRun = Callable[[Sequence[Manifest]], Awaitable[tuple[list[Answer], list[Json]]]]
+DryRun = Callable[[Sequence[Manifest]], Awaitable[tuple[list[DryRunResult], list[Json]]]]
 """Tries objects, and gives the answers and what the ledgers hold then."""
 
 # What a file may bring along for what it wants to run.
@@ -58,7 +58,7 @@ class Verdict(Struct, frozen=True):
         alone: it was refused, and would be admitted without the other objects of the files that ask for something.
     """
 
-    answer: Answer
+    answer: DryRunResult
     alone: bool = False
 
     @property
@@ -88,10 +88,10 @@ class Start(Struct, frozen=True):
     after: tuple[GroupKey, ...] = ()
     text: str = ""
     record: Record | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Remedy, ...] = ()
 
 
-class Finding(Struct, frozen=True):
+class AdmissionForecast(Struct, frozen=True):
     """All of it."""
 
     verdicts: tuple[Verdict, ...]
@@ -109,16 +109,16 @@ class Finding(Struct, frozen=True):
 
 
 async def find_out(
-    state: State,
+    state: ClusterObjects,
     manifests: Sequence[Manifest],
     existing: Sequence[Json],
     policy: Policy,
     schedulers: Sequence[str],
     definitions: Sequence[Json],
-) -> Finding:
+) -> AdmissionForecast:
     """Try all objects together, then ask the scheduler; ``existing`` are those of them that exist, ``definitions`` the CRDs."""
 
-    async def try_out(some: Sequence[Manifest]) -> tuple[list[Answer], list[Json]]:
+    async def try_out(some: Sequence[Manifest]) -> tuple[list[DryRunResult], list[Json]]:
         dry_run = AdmissionDryRun(
             state,
             schedulers,
@@ -132,10 +132,10 @@ async def find_out(
     answers, ledgers = await try_out(manifests)
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
     after = _with(state, [*(each.stored for each in answers if each.stored is not None), *ledgers], schedulers)
-    return Finding(verdicts, tuple(_starts(after, answers, policy, schedulers)))
+    return AdmissionForecast(verdicts, tuple(_starts(after, answers, policy, schedulers)))
 
 
-async def _judged(answer: Answer, manifests: Sequence[Manifest], try_out: DryRun) -> Verdict:
+async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> Verdict:
     """Tell, of what was refused, whether it is the others' company that is too much."""
     verdict = Verdict(answer)
     if verdict.outcome != "refused" or answer.code != 403:
@@ -151,7 +151,7 @@ async def _judged(answer: Answer, manifests: Sequence[Manifest], try_out: DryRun
 # ── the state with the files' objects in it ──────────────────────────────────────────────────────────────────────
 
 
-def _with(state: State, stored: Iterable[Json], schedulers: Sequence[str]) -> State:
+def _with(state: ClusterObjects, stored: Iterable[Json], schedulers: Sequence[str]) -> ClusterObjects:
     """Add what was stored, and what Muster's controllers would make of it: the groups of Jobs and pods that name none."""
     added: dict[Kind[Any], list[Any]] = defaultdict(list)
     made: tuple[Kind[Any], ...] = (*PODGROUPS, kinds.JOBS, kinds.PODS)
@@ -179,7 +179,7 @@ def _created(one: Any, moment: datetime) -> Any:
     return replace(one, metadata=replace(one.metadata, creation_timestamp=moment))
 
 
-def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
+def _merged(state: ClusterObjects, added: Mapping[Kind[Any], Sequence[Any]]) -> ClusterObjects:
     objects = dict(state.objects)
     for kind, items in added.items():
         names_ = {(each.namespace, each.name) for each in items}
@@ -188,7 +188,7 @@ def _merged(state: State, added: Mapping[Kind[Any], Sequence[Any]]) -> State:
     return replace(state, objects=objects)
 
 
-def _group_of_job(state: State, job: Job) -> list[PodGroup]:
+def _group_of_job(state: ClusterObjects, job: Job) -> list[PodGroup]:
     name = conversion.group_of_job(job)
     if grouping.group_of(job.spec.template.metadata) or any(
         state.find(kind, name, job.namespace) for kind in PODGROUPS
@@ -198,7 +198,7 @@ def _group_of_job(state: State, job: Job) -> list[PodGroup]:
     return _generated(job.metadata, grouping.job_reference(job.metadata), metas, job.spec.template.spec)
 
 
-def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
+def _housed(state: ClusterObjects, pod: Pod) -> tuple[Pod, list[PodGroup]]:
     if grouping.group_of(pod.metadata):
         return pod, []
     owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
@@ -208,7 +208,7 @@ def _housed(state: State, pod: Pod) -> tuple[Pod, list[PodGroup]]:
     return housed, _generated(pod.metadata, owner, metas, pod.spec)
 
 
-def _namespace(state: State, name: str) -> list[Meta]:
+def _namespace(state: ClusterObjects, name: str) -> list[Meta]:
     found = state.find(kinds.NAMESPACES, name)
     return [found.metadata] if found is not None else []
 
@@ -231,7 +231,9 @@ def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spe
 # ── when it would start ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers: Sequence[str]) -> Iterator[Start]:
+def _starts(
+    state: ClusterObjects, answers: Sequence[DryRunResult], policy: Policy, schedulers: Sequence[str]
+) -> Iterator[Start]:
     wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
     for key, label in wanted:
         if not key.group:
@@ -263,7 +265,9 @@ def _starts(state: State, answers: Sequence[Answer], policy: Policy, schedulers:
             yield _later(scene, start)
 
 
-def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) -> Iterator[tuple[GroupKey, str]]:
+def _wanted(
+    state: ClusterObjects, answers: Sequence[DryRunResult], schedulers: Sequence[str]
+) -> Iterator[tuple[GroupKey, str]]:
     """Return the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
     for each in answers:
         stored = each.stored
@@ -289,7 +293,7 @@ def _wanted(state: State, answers: Sequence[Answer], schedulers: Sequence[str]) 
             yield GroupKey("", item.namespace, name), label
 
 
-def _peopled(state: State, keys: Sequence[GroupKey]) -> tuple[State, frozenset[GroupKey]]:
+def _peopled(state: ClusterObjects, keys: Sequence[GroupKey]) -> tuple[ClusterObjects, frozenset[GroupKey]]:
     """Suppose pods for groups that nothing is known of but their minimum: its minResources, shared alike."""
     homes: set[tuple[str, str]] = set()
     for namespace in {key.namespace for key in keys}:

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from muster.ledger import wording
 from muster.ledger.observer import listed
 from muster.ledger.reservations import COMPLETED, reserves_late
-from muster.ledger.view import View
+from muster.ledger.view import LedgerView
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import Job as BatchJob
 from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
-from muster.whatif.cluster_view import PODGROUPS, State
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
@@ -31,9 +31,9 @@ from scheduler.engine.reservations import ReservationArguments
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Bind, Plan
-from scheduler.model.snapshot import GroupKey, Job, Phase, RequeueState, SatisfiedJobs, Snapshot
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, SatisfiedJobs, Snapshot
 from scheduler.state import conversion
-from scheduler.state.aggregated_pods import Home
+from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
 
@@ -69,23 +69,23 @@ class Outcome(NamedTuple):
 class WhatIfCluster:
     """A cluster made of a state. ``now`` is the state's."""
 
-    def __init__(self, state: State, policy: Policy, schedulers: Sequence[str]) -> None:
+    def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
         self.state = state
         self.policy = _without_reservations(policy)
         self.now: datetime = state.taken + _LATER
         self.cluster = Cluster(frozenset(schedulers))
         self._pods: dict[str, Pod] = {}
-        self._members: Mapping[Home | None, Sequence[Pod]] = {}
+        self._members: Mapping[GroupName | None, Sequence[Pod]] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._jobs: dict[str, BatchJob] = {}
-        self._jobs_of: defaultdict[Home, list[BatchJob]] = defaultdict(list)
+        self._jobs_of: defaultdict[GroupName, list[BatchJob]] = defaultdict(list)
         self._since: dict[GroupKey, datetime | None] = {}
         # What came of deciding: pods that Jobs have made, where pods were placed, since when groups have places.
-        self._made: defaultdict[Home, list[Pod]] = defaultdict(list)
+        self._made: defaultdict[GroupName, list[Pod]] = defaultdict(list)
         self._placed: dict[str, Bind] = {}
         self._started: dict[GroupKey, datetime] = {}
         self._undo: list[Callable[[], None]] | None = None
-        self._standing: Mapping[GroupKey, Job] = {}
+        self._standing: Mapping[GroupKey, JobInfo] = {}
         self._beside: Mapping[str, SatisfiedJobs] = {}
         alone = satisfied.may_aggregate(policy)
         self._feed(alone=alone)
@@ -191,7 +191,7 @@ class WhatIfCluster:
         self._since[key] = min(times, default=None)
         return self._since[key]
 
-    def job(self, key: GroupKey) -> Job:
+    def job(self, key: GroupKey) -> JobInfo:
         """Return a group as the scheduler sees it."""
         return self._standing.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
 
@@ -388,7 +388,7 @@ def _without_reservations(policy: Policy) -> Policy:
     return replace(policy, arguments=arguments)
 
 
-def view_of(state: State, namespace: str) -> View:
+def view_of(state: ClusterObjects, namespace: str) -> LedgerView:
     """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
     quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)

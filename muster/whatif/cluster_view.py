@@ -42,7 +42,7 @@ _LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_
 LEGACY_VERSIONS: Final = frozenset(kind.api_version for kind in _LEGACY)
 
 
-class State(Struct, frozen=True, dict=True):
+class ClusterObjects(Struct, frozen=True, dict=True):
     """All objects that matter, by kind.
 
     Attributes:

@@ -30,12 +30,12 @@ from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.store import Key, Store, StoreEvent, identity
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
-from muster.whatif.cluster_view import KINDS, State
+from muster.whatif.cluster_view import KINDS, ClusterObjects
 from webhooks.admission import Admission
 from webhooks.caches import CachedView, committer
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.registration import UrlBase, configurations
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _QUERY: Final = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
 
 
-class Answer(Struct, frozen=True):
+class DryRunResult(Struct, frozen=True):
     """What applying an object came to.
 
     Attributes:
@@ -96,7 +96,7 @@ class AdmissionDryRun:
 
     def __init__(
         self,
-        state: State,
+        state: ClusterObjects,
         schedulers: Sequence[str],
         *,
         delay: bool,
@@ -107,20 +107,20 @@ class AdmissionDryRun:
         self.server = ApiServer(LoopClock(state.taken), seed=0)
         self._state = state
         self._namespaces = frozenset(namespaces)
-        self._settings = Settings(tuple(schedulers), delay=delay, rules=_rules(state))
+        self._settings = WebhookSettings(tuple(schedulers), delay=delay, rules=_rules(state))
         self._legacy = not _LEGACY_GROUPS.isdisjoint(each["spec"]["group"] for each in definitions)
         self._view = CachedView(legacy_apis=self._legacy)
         self._load_state(existing, definitions)
         self._register_webhooks(schedulers)
         self.server.store.subscribe(self._show_stored)
         client = Client(InProcessTransport(self.server))
-        metrics = Metrics()
+        metrics = WebhookMetrics()
         ledger = committer(client, self.server.clock, self._view, metrics.registry)
         admission = Admission(self._view, ledger, client, self._settings, metrics)
         self.server.writes.admission = AdmissionChain(self.server, _InProcess(admission))
         self._ledger = ledger
 
-    async def apply(self, manifests: Iterable[Manifest]) -> list[Answer]:
+    async def apply(self, manifests: Iterable[Manifest]) -> list[DryRunResult]:
         """Apply objects in order, as `kubectl apply` would; what is refused doesn't keep the others from being tried."""
         answers = [await self._apply(each) for each in manifests]
         await self._ledger.close()
@@ -131,15 +131,15 @@ class AdmissionDryRun:
         kind = kinds.QUOTALEDGERS
         return list(self.server.store.list((kind.group, kind.plural)))
 
-    async def _apply(self, manifest: Manifest) -> Answer:
+    async def _apply(self, manifest: Manifest) -> DryRunResult:
         resource = self._resource(manifest)
         if resource is None:
-            return Answer(manifest, 0)
+            return DryRunResult(manifest, 0)
         self._add_service_account(manifest, resource)
         namespace = manifest.namespace if resource.namespaced else ""
         old = self.server.store.get(resource.key, namespace, manifest.name) if manifest.name else None
         if old is not None and self._is_partial(resource.key, namespace, manifest.name):
-            return Answer(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
+            return DryRunResult(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
         path = _path(resource, namespace)
         body = msgspec.json.encode(manifest.body)
         if old is None:
@@ -150,7 +150,7 @@ class AdmissionDryRun:
         response = await self.server.handle(request)
         told = msgspec.json.decode(response.body)
         fine = 200 <= response.status < 300
-        return Answer(
+        return DryRunResult(
             manifest,
             response.status,
             None if fine else told,
@@ -261,13 +261,13 @@ def _kind(place: Kind[Any] | Resource) -> str:
     return place.name if isinstance(place, Kind) else place.kind
 
 
-def _newest(state: State) -> int:
+def _newest(state: ClusterObjects) -> int:
     """Return a version that is newer than all that the state speaks of."""
     seen = (each for ledger in state.of(kinds.QUOTALEDGERS) for each in ledger.data.observed.values())
     return max((versions.number(each) for each in seen), default=0) + 1
 
 
-def _rules(state: State) -> tuple[Rule, ...]:
+def _rules(state: ClusterObjects) -> tuple[Rule, ...]:
     book = RuleBook()
     # With a mistake in them, the rules of a webhook server stay as they were; at its start, the default ones hold.
     with contextlib.suppress(RulesError):

@@ -27,7 +27,7 @@ from muster.model.kinds import Kind
 from muster.model.manifests import ManifestError
 from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate
 from muster.model.rules import SOURCES
-from muster.whatif.cluster_view import KINDS, State
+from muster.whatif.cluster_view import KINDS, ClusterObjects
 
 KIND: Final = "StateList"
 GROUP: Final = "dump.muster.sh"
@@ -56,7 +56,7 @@ class _Head(msgspec.Struct, frozen=True, rename="camel"):
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lines(state: State) -> Iterator[str]:
+def lines(state: ClusterObjects) -> Iterator[str]:
     """Write a state, line by line."""
     yield f"# The state of a cluster as Muster sees it, written by `muster dump` {__version__}."
     yield "# `muster admit`, `podgroup why` and `simulate` read it; it holds no Secrets and no environment of containers."
@@ -133,7 +133,7 @@ def check(document: Any, name: str) -> None:
         )
 
 
-def parse(text: str, name: str) -> State:
+def parse(text: str, name: str) -> ClusterObjects:
     """Return the state that a dump holds; ``name`` is what messages call it.
 
     Raises:
@@ -152,7 +152,7 @@ def parse(text: str, name: str) -> State:
     found: dict[str, list[Any]] = {str(kind): [] for kind in KINDS}
     for item in items:
         _take(item, found, name)
-    return State(_taken(document, name), {kind: tuple(found[str(kind)]) for kind in KINDS})
+    return ClusterObjects(_taken(document, name), {kind: tuple(found[str(kind)]) for kind in KINDS})
 
 
 def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:

@@ -25,7 +25,7 @@ from muster.whatif import adjustments
 from muster.whatif.cluster import WhatIfCluster
 from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, Job
+from scheduler.model.snapshot import READY, GroupKey, JobInfo
 from scheduler.state import conversion
 
 _PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
@@ -34,7 +34,7 @@ _WEIGHTS: Final = 65535
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class Change(Struct, frozen=True):
+class Remedy(Struct, frozen=True):
     """Something that would let a group start: a sentence, and the same for programs."""
 
     text: str
@@ -105,7 +105,7 @@ class QuotaShortage(Struct, frozen=True):
     holders: tuple[tuple[str, Resources], ...] = ()
 
 
-def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShortage) -> Iterator[Change]:
+def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShortage) -> Iterator[Remedy]:
     """Return what would let a waiting group start, each by itself."""
     if record.stage is Stage.QUOTA:
         yield from _more_quota(lack)
@@ -116,7 +116,7 @@ def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShor
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
-                yield Change(f"time: {giving_way(map(scene.called, gave_way))}", {"kind": "time", **data})
+                yield Remedy(f"time: {giving_way(map(scene.called, gave_way))}", {"kind": "time", **data})
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
         settled = at_rest(scene, record)
@@ -124,7 +124,7 @@ def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShor
         until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
         for each in _at_rest(scene, scene.job(key), settled):
             text = f"{each.text}, {gone_back(map(scene.called, gave_way))}" if until else each.text
-            yield Change(text, {**each.data, "after": data} if until else each.data)
+            yield Remedy(text, {**each.data, "after": data} if until else each.data)
 
 
 def at_rest(scene: WhatIfCluster, before: Record) -> Record:
@@ -133,7 +133,7 @@ def at_rest(scene: WhatIfCluster, before: Record) -> Record:
     return record if record is not None and (record.limit is not None or record.nodes is not None) else before
 
 
-def _at_rest(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]:
+def _at_rest(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
         return
     if record.limit is not None and record.limit.kind == "queue":
@@ -142,7 +142,7 @@ def _at_rest(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]
         yield from _more_nodes(scene, job, record)
     elif record.stage is Stage.QUEUE:
         found = adjustments.queue(scene, record.queue, partial(_tried, scene, job.key, record))
-        yield from (Change(text, data) for text, data in found)
+        yield from (Remedy(text, data) for text, data in found)
     else:
         return
     ends = after(scene, job.key)
@@ -150,26 +150,26 @@ def _at_rest(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]
         yield _ends(scene, ends)
 
 
-def _more_quota(lack: QuotaShortage) -> Iterator[Change]:
+def _more_quota(lack: QuotaShortage) -> Iterator[Remedy]:
     for short in lack.short:
         resource = short.resource
         more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
-        yield Change(
+        yield Remedy(
             f"{more} {resource} more in ResourceQuota {short.quota}: {most} in all",
             {"kind": "quota", "name": short.quota, "resource": resource, "more": more},
         )
     for name, holds in lack.holders:
         if lack.short and all(holds[limited(each.resource)] >= each.short for each in lack.short):
             text = f"the end of PodGroup {name}, which has {shown(holds)} of the quota"
-            yield Change(text, {"kind": "end", "podGroups": [name], "all": True})
+            yield Remedy(text, {"kind": "end", "podGroups": [name], "all": True})
 
 
 # ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ends(scene: WhatIfCluster, ends: After) -> Change:
+def _ends(scene: WhatIfCluster, ends: After) -> Remedy:
     data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
-    return Change(ending(scene, ends), data)
+    return Remedy(ending(scene, ends), data)
 
 
 def ending(scene: WhatIfCluster, ends: After) -> str:
@@ -221,13 +221,13 @@ def shown(amounts: Resources) -> str:
 # ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wider_queue(scene: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Change]:
+def _wider_queue(scene: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Remedy]:
     queue = scene.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
     yield from _more_capability(scene, wanted, queue, short)
     yield from _more_weight(scene, wanted, queue)
 
 
-def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Change]:
+def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Remedy]:
     try:
         has = Resources.parse(queue.spec.capability)
     except QuantityError:
@@ -246,10 +246,10 @@ def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short
     if then is not None:
         text += f"; after that it waits for something else: {then.message}"
     data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
-    yield Change(text, data | {"enough": enough})
+    yield Remedy(text, data | {"enough": enough})
 
 
-def _more_weight(scene: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Change]:
+def _more_weight(scene: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Remedy]:
     """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
     weight = queue.spec.weight
     while weight < _WEIGHTS:
@@ -257,7 +257,7 @@ def _more_weight(scene: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterat
         larger = _with(queue, weight=weight)
         if _helps(scene, wanted, partial(scene.queue, larger)):
             text = f"a weight of {weight} for queue {queue.name}, instead of {queue.spec.weight}"
-            yield Change(text, {"kind": "weight", "queue": queue.name, "weight": weight})
+            yield Remedy(text, {"kind": "weight", "queue": queue.name, "weight": weight})
             return
 
 
@@ -286,7 +286,7 @@ def _helps(scene: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) 
 # ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _more_nodes(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Change]:
+def _more_nodes(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     requests, shapes = missing(job), _shapes(scene) or adjustments.cordoned(scene)[:1]
     classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
     shapes_do = False
@@ -296,7 +296,7 @@ def _more_nodes(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Chan
         if like is not None:
             text = f"1 more node with {_roomy(requests[:count])}"
             text += "" if like is shapes[0] else f", with the labels and taints of {like.name}"
-            yield Change(text, {"kind": "node", "free": free.quantities(), "like": like.name})
+            yield Remedy(text, {"kind": "node", "free": free.quantities(), "like": like.name})
             shapes_do = True
             break
     for like in shapes:
@@ -304,14 +304,14 @@ def _more_nodes(scene: WhatIfCluster, job: Job, record: Record) -> Iterator[Chan
         if number:
             has = Resources.parse(like.status.allocatable).only(["cpu", "memory", *_together(requests)])
             text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
-            yield Change(text, {"kind": "nodes", "count": number, "like": like.name})
+            yield Remedy(text, {"kind": "nodes", "count": number, "like": like.name})
             shapes_do = True
             break
     whole = adjustments.Free(_together(requests), _roomy(requests))
     constraints = [each.constraints for each in classes]
     # Where nodes as they are would do, no others are needed.
     found = adjustments.nodes(scene, () if shapes_do else shapes, constraints, whole, partial(_helps, scene, job.key))
-    yield from (Change(text, data) for text, data in found)
+    yield from (Remedy(text, data) for text, data in found)
 
 
 def _roomy(requests: Sequence[Resources]) -> str:
@@ -319,7 +319,7 @@ def _roomy(requests: Sequence[Resources]) -> str:
     return f"{shown(free.only(set(free) - {'pods'})) or 'room'} free for {counted(len(requests), 'pod')}"
 
 
-def missing(job: Job) -> list[Resources]:
+def missing(job: JobInfo) -> list[Resources]:
     """Return the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
     there = sum(job.counts.get(status, 0) for status in READY)
     requests = [task.kind.request for task in job.pending]

@@ -27,7 +27,7 @@ from muster.sandbox.admission.patches import apply_patch
 from scheduler.simulator.admission import Admitted
 from webhooks.admission import HOOKS
 from webhooks.review import AdmissionRequest, FieldError, GroupKind, GroupResource
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import Allowed, Denied, Patched, Verdict
 from webhooks.view import parent_of
 
@@ -64,7 +64,7 @@ class _NamespaceLedger:
 class InMemoryAdmission:
     """Both sides of `scheduler.simulator.admission.Gate`: what exists, as policies see it, and what may come to exist."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: WebhookSettings) -> None:
         self._settings = settings
         self._objects: dict[_Place, dict[_Place, Any]] = {}
         self._children: dict[str, dict[str, Queue]] = {}
@@ -73,7 +73,7 @@ class InMemoryAdmission:
         self._revisions: dict[str, int] = {}
         self._books: dict[str, _NamespaceLedger] = {}
 
-    # ── as policies see it (`webhooks.view.View`) ────────────────────────────────────────────────────────────────
+    # ── as policies see it (`webhooks.view.AdmissionView`) ────────────────────────────────────────────────────────
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Return an object, or None."""

@@ -14,15 +14,15 @@ from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
 from muster.whatif import remedies
 from muster.whatif.cluster import WhatIfCluster, view_of
-from muster.whatif.cluster_view import PODGROUPS, State
-from muster.whatif.remedies import Change, QuotaShortage
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
+from muster.whatif.remedies import QuotaShortage, Remedy
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, Job
+from scheduler.model.snapshot import GroupKey, JobInfo
 
 
-class Answer(Struct, frozen=True):
+class Explanation(Struct, frozen=True):
     """What is known of a group. Without a record it doesn't wait.
 
     Attributes:
@@ -40,7 +40,7 @@ class Answer(Struct, frozen=True):
     record: Record | None = None
     needs: str = ""
     ahead: tuple[tuple[str, str], ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Remedy, ...] = ()
     queue: Queue | None = None
     share: QueueShare | None = None
     quotas: tuple[Standing, ...] = ()
@@ -56,13 +56,13 @@ class Answer(Struct, frozen=True):
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
 
-def find(state: State, namespace: str, name: str) -> GroupKey | None:
+def find(state: ClusterObjects, namespace: str, name: str) -> GroupKey | None:
     """Return the PodGroup of that name, of whichever API group."""
     found = (kind for kind in PODGROUPS if state.find(kind, name, namespace) is not None)
     return next((GroupKey(kind.group, namespace, name) for kind in found), _made_for(state, namespace, name))
 
 
-def _made_for(state: State, namespace: str, name: str) -> GroupKey | None:
+def _made_for(state: ClusterObjects, namespace: str, name: str) -> GroupKey | None:
     """Return the group that Muster made for a workload of that name, also if written ``job/train``."""
     kind, _, owner = name.rpartition("/")
     for each in state.of(kinds.PODGROUPS, namespace):
@@ -74,16 +74,16 @@ def _made_for(state: State, namespace: str, name: str) -> GroupKey | None:
     return None
 
 
-def ask(scene: WhatIfCluster, key: GroupKey) -> Answer:
+def ask(scene: WhatIfCluster, key: GroupKey) -> Explanation:
     """Find out why a group waits."""
     group = scene.group(key)
     assert group is not None, "it was found just now"
     plan = scene.decide()
     record = plan.records.get(key)
     if record is None:
-        return Answer(key, group, scene.state.taken, called=scene.called(key))
+        return Explanation(key, group, scene.state.taken, called=scene.called(key))
     (per_resource, lack), job = _quotas(scene.state, key), scene.job(key)
-    return Answer(
+    return Explanation(
         key,
         group,
         scene.state.taken,
@@ -99,7 +99,7 @@ def ask(scene: WhatIfCluster, key: GroupKey) -> Answer:
     )
 
 
-def needs(job: Job) -> str:
+def needs(job: JobInfo) -> str:
     """Say what a group asks for."""
     requests: dict[str, int] = {}
     for task in job.tasks:
@@ -119,7 +119,7 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
     return (each.key for each in sorted(waiting, key=lambda each: each.ahead))
 
 
-def _quotas(state: State, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
+def _quotas(state: ClusterObjects, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
     """Return where the namespace's quotas stand, and what they lack for a group that holds nothing."""
     table = state.ledger(key.namespace)
     if table is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.engine.eviction import Eviction, EvictionArguments, Rules, hungry
+from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import Session
@@ -22,6 +22,6 @@ class Preempt(Action):
             entitled=lambda *_: True,
             whole=arguments.whole,
         )
-        claims = Eviction(session, rules)
+        claims = EvictionRun(session, rules)
         for queue, job in JobOrder(session, hungry(session)):
             claims.make(queue, job)

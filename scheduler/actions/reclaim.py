@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.engine.eviction import Eviction, EvictionArguments, Rules, hungry
+from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
 from scheduler.engine.session import QueueState, Session
@@ -23,7 +23,7 @@ class Reclaim(Action):
             return (other for other in session.queues.values() if other is not queue and other.info.reclaimable)
 
         rules = Rules(sources=sources, choose=session.reclaimable, entitled=session.preemptive, whole=arguments.whole)
-        claims = Eviction(session, rules)
+        claims = EvictionRun(session, rules)
         turns = JobOrder(session, hungry(session))
         for queue, job in turns:
             if queue.info.state != "Open" or session.overused(queue):

@@ -23,7 +23,7 @@ from scheduler.plugins.pdb import Pdb
 from scheduler.plugins.predicates import Predicates
 from scheduler.plugins.priority import Priority
 from scheduler.plugins.proportion import Proportion
-from scheduler.plugins.resourcequota import ResourceQuota
+from scheduler.plugins.resourcequota import ResourceQuotaPlugin
 from scheduler.plugins.sla import Sla
 
 ACTIONS: Final[Mapping[str, Action]] = {
@@ -42,14 +42,14 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         NodeOrder,
         Binpack,
         Capacity,
-        ResourceQuota,
+        ResourceQuotaPlugin,
         Pdb,
         Sla,
     )
 }
 _TIERS: Final[tuple[tuple[type[Plugin], ...], ...]] = (
     (Priority, Gang, Conformance),
-    (ResourceQuota, Overcommit, Drf, Predicates, Proportion, NodeOrder, Binpack),
+    (ResourceQuotaPlugin, Overcommit, Drf, Predicates, Proportion, NodeOrder, Binpack),
 )
 
 

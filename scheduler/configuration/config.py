@@ -121,7 +121,7 @@ _REMEDIES: Final = {
 _BOUNDS: Final = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 
 
-class _Reader:
+class _ConfigReader:
     """Gathers all mistakes of one text, with their lines."""
 
     def __init__(self, text: str, source: str) -> None:
@@ -262,7 +262,7 @@ def parse(text: str, source: str = "scheduler configuration") -> Policy:
     Raises:
         ConfigurationError: all that is wrong with it, a line each.
     """
-    return _Reader(text, source).policy()
+    return _ConfigReader(text, source).policy()
 
 
 def read(file: Path | None) -> Policy:

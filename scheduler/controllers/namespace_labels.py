@@ -7,7 +7,7 @@ late, they are marked so.
 from __future__ import annotations
 
 from muster.kube import errors
-from muster.kube.cache import Change
+from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.workqueue import WorkQueue
 from muster.model import kinds, names
@@ -40,11 +40,11 @@ class FenceController:
             self._work.add(namespace.name)
         await self._work.run()
 
-    def _on_change(self, change: Change[PodGroup] | Change[ResourceQuota]) -> None:
+    def _on_change(self, change: ObjectChange[PodGroup] | ObjectChange[ResourceQuota]) -> None:
         if change.new is not None:
             self._work.add(change.new.namespace)
 
-    def _on_namespace(self, change: Change[Namespace]) -> None:
+    def _on_namespace(self, change: ObjectChange[Namespace]) -> None:
         if change.new is not None and _policy_differs(change.new.metadata):
             self._work.add(change.new.name)
 

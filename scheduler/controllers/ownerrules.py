@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.reflector import Reflector
 from muster.model import kinds
 from muster.model.grouping import Rule
@@ -17,13 +17,13 @@ from muster.model.rules import SOURCES, RuleBook, RulesError
 log = logging.getLogger(__name__)
 
 
-class OwnerRules:
+class OwnerRulesController:
     """Watches the ConfigMaps of Muster's namespace. A mistake is told as an event of the ConfigMap that has it."""
 
-    def __init__(self, client: Client, recorder: Recorder, namespace: str) -> None:
+    def __init__(self, client: Client, recorder: EventRecorder, namespace: str) -> None:
         self._recorder = recorder
         self._book = RuleBook()
-        self._cache: Cache[ConfigMap] = Cache()
+        self._cache: ObjectCache[ConfigMap] = ObjectCache()
         self._cache.subscribe(self._on_change)
         self._reflector = Reflector(client, kinds.CONFIGMAPS, self._cache, namespace=namespace)
 
@@ -39,7 +39,7 @@ class OwnerRules:
         """Wait until the first list has been seen."""
         await self._reflector.wait_synced()
 
-    def _on_change(self, change: Change[ConfigMap]) -> None:
+    def _on_change(self, change: ObjectChange[ConfigMap]) -> None:
         one = change.new or change.old
         if one is None or one.name not in SOURCES:
             return

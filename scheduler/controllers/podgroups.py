@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from muster.kube import errors
-from muster.kube.cache import Change
+from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError
@@ -37,7 +37,7 @@ class RetryLater(errors.KubeError):
     """What is to be done has to wait for something else to end."""
 
 
-class _Key(NamedTuple):
+class _GroupRef(NamedTuple):
     kind: Kind[Any]
     namespace: str
     name: str
@@ -57,7 +57,7 @@ class PodGroupController:
         self,
         client: Client,
         views: Informers,
-        recorder: Recorder,
+        recorder: EventRecorder,
         scheduler_names: Sequence[str],
         *,
         delays: bool,
@@ -73,7 +73,7 @@ class PodGroupController:
         self._siblings = Siblings(views)
         self._released: frozenset[str] = frozenset()
         self._made: dict[tuple[str, str], float] = {}
-        self._work: WorkQueue[_Key] = WorkQueue("workload", self._reconcile)
+        self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
         views.jobs.subscribe(self._on_job)
         views.pods.subscribe(self._on_pod)
         for cache in views.groups.values():
@@ -89,7 +89,7 @@ class PodGroupController:
         if more:
             for job in self._views.jobs.items():
                 if job.metadata.uid in more:
-                    self._on_job(Change("MODIFIED", job, job))
+                    self._on_job(ObjectChange("MODIFIED", job, job))
 
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,17 +98,17 @@ class PodGroupController:
         if delays != self._delays:
             self._delays = delays
             for job in self._views.jobs.items():
-                self._on_job(Change("MODIFIED", job, job))
+                self._on_job(ObjectChange("MODIFIED", job, job))
 
-    def _on_job(self, change: Change[Job]) -> None:
+    def _on_job(self, change: ObjectChange[Job]) -> None:
         if change.new is not None and change.new.spec.template.spec.scheduler_name in self._names:
-            self._work.add(_Key(kinds.JOBS, change.new.namespace, change.new.name))
+            self._work.add(_GroupRef(kinds.JOBS, change.new.namespace, change.new.name))
 
-    def _on_pod(self, change: Change[Pod]) -> None:
+    def _on_pod(self, change: ObjectChange[Pod]) -> None:
         if change.new is not None and self._homeless(change.new):
-            self._work.add(_Key(kinds.PODS, change.new.namespace, change.new.name))
+            self._work.add(_GroupRef(kinds.PODS, change.new.namespace, change.new.name))
 
-    def _on_group(self, change: Change[PodGroup]) -> None:
+    def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         one = change.new or change.old
         if one is not None:
             self._made.pop((one.namespace, one.name), None)
@@ -117,7 +117,7 @@ class PodGroupController:
         ):
             return
         for job in self._views.jobs_of(one):
-            self._on_job(Change("MODIFIED", job, job))
+            self._on_job(ObjectChange("MODIFIED", job, job))
 
     def _homeless(self, pod: Pod) -> bool:
         """Whether a pod waits for a group to be made: it names none, or admission named one that nobody made yet."""
@@ -128,7 +128,7 @@ class PodGroupController:
         group = grouping.group_of(pod.metadata)
         return not group or (grouping.is_generated(group) and self._views.find_group(pod.namespace, group) is None)
 
-    async def _reconcile(self, key: _Key) -> None:
+    async def _reconcile(self, key: _GroupRef) -> None:
         if key.kind is kinds.JOBS:
             job = self._views.jobs.get(key.name, key.namespace)
             if job is not None and job.metadata.deletion_timestamp is None and not conversion.job_finished(job):
@@ -249,11 +249,13 @@ class PodGroupController:
         group = grouping.generated_name(chosen.uid)
         if job is not None:
             # Its group is made from the Job, whose template is what was promised.
-            self._work.add(_Key(kinds.JOBS, pod.namespace, job.name))
+            self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
         elif self._views.find_group(pod.namespace, group) is None:
             metas = await self._metas(pod, [pod.metadata])
             if wait := self._siblings.missing(pod, grouping.min_member(*metas)[0]):
-                asyncio.get_running_loop().call_later(wait, self._work.add, _Key(kinds.PODS, pod.namespace, pod.name))
+                asyncio.get_running_loop().call_later(
+                    wait, self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name)
+                )
                 return
             await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, self._siblings.known(pod))
             self._siblings.made(pod)
@@ -298,7 +300,7 @@ class PodGroupController:
         group, now = (about.namespace, grouping.generated_name(owner.uid)), asyncio.get_running_loop().time()
         left = self._made.get(group, now) - now
         if left > 0:
-            asyncio.get_running_loop().call_later(left, self._work.add, _Key(kind, about.namespace, about.name))
+            asyncio.get_running_loop().call_later(left, self._work.add, _GroupRef(kind, about.namespace, about.name))
             return
         self._made[group] = now + _SHOWN
         made = False

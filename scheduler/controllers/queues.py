@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from muster.kube import errors
-from muster.kube.cache import Change
+from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names, versions
 from muster.model.amounts import NOTHING, Resources
@@ -116,7 +116,7 @@ def _started(group: PodGroup) -> bool:
     return any(each.type == SCHEDULED for each in group.status.conditions or ())
 
 
-class _Key(NamedTuple):
+class _QueueRef(NamedTuple):
     kind: Kind[Queue]
     name: str
 
@@ -133,16 +133,18 @@ class QueueController:
         work: what it has to do. Counters must be right soon, however much there is to write about each group.
     """
 
-    def __init__(self, client: Client, views: Informers, recorder: Recorder, scheduler_names: Collection[str]) -> None:
+    def __init__(
+        self, client: Client, views: Informers, recorder: EventRecorder, scheduler_names: Collection[str]
+    ) -> None:
         self._client = client
         self._views = views
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
-        self._written: dict[_Key, float] = {}
-        self._stored: dict[_Key, Queue] = {}
-        self._postponed: set[_Key] = set()
-        self.work: WorkQueue[_Key] = WorkQueue("queue", self._reconcile, at_once=_AT_ONCE)
+        self._written: dict[_QueueRef, float] = {}
+        self._stored: dict[_QueueRef, Queue] = {}
+        self._postponed: set[_QueueRef] = set()
+        self.work: WorkQueue[_QueueRef] = WorkQueue("queue", self._reconcile, at_once=_AT_ONCE)
         for queues in views.queues.values():
             queues.subscribe(self._on_queue)
         views.jobs.subscribe(self._on_job)
@@ -166,9 +168,9 @@ class QueueController:
     def _look(self, name: str) -> None:
         for kind, cache in self._views.queues.items():
             if kind is kinds.QUEUES or cache.get(name) is not None:
-                self.work.add(_Key(kind, name))
+                self.work.add(_QueueRef(kind, name))
 
-    def _on_queue(self, change: Change[Queue]) -> None:
+    def _on_queue(self, change: ObjectChange[Queue]) -> None:
         for one in (change.old, change.new):
             if one is not None:
                 self._look(one.name)
@@ -189,7 +191,7 @@ class QueueController:
         queue = self._views.queue(name)
         return queue.spec.parent if queue is not None and name != names.ROOT_QUEUE else ""
 
-    def _on_group(self, change: Change[PodGroup]) -> None:
+    def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         old, new = (_counted_as(one) if one is not None else None for one in (change.old, change.new))
         if old == new:
             return  # Most changes are of what is said about it.
@@ -200,13 +202,13 @@ class QueueController:
     def _count(self, name: str) -> None:
         """Have a queue's content counted: at once, or where that was done just now, when it may be written again."""
         for kind, cache in self._views.queues.items():
-            key, queue = _Key(kind, name), cache.get(name)
+            key, queue = _QueueRef(kind, name), cache.get(name)
             if queue is not None and _is_open(queue):
                 self._again(key)
             else:
                 self._look(name)  # Whether it may be closed, or deleted, depends on what is in it.
 
-    def _again(self, key: _Key) -> None:
+    def _again(self, key: _QueueRef) -> None:
         left = self._quiet_for(key)
         if not left:
             self.work.add(key)
@@ -214,27 +216,27 @@ class QueueController:
             self._postponed.add(key)
             asyncio.get_running_loop().call_later(left, self._postponed_no_more, key)
 
-    def _quiet_for(self, key: _Key) -> float:
+    def _quiet_for(self, key: _QueueRef) -> float:
         """Return the seconds until a queue's counters may be written again; loops call a little before it is time."""
         left = self._written.get(key, float("-inf")) + _QUIET - asyncio.get_running_loop().time()
         return left if left > _TICK else 0.0
 
-    def _postponed_no_more(self, key: _Key) -> None:
+    def _postponed_no_more(self, key: _QueueRef) -> None:
         self._postponed.discard(key)
         self.work.add(key)
 
-    def _on_job(self, change: Change[Job]) -> None:
+    def _on_job(self, change: ObjectChange[Job]) -> None:
         one = change.new or change.old
         found = self._views.find_group(one.namespace, conversion.group_of_job(one)) if one is not None else None
         if found is not None:
             self._look(queue_of(found[1]))
 
-    async def _reconcile(self, key: _Key) -> None:
+    async def _reconcile(self, key: _QueueRef) -> None:
         shown = self._views.queues[key.kind].get(key.name)
         if shown is None:
             self._written.pop(key, None)
             self._stored.pop(key, None)
-            if key == _Key(kinds.QUEUES, names.DEFAULT_QUEUE):
+            if key == _QueueRef(kinds.QUEUES, names.DEFAULT_QUEUE):
                 await self._create_default()
             return
         queue = self._newest(key, shown)
@@ -244,7 +246,7 @@ class QueueController:
             await self._let_go(key, queue)  # It became an alias: what it held is the other's.
         await self._write_status(key, self._newest(key, shown))
 
-    def _newest(self, key: _Key, shown: Queue) -> Queue:
+    def _newest(self, key: _QueueRef, shown: Queue) -> Queue:
         """Return a queue as it was stored last, as far as is known.
 
         A busy API server shows what was written seconds later; until then it would be written again.
@@ -258,7 +260,7 @@ class QueueController:
         del self._stored[key]
         return shown
 
-    async def _change(self, key: _Key, change: dict[str, Any], *, subresource: str = "") -> bool:
+    async def _change(self, key: _QueueRef, change: dict[str, Any], *, subresource: str = "") -> bool:
         """Change a queue; tell whether that very queue was there to be changed.
 
         Where it was gone, or another, or is at another version, the watch will show it.
@@ -269,7 +271,7 @@ class QueueController:
             return False
         return True
 
-    async def _keep(self, key: _Key, queue: Queue) -> None:
+    async def _keep(self, key: _QueueRef, queue: Queue) -> None:
         if queue.metadata.deletion_timestamp is not None:
             await self._empty(key, queue)
         elif names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()) and queue.name not in _PERMANENT:
@@ -289,7 +291,7 @@ class QueueController:
         share = self._shares.get(name)
         return Content(tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent))
 
-    async def _write_status(self, key: _Key, queue: Queue) -> None:
+    async def _write_status(self, key: _QueueRef, queue: Queue) -> None:
         governing = self._views.queue(key.name) if key.kind is not kinds.QUEUES else None
         wanted = status(governing or queue, self._content(queue.name))
         if wanted == queue.status:
@@ -308,7 +310,7 @@ class QueueController:
 
     # ── deletion ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _empty(self, key: _Key, queue: Queue) -> None:
+    async def _empty(self, key: _QueueRef, queue: Queue) -> None:
         """Delete what is in a queue that is being deleted, and let the queue go once nothing is left."""
         if names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()):
             return
@@ -339,11 +341,11 @@ class QueueController:
         except (errors.NotFoundError, errors.ConflictError):
             return  # Gone already, or another of its name.
 
-    async def _let_go(self, key: _Key, queue: Queue) -> None:
+    async def _let_go(self, key: _QueueRef, queue: Queue) -> None:
         rest = [each for each in queue.metadata.finalizers or () if each != names.QUEUE_FINALIZER]
         await self._set_finalizers(key, queue, rest)
 
-    async def _set_finalizers(self, key: _Key, queue: Queue, finalizers: list[str]) -> None:
+    async def _set_finalizers(self, key: _QueueRef, queue: Queue, finalizers: list[str]) -> None:
         # With the version, since a merge patch replaces the whole list.
         meta = {"resourceVersion": queue.metadata.resource_version, "finalizers": finalizers or None}
         await self._change(key, {"metadata": meta})

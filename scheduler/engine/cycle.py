@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from scheduler.engine import allocation, partial_gangs, reservations
-from scheduler.engine.outcome import Outcome, differs
+from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
 from scheduler.engine.session import Session
 from scheduler.model.plan import Plan
@@ -28,7 +28,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         action(session, policy.arguments[action.name])
 
     # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was promised is remembered.
-    outcome = Outcome(session)
+    outcome = PlanBuilder(session)
     binds, pipelined, evictions = outcome.binds(), outcome.pipelined(), outcome.evictions()
 
     # 4. Each group moves through the table of its life, and is told why it stands where it stands.

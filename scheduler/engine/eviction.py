@@ -66,7 +66,7 @@ def hungry(session: Session) -> list[JobState]:
     return found
 
 
-class Eviction:
+class EvictionRun:
     """The claims of one run of an action."""
 
     def __init__(self, session: Session, rules: Rules) -> None:

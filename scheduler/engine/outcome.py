@@ -19,12 +19,12 @@ from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, Job, Phase, RequeueState, Reservation, Status, Task
+from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, RequeueState, Reservation, Status, Task
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
 
-class Outcome:
+class PlanBuilder:
     """Reads a session whose actions are done."""
 
     def __init__(self, session: Session) -> None:
@@ -302,7 +302,7 @@ class Outcome:
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
 
 
-def _to_come(job: Job) -> str:
+def _to_come(job: JobInfo) -> str:
     """Write that a group was let in and its pods aren't there yet, or may not be scheduled yet."""
     gated = job.counts.get(Status.GATED, 0)
     if gated:
@@ -342,13 +342,13 @@ def _stage(reason: Reason, job: JobState) -> Stage:
     return Stage.GANG
 
 
-def _making_room(job: Job) -> int:
+def _making_room(job: JobInfo) -> int:
     if not job.counts.get(Status.RELEASING):
         return 0
     return sum(task.status is Status.RELEASING and bool(task.controller) for task in job.tasks)
 
 
-def differs(old: Job, status: GroupStatus) -> bool:
+def differs(old: JobInfo, status: GroupStatus) -> bool:
     """Whether a status has to be written."""
     return (
         status.phase is not old.phase
@@ -358,7 +358,7 @@ def differs(old: Job, status: GroupStatus) -> bool:
     )
 
 
-def _urgency(old: Job, phase: Phase, conditions: tuple[Condition, ...]) -> Urgency:
+def _urgency(old: JobInfo, phase: Phase, conditions: tuple[Condition, ...]) -> Urgency:
     if phase is not old.phase or not old.written:
         return Urgency.NOW
     before = {(each.type, each.status, each.reason) for each in old.conditions}

@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.engine.policy import Policy
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
-from scheduler.model.snapshot import Job, Phase, SatisfiedJobs, Snapshot, Status
+from scheduler.model.snapshot import JobInfo, Phase, SatisfiedJobs, Snapshot, Status
 from scheduler.model.vectors import Axes
 
 _EVICTING: Final = frozenset({"preempt", "reclaim"})
@@ -26,7 +26,7 @@ def may_aggregate(policy: Policy) -> bool:
     return not any(enabled.guarded for tier in policy.tiers for enabled in tier)
 
 
-def found(snapshot: Snapshot) -> Iterator[Job]:
+def found(snapshot: Snapshot) -> Iterator[JobInfo]:
     """Return the jobs that have all they want and go on so, whatever is decided about others."""
     for job in snapshot.jobs:
         queue = snapshot.queues.get(job.queue)
@@ -35,7 +35,7 @@ def found(snapshot: Snapshot) -> Iterator[Job]:
             yield job
 
 
-def _is_content(job: Job, axes: Axes) -> bool:
+def _is_content(job: JobInfo, axes: Axes) -> bool:
     if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.coming or job.pending:
         return False
     if job.phase is Phase.COMPLETED:
@@ -47,23 +47,23 @@ def _is_content(job: Job, axes: Axes) -> bool:
     return not any(JobState(job, axes).lacking())
 
 
-def sum_by_queue(jobs: Iterable[Job], axes: Axes) -> Mapping[str, SatisfiedJobs]:
+def sum_by_queue(jobs: Iterable[JobInfo], axes: Axes) -> Mapping[str, SatisfiedJobs]:
     """Return for each queue what all the given jobs of it have."""
-    queues: defaultdict[str, list[Job]] = defaultdict(list)
+    queues: defaultdict[str, list[JobInfo]] = defaultdict(list)
     for job in jobs:
         queues[job.queue].append(job)
     return {name: SatisfiedJobs.of(members, axes) for name, members in queues.items()}
 
 
-def without(queues: Mapping[str, SatisfiedJobs], gone: Iterable[Job]) -> Mapping[str, SatisfiedJobs]:
+def without(queues: Mapping[str, SatisfiedJobs], gone: Iterable[JobInfo]) -> Mapping[str, SatisfiedJobs]:
     """Return what `sum_by_queue` gave, but for some of these jobs: quicker than to add up all others again."""
-    less: defaultdict[str, list[Job]] = defaultdict(list)
+    less: defaultdict[str, list[JobInfo]] = defaultdict(list)
     for job in gone:
         less[job.queue].append(job)
     return {name: _less(each, less[name]) if name in less else each for name, each in queues.items()}
 
 
-def _less(bystanders: SatisfiedJobs, gone: Sequence[Job]) -> SatisfiedJobs:
+def _less(bystanders: SatisfiedJobs, gone: Sequence[JobInfo]) -> SatisfiedJobs:
     keys = {job.key for job in gone}
     left = tuple([job for job in bystanders.jobs if job.key not in keys])
     had = SatisfiedJobs.of(gone, bystanders.axes).amounts

@@ -26,7 +26,7 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
-from scheduler.model.obstacle import Fault, Obstacle
+from scheduler.model.obstacle import Obstacle, PluginFault
 from scheduler.model.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
@@ -75,7 +75,7 @@ class Session:
         self.placed: list[Mark] = []
         self.leaving: set[str] = set()
         self._held: list[Matrix] = []
-        self.faults: dict[tuple[str, str], Fault] = {}
+        self.faults: dict[tuple[str, str], PluginFault] = {}
         self._tiers = self._open_plugins()
         self._without_room = [[ask for ask in tier if not votes.about_room(ask)] for tier in self._tiers["enqueueable"]]
         self._beyond_shares = [ask for tier in self._tiers["allocatable"] for ask in tier if not votes.divides(ask)]
@@ -107,7 +107,7 @@ class Session:
         return enabled.plugin(enabled.arguments, self)
 
     def _note_fault(self, plugin: str, point: str, text: str) -> None:
-        self.faults.setdefault((plugin, point), Fault(plugin, point, text))
+        self.faults.setdefault((plugin, point), PluginFault(plugin, point, text))
 
     def _flat(self, point: str) -> list[Callable[..., Any]]:
         return self._points[point]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
-from scheduler.model.snapshot import READY, Job, Phase, QueueInfo, Status, Task, TaskClass
+from scheduler.model.snapshot import READY, JobInfo, Phase, QueueInfo, Status, Task, TaskClass
 from scheduler.model.vectors import Axes, Vector
 
 _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
@@ -66,7 +66,7 @@ class JobState:
         stuck: the class of a task that found no node.
     """
 
-    def __init__(self, job: Job, axes: Axes) -> None:
+    def __init__(self, job: JobInfo, axes: Axes) -> None:
         self.job = job
         self.axes = axes
         self.phase = job.phase

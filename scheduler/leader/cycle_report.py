@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.telemetry.bounded import first
-from scheduler.leader.metrics import Metrics
+from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
@@ -35,7 +35,7 @@ class _Wait(Struct):
 class CycleReport:
     """What was told already isn't told again until it has changed. One for each leadership."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: SchedulerMetrics) -> None:
         self._metrics = metrics
         self._waiting: dict[str, _Wait] = {}
         # Of the last plan no more than this: its tasks are as many as there are pods.

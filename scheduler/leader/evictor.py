@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.model import kinds
 from muster.model.objects import Meta, Object
 from scheduler.model.plan import Eviction
@@ -39,7 +39,7 @@ class Evictor:
     try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never repeated blind.
     """
 
-    def __init__(self, client: Client, recorder: Recorder, cluster: Spared) -> None:
+    def __init__(self, client: Client, recorder: EventRecorder, cluster: Spared) -> None:
         self._client = client
         self._recorder = recorder
         self._cluster = cluster

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.model.amounts import NANO, NOTHING
 from muster.telemetry.bounded import Labels
 from muster.telemetry.registry import registry
@@ -26,7 +26,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
 
 
-class Metrics:
+class SchedulerMetrics:
     """Counters and timings of one process."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter
 
-from scheduler.model.obstacle import Fault
+from scheduler.model.obstacle import PluginFault
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,9 @@ class FaultLog:
             ["plugin", "point"],
             registry=registry,
         )
-        self._told: frozenset[Fault] = frozenset()
+        self._told: frozenset[PluginFault] = frozenset()
 
-    def tell(self, faults: Iterable[Fault]) -> None:
+    def tell(self, faults: Iterable[PluginFault]) -> None:
         """Tell what went wrong in a cycle."""
         now = frozenset(faults)
         for fault in sorted(now):

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from muster.kube import errors, transport
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.workqueue import WorkQueue
 from muster.model import kinds
@@ -30,7 +30,7 @@ _Place = tuple[str, str]
 class UnplacedPods:
     """Keeps the condition of pods as the last plan has it. What a former leader wrote is found in the pods."""
 
-    def __init__(self, client: Client, pods: Cache[Pod], scheduler_names: Collection[str]) -> None:
+    def __init__(self, client: Client, pods: ObjectCache[Pod], scheduler_names: Collection[str]) -> None:
         self._client = client
         self._pods = pods
         self._names = frozenset(scheduler_names)
@@ -53,7 +53,7 @@ class UnplacedPods:
         """Write, until cancelled."""
         await self._work.run()
 
-    def _on_pod(self, change: Change[Pod]) -> None:
+    def _on_pod(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
         if pod is None or pod.spec.scheduler_name not in self._names:
             return

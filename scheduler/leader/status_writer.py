@@ -11,7 +11,7 @@ import msgspec
 
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
@@ -36,7 +36,7 @@ class StatusWriter:
     def __init__(
         self,
         client: Client,
-        recorder: Recorder,
+        recorder: EventRecorder,
         kinds_by_group: dict[str, Kind[PodGroup]],
         seen: Callable[[GroupKey, PodGroup], None],
         refused: Callable[[GroupKey, str], None],

@@ -11,7 +11,7 @@ import logging
 from typing import Any, Final
 
 from muster.kube import errors
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.model import kinds
 from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim
@@ -33,9 +33,9 @@ class VolumeBinder:
     def __init__(
         self,
         client: Client,
-        claims: Cache[PersistentVolumeClaim],
-        existing: Cache[PersistentVolume],
-        nodes: Cache[Node],
+        claims: ObjectCache[PersistentVolumeClaim],
+        existing: ObjectCache[PersistentVolume],
+        nodes: ObjectCache[Node],
     ) -> None:
         self._client = client
         self._claims = claims
@@ -110,7 +110,7 @@ class VolumeBinder:
         # A provisioner that finds no room for the node takes the annotation away, so that another is chosen.
         return bool(choice.volume or claim.spec.volume_name or claim.metadata.annotation(storage.SELECTED_NODE))
 
-    def _wake(self, change: Change[PersistentVolumeClaim]) -> None:
+    def _wake(self, change: ObjectChange[PersistentVolumeClaim]) -> None:
         claim = change.new or change.old
         if claim is not None:
             for waiting in self._waiting.get(ClaimKey(claim.namespace, claim.name), ()):

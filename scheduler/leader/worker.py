@@ -10,17 +10,17 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from muster.kube.cache import Change
+from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.fence import Fence, FencedTransport
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names, versions
 from muster.model.objects import Pod, PodGroup
 from scheduler.controllers.namespace_labels import FenceController
-from scheduler.controllers.ownerrules import OwnerRules
+from scheduler.controllers.ownerrules import OwnerRulesController
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.engine.cycle import decide
@@ -29,7 +29,7 @@ from scheduler.leader.backoff import RequeueTimers
 from scheduler.leader.binder import Binder
 from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.evictor import Evictor
-from scheduler.leader.metrics import Metrics
+from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.leader.pod_conditions import UnplacedPods
 from scheduler.leader.status_writer import StatusWriter
 from scheduler.leader.volume_binder import VolumeBinder
@@ -83,7 +83,7 @@ class Worker:
         self._namespace = namespace
         self._quota_mode = quota_mode
         self.synced = asyncio.Event()
-        self.metrics = Metrics()
+        self.metrics = SchedulerMetrics()
         self._term: Term | None = None
 
     def adopt(self, policy: Policy) -> None:
@@ -144,7 +144,7 @@ class Term:
         clock: Clock,
         policy: Policy,
         scheduler_names: Sequence[str],
-        metrics: Metrics,
+        metrics: SchedulerMetrics,
         *,
         legacy_apis: bool,
         namespace: str,
@@ -162,7 +162,7 @@ class Term:
         metrics.watches_failing.set_function(self._views.watching.failing)
         self._deciding: float | None = None
         self._views.feed(self._cluster, self._changed.set)
-        self._recorder = Recorder(client, clock, scheduler_names[0])
+        self._recorder = EventRecorder(client, clock, scheduler_names[0])
         views = self._views
         volumes = VolumeBinder(client, views.cache(kinds.CLAIMS), views.cache(kinds.VOLUMES), views.cache(kinds.NODES))
         self._binder = Binder(client, volumes, self._give_up)
@@ -178,7 +178,7 @@ class Term:
             cache.subscribe(self._forgetting(kind.group))
         self._unplaced = UnplacedPods(client, self._views.pods, scheduler_names)
         self._fences = FenceController(client, self._views, quota_mode)
-        self._rules = OwnerRules(client, self._recorder, namespace)
+        self._rules = OwnerRulesController(client, self._recorder, namespace)
         self._podgroups = PodGroupController(
             client, self._views, self._recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
@@ -340,7 +340,7 @@ class Term:
         self._cluster.forget(uid)
         self._changed.set()
 
-    def _forget_pod(self, change: Change[Pod]) -> None:
+    def _forget_pod(self, change: ObjectChange[Pod]) -> None:
         if change.new is None and change.old is not None:
             self._binder.forget(change.old.metadata.uid)
             self._evictor.forget(change.old.metadata.uid)
@@ -355,8 +355,8 @@ class Term:
         self._cluster.unspare(uid)
         self._changed.set()
 
-    def _forgetting(self, api_group: str) -> Callable[[Change[PodGroup]], None]:
-        def on_change(change: Change[PodGroup]) -> None:
+    def _forgetting(self, api_group: str) -> Callable[[ObjectChange[PodGroup]], None]:
+        def on_change(change: ObjectChange[PodGroup]) -> None:
             if change.old is not None and change.new is None:
                 self._statuses.forget(GroupKey(api_group, change.old.namespace, change.old.name))
 

@@ -92,7 +92,7 @@ class PodSet(Struct, frozen=True, eq=False):
         return []
 
 
-class Term(NamedTuple):
+class AffinityTerm(NamedTuple):
     """Peers, and the label that says which nodes are one place. ``weight`` is of a preference; anti-affinity's is below zero."""
 
     peers: PodSet
@@ -112,7 +112,7 @@ class InverseTerm(NamedTuple):
     """A term that pods on nodes carry."""
 
     role: Role
-    term: Term
+    term: AffinityTerm
 
 
 class Spread(Struct, frozen=True):
@@ -143,10 +143,10 @@ class PodTerms(Struct, frozen=True, dict=True):
         preferred: preferences, those of anti-affinity with a weight below zero.
     """
 
-    near: tuple[Term, ...] = ()
+    near: tuple[AffinityTerm, ...] = ()
     together: PodSet | None = None
-    apart: tuple[Term, ...] = ()
-    preferred: tuple[Term, ...] = ()
+    apart: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[AffinityTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
     def __bool__(self) -> bool:
@@ -205,12 +205,12 @@ def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
     )
 
 
-def _terms(namespace: str, labels: Labels, terms: Iterable[PodAffinityTerm] | None) -> tuple[Term, ...]:
+def _terms(namespace: str, labels: Labels, terms: Iterable[PodAffinityTerm] | None) -> tuple[AffinityTerm, ...]:
     return tuple(_term(namespace, labels, term) for term in terms or ())
 
 
-def _term(namespace: str, labels: Labels, term: PodAffinityTerm, weight: int = 0) -> Term:
-    return Term(PodSet.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
+def _term(namespace: str, labels: Labels, term: PodAffinityTerm, weight: int = 0) -> AffinityTerm:
+    return AffinityTerm(PodSet.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
 
 
 def _selection(namespace: str, labels: Labels, term: PodAffinityTerm) -> Selection:

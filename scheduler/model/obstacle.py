@@ -58,7 +58,7 @@ class Obstacle(Struct, frozen=True):
     nodes: bool = False
 
 
-class Fault(NamedTuple):
+class PluginFault(NamedTuple):
     """What a plugin of a user did wrong in a cycle, first time at this extension point; ``text`` is one line."""
 
     plugin: str

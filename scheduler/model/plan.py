@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
-from scheduler.model.obstacle import Fault
+from scheduler.model.obstacle import PluginFault
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Reservation, Status, Task
 from scheduler.model.storage import VolumeDecision
@@ -115,7 +115,7 @@ class Plan(Struct, frozen=True):
     waiting: bool
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[PluginFault, ...] = ()
     next_deadline: float = float("inf")
 
     @property

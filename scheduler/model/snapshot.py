@@ -1,7 +1,7 @@
 """What one cycle decides on: an immutable view of nodes, groups and queues.
 
 Nodes are rows of int64 matrices (nodes x resources, steps of `scheduler.model.vectors.Axes`), in the order of their names.
-A group and its pods are a `Job`; pods that a node can't tell apart share a `TaskClass`. Everything a snapshot refers
+A group and its pods are a `JobInfo`; pods that a node can't tell apart share a `TaskClass`. Everything a snapshot refers
 to is shared with the next one unless it changed: `scheduler.state.cluster` builds them.
 """
 
@@ -27,14 +27,14 @@ from scheduler.model.tasks import (
     NO_TASKS,
     OCCUPYING,
     READY,
-    Coming,
+    ExpectedPods,
+    JobAmounts,
     Status,
-    Sums,
-    Tally,
     Task,
     TaskClass,
+    TaskCounts,
     amount,
-    tally,
+    count_tasks,
 )
 from scheduler.model.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, total
 
@@ -42,9 +42,9 @@ __all__ = [
     "OCCUPYING",
     "READY",
     "Budget",
-    "Coming",
+    "ExpectedPods",
     "GroupKey",
-    "Job",
+    "JobInfo",
     "Neighbours",
     "NodeTable",
     "Phase",
@@ -93,7 +93,7 @@ class Reservation(NamedTuple):
     since: float
 
 
-class Job(Struct, frozen=True, eq=False, dict=True):
+class JobInfo(Struct, frozen=True, eq=False, dict=True):
     """A PodGroup with its pods.
 
     Attributes:
@@ -119,7 +119,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
     counters: tuple[int, int, int]
     created: float
     tasks: tuple[Task, ...] = ()
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[ExpectedPods, ...] = ()
     held: str = ""
     unreserved: str = ""
     late: bool = False
@@ -127,15 +127,15 @@ class Job(Struct, frozen=True, eq=False, dict=True):
     over: bool = False
     written: bool = True
 
-    def counted(self, tally: Tally) -> Self:
+    def counted(self, counts: TaskCounts) -> Self:
         """Return it with what its tasks come to, where nobody has made these."""
-        self.__dict__["tally"] = tally
+        self.__dict__["tally"] = counts
         return self
 
     @cached_property
-    def tally(self) -> Tally:
+    def tally(self) -> TaskCounts:
         """Its tasks, counted."""
-        return tally(self.tasks) if self.tasks else NO_TASKS
+        return count_tasks(self.tasks) if self.tasks else NO_TASKS
 
     @cached_property
     def quiet(self) -> list[Any]:
@@ -148,7 +148,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         return []
 
     @cached_property
-    def _sums(self) -> list[tuple[Axes, Sums]]:
+    def _sums(self) -> list[tuple[Axes, JobAmounts]]:
         return []
 
     @property
@@ -161,16 +161,16 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         """The tasks that wait for a node, the older first."""
         return self.tally.pending
 
-    def sums(self, axes: Axes) -> Sums:
+    def sums(self, axes: Axes) -> JobAmounts:
         """What its tasks have and want; added up once."""
         for known, sums in self._sums:
             if known is axes:
                 return sums
-        sums = Sums(amount(self.tally.occupying, axes), amount(self.tally.wanting, axes))
+        sums = JobAmounts(amount(self.tally.occupying, axes), amount(self.tally.wanting, axes))
         self._sums[:] = [(axes, sums)]
         return sums
 
-    def restated(self, phase: Phase, status: PodGroupStatus) -> Job:
+    def restated(self, phase: Phase, status: PodGroupStatus) -> JobInfo:
         """Return the same one where it stands otherwise now; its tasks needn't be counted again."""
         counters = (status.running, status.succeeded, status.failed)
         told = replace(
@@ -332,12 +332,12 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
 class SatisfiedJobs(Struct, frozen=True, eq=False):
     """Groups of one queue that no cycle does anything about. ``amounts``: what they have on nodes, by ``axes``."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobInfo, ...]
     axes: Axes
     amounts: Vector
 
     @classmethod
-    def of(cls, jobs: Iterable[Job], axes: Axes) -> SatisfiedJobs:
+    def of(cls, jobs: Iterable[JobInfo], axes: Axes) -> SatisfiedJobs:
         """Add up what jobs have."""
         members = tuple(jobs)
         return cls(members, axes, added([job.sums(axes).allocated for job in members], axes))
@@ -369,7 +369,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     table: NodeTable
     idle: Matrix
     releasing: Matrix
-    jobs: tuple[Job, ...]
+    jobs: tuple[JobInfo, ...]
     queues: Mapping[str, QueueInfo]
     priorities: Mapping[str, int]
     ports: Mapping[str, tuple[tuple[str, str, int], ...]]

@@ -85,7 +85,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Coming(Struct, frozen=True):
+class ExpectedPods(Struct, frozen=True):
     """Pods that a Job has yet to make: ``count`` of one class.
 
     ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
@@ -97,7 +97,7 @@ class Coming(Struct, frozen=True):
     held: bool
 
 
-class Sums(NamedTuple):
+class JobAmounts(NamedTuple):
     """What the tasks of a job have on nodes, and what those that have none ask for."""
 
     allocated: Vector
@@ -113,7 +113,7 @@ def amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
     return amounts
 
 
-class Tally(NamedTuple):
+class TaskCounts(NamedTuple):
     """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait.
 
     ``ready``: how many count toward a minimum.
@@ -126,7 +126,7 @@ class Tally(NamedTuple):
     ready: int
 
 
-def tally(tasks: tuple[Task, ...]) -> Tally:
+def count_tasks(tasks: tuple[Task, ...]) -> TaskCounts:
     """Count tasks."""
     counts: dict[Status, int] = {}
     kinds: dict[Status, dict[TaskClass, int]] = {}
@@ -143,14 +143,14 @@ def tally(tasks: tuple[Task, ...]) -> Tally:
             occupying[kind] += count
     pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
     ready = sum([counts.get(status, 0) for status in READY])
-    return Tally(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}), ready)
+    return TaskCounts(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}), ready)
 
 
 def _age(task: Task) -> tuple[float, str, str, str]:
     return (task.created, task.uid, task.namespace, task.name)
 
 
-NO_TASKS = tally(())
+NO_TASKS = count_tasks(())
 
 
 # With slots: there are as many as groups, and a cached property would give each a dictionary.

@@ -12,7 +12,7 @@ from scheduler.engine.session import JobState, Session
 from scheduler.model.obstacle import Obstacle, Reason
 
 
-class ResourceQuota(Plugin):
+class ResourceQuotaPlugin(Plugin):
     """Asks the ledger, as far as this process knows it, first come first served.
 
     Groups that reserved at their creation are let in without a question. The ledger itself has the last word: it is

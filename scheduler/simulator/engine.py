@@ -27,7 +27,7 @@ from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
-from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
 from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
 from scheduler.simulator.workloads import Draw, TraceJob, Workloads
@@ -71,7 +71,7 @@ class Setting(Struct, frozen=True):
     until: float = _NEVER
 
 
-class Progress(Struct):
+class SimulationProgress(Struct):
     """How far it is: what is told to who watches. ``arrived`` of ``expected`` lines of the trace at ``now`` seconds."""
 
     now: float = 0.0
@@ -100,14 +100,14 @@ class Simulation:
             setting.cluster, setting.gate, self.lives, self.measures, setting.start, setting.draw
         )
         self._trace = iter(setting.trace)
-        self.progress = Progress(expected=len(setting.trace))
+        self.progress = SimulationProgress(expected=len(setting.trace))
         self.cycles = 0
         self._looked: Plan | None = None
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
         self._torn: Mapping[GroupKey, float] = {}
 
-    def run(self, tell: Callable[[Progress], None]) -> float:
+    def run(self, tell: Callable[[SimulationProgress], None]) -> float:
         """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
         setting, calendar = self._setting, self._calendar
         self._begin()
@@ -151,7 +151,7 @@ class Simulation:
             self._looked = self._decide(records=True)[1]
         return self._looked
 
-    def group(self, gang: Gang) -> PodGroup | None:
+    def group(self, gang: SimulatedGang) -> PodGroup | None:
         """Return a group as it stands."""
         if gang.key is None:
             return None

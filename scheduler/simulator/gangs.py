@@ -7,10 +7,10 @@ from msgspec import Struct, field
 from muster.model.amounts import Resources
 from muster.model.objects import Job, Pod
 from scheduler.model.snapshot import GroupKey
-from scheduler.state.aggregated_pods import Home
+from scheduler.state.aggregated_pods import GroupName
 
 
-class Gang(Struct, eq=False):
+class SimulatedGang(Struct, eq=False):
     """One group. Times are seconds since the beginning; those of what was there before are negative or None.
 
     Attributes:
@@ -23,7 +23,7 @@ class Gang(Struct, eq=False):
         counted: it came in the simulation, so that its waiting is part of the report.
     """
 
-    home: Home
+    home: GroupName
     arrived: float
     key: GroupKey | None = None
     queue: str = ""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from muster.model.amounts import NOTHING, Resources
 from scheduler.model.plan import QueueShare
 from scheduler.model.vectors import PODS
-from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.time_series import Track
 
 _APART: Final = frozenset({PODS})
@@ -82,7 +82,7 @@ class Measures:
         ]
         return max(parts, default=0.0)
 
-    def evicted(self, gang: Gang, beneficiary: Gang | None) -> None:
+    def evicted(self, gang: SimulatedGang, beneficiary: SimulatedGang | None) -> None:
         """Count a pod that has to go: for its own queue, for another one, or because its gang can't be completed."""
         gang.evicted += 1
         if beneficiary is None or beneficiary is gang:

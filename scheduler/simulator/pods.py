@@ -24,10 +24,10 @@ from scheduler.model.plan import Bind, Eviction
 from scheduler.model.snapshot import GroupKey
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
-from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
 from scheduler.simulator.settled import Aside
-from scheduler.state.aggregated_pods import Home
+from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.cluster import Cluster
 
 GROUP_KINDS: Final = {kind.group: kind for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
@@ -39,15 +39,15 @@ _ONE_POD: Final = Resources.parse({"pods": 1})
 class Controllers(Protocol):
     """Those who make pods, told of what becomes of them."""
 
-    def succeeded(self, gang: Gang, pods: list[Pod]) -> None:
+    def succeeded(self, gang: SimulatedGang, pods: list[Pod]) -> None:
         """Pods ran their time."""
         ...
 
-    def evicted(self, gang: Gang, pod: Pod) -> None:
+    def evicted(self, gang: SimulatedGang, pod: Pod) -> None:
         """A pod had to go."""
         ...
 
-    def over(self, gang: Gang) -> bool:
+    def over(self, gang: SimulatedGang) -> bool:
         """Whether nobody makes more pods of a group that has none left."""
         ...
 
@@ -81,21 +81,21 @@ class PodLifecycle:
         self._freed = freed
         self.aside = Aside(cluster)
         self.now = 0.0
-        self.gangs: dict[Home, Gang] = {}
-        self.history: list[Gang] = []
+        self.gangs: dict[GroupName, SimulatedGang] = {}
+        self.history: list[SimulatedGang] = []
         self.leavers: list[str] = []
 
     # ── what exists ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def gang(self, home: Home) -> Gang:
+    def gang(self, home: GroupName) -> SimulatedGang:
         """Return the group of a name; pods may name it before it exists."""
         known = self.gangs.get(home)
         if known is None:
-            known = self.gangs[home] = Gang(home, self.now)
+            known = self.gangs[home] = SimulatedGang(home, self.now)
             self.history.append(known)
         return known
 
-    def show_group(self, kind: Kind[PodGroup], group: PodGroup) -> Gang:
+    def show_group(self, kind: Kind[PodGroup], group: PodGroup) -> SimulatedGang:
         """Take in a group."""
         gang = self.gang((group.namespace, group.name))
         gang.key = GroupKey(kind.group, group.namespace, group.name)
@@ -105,7 +105,7 @@ class PodLifecycle:
         self._changed()
         return gang
 
-    def show_pod(self, pod: Pod) -> Gang | None:
+    def show_pod(self, pod: Pod) -> SimulatedGang | None:
         """Take in a pod, one that waits or one that runs somewhere; give its group, None where it has ended."""
         self._cluster.pod(pod)
         if pod.status.phase in {"Succeeded", "Failed"}:
@@ -120,7 +120,7 @@ class PodLifecycle:
         self._changed()
         return gang
 
-    def _gang_of(self, pod: Pod) -> Gang:
+    def _gang_of(self, pod: Pod) -> SimulatedGang:
         # Pods without a group are one another's company here, and nobody's business.
         return self.gang((pod.namespace, grouping.group_of(pod.metadata)))
 
@@ -140,7 +140,7 @@ class PodLifecycle:
         for (key, _), (request, pods) in by_group.items():
             self._run(self.gangs[key.namespace, key.name], pods, request)
 
-    def _run(self, gang: Gang, pods: list[Pod], request: Resources) -> None:
+    def _run(self, gang: SimulatedGang, pods: list[Pod], request: Resources) -> None:
         amounts = request + _ONE_POD
         self._measures.used(self.now, gang.queue, amounts, len(pods))
         ends: dict[float, list[str]] = {}
@@ -165,7 +165,7 @@ class PodLifecycle:
             self._cluster.evicting(eviction.task.uid)
             self._calendar.enter(self.now + STOP_SECONDS, partial(self._leave, gang, eviction.task.uid))
 
-    def delete_pod(self, gang: Gang, pod: Pod) -> None:
+    def delete_pod(self, gang: SimulatedGang, pod: Pod) -> None:
         """Take out a pod that waits."""
         del gang.pods[pod.metadata.uid]
         self._cluster.pod(pod, gone=True)
@@ -174,7 +174,7 @@ class PodLifecycle:
 
     # ── what ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, gang: Gang, uids: list[str]) -> None:
+    def _end(self, gang: SimulatedGang, uids: list[str]) -> None:
         """Let pods succeed, those that are still there."""
         pods = [gang.pods.pop(uid) for uid in uids if uid in gang.pods]
         if not pods:
@@ -197,7 +197,7 @@ class PodLifecycle:
         self._cluster.pod(pod)
         self._gate.show(kinds.PODS, pod)
 
-    def _leave(self, gang: Gang, uid: str) -> None:
+    def _leave(self, gang: SimulatedGang, uid: str) -> None:
         pod = gang.pods.pop(uid, None)
         if pod is None:
             return  # It ended by itself.
@@ -208,12 +208,12 @@ class PodLifecycle:
         self._freed()
         self.controllers.room(gang.home[0])
 
-    def _give_back(self, gang: Gang, pods: list[Pod]) -> None:
+    def _give_back(self, gang: SimulatedGang, pods: list[Pod]) -> None:
         amounts = Counter(gang.running.pop(pod.metadata.uid) for pod in pods if pod.metadata.uid in gang.running)
         for each, count in amounts.items():
             self._measures.used(self.now, gang.queue, each, -count)
 
-    def _finish(self, gang: Gang) -> None:
+    def _finish(self, gang: SimulatedGang) -> None:
         """Take a group that is over out of the cluster, with its pods and Jobs: nothing of it matters any more."""
         gang.over = self.now
         for pod in gang.ended.values():

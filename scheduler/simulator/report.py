@@ -11,7 +11,7 @@ from msgspec import Struct
 from muster.model.objects import PodGroup
 from scheduler.model.vectors import PODS
 from scheduler.simulator.engine import Simulation
-from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Refusal
 from scheduler.simulator.state import queue_json
 
@@ -19,7 +19,7 @@ Line = tuple[tuple[float, float], ...]
 """Beginnings of steps of time, in seconds, with the mean in each."""
 
 
-class Waiting(Struct, frozen=True):
+class WaitingTimes(Struct, frozen=True):
     """How long groups waited until their minimum had nodes, in seconds, and how many these are."""
 
     started: int
@@ -28,7 +28,7 @@ class Waiting(Struct, frozen=True):
     most: float
 
     @classmethod
-    def of(cls, waits: Iterable[float]) -> Waiting:
+    def of(cls, waits: Iterable[float]) -> WaitingTimes:
         """Sum up some waiting times."""
         line = sorted(waits)
         if not line:
@@ -54,7 +54,7 @@ class QueueReport(Struct, frozen=True):
     arrived: int
     waiting: int
     refused: int
-    waits: Waiting
+    waits: WaitingTimes
     used: float
     held: float
     deserved: float | None
@@ -94,7 +94,7 @@ class Bar(Struct, frozen=True):
     over: float | None
 
 
-class Report(Struct, frozen=True):
+class SimulationReport(Struct, frozen=True):
     """All of it; ``seconds`` of cluster time.
 
     Attributes:
@@ -106,7 +106,7 @@ class Report(Struct, frozen=True):
     seconds: float
     cycles: int
     queues: Mapping[str, QueueReport]
-    waits: Waiting
+    waits: WaitingTimes
     ended: int
     utilisation: Mapping[str, float]
     contended: float
@@ -146,13 +146,13 @@ class Report(Struct, frozen=True):
         }
 
 
-def of(simulation: Simulation, end: float) -> Report:
+def of(simulation: Simulation, end: float) -> SimulationReport:
     """Sum up a simulation that has run for ``end`` seconds."""
     measures, plan = simulation.measures, simulation.look()
     gangs = [gang for gang in simulation.lives.history if gang.counted and gang.key is not None]
     contended = measures.waited.mean
     queues = {}
-    by_queue: dict[str, list[Gang]] = {name: [] for name in measures.shares}
+    by_queue: dict[str, list[SimulatedGang]] = {name: [] for name in measures.shares}
     for gang in gangs:
         by_queue.setdefault(gang.queue, []).append(gang)
     refused: dict[str, int] = {}
@@ -165,7 +165,7 @@ def of(simulation: Simulation, end: float) -> Report:
             arrived=len(mine),
             waiting=sum(gang.started is None for gang in mine),
             refused=refused.get(name, 0),
-            waits=Waiting.of(_wait(gang) for gang in mine if gang.started is not None),
+            waits=WaitingTimes.of(_wait(gang) for gang in mine if gang.started is not None),
             used=track.mean if track is not None else 0.0,
             held=held.mean / contended if held is not None and contended else 0.0,
             deserved=due.mean / contended if due is not None and contended and divided else None,
@@ -173,11 +173,11 @@ def of(simulation: Simulation, end: float) -> Report:
             reclaimed=measures.reclaimed[name],
             undone=measures.undone[name],
         )
-    return Report(
+    return SimulationReport(
         seconds=end,
         cycles=simulation.cycles,
         queues=queues,
-        waits=Waiting.of(_wait(gang) for gang in gangs if gang.started is not None),
+        waits=WaitingTimes.of(_wait(gang) for gang in gangs if gang.started is not None),
         ended=sum(gang.over is not None for gang in gangs),
         utilisation={name: track.mean for name, track in sorted(measures.resources.items()) if name != PODS},
         contended=contended,
@@ -190,16 +190,16 @@ def of(simulation: Simulation, end: float) -> Report:
     )
 
 
-def _wait(gang: Gang) -> float:
+def _wait(gang: SimulatedGang) -> float:
     return (gang.started or 0.0) - gang.arrived
 
 
-def _never(gang: Gang) -> bool:
+def _never(gang: SimulatedGang) -> bool:
     """Whether a group waits to the end, or its pods name one that there isn't."""
     return gang.counted and gang.started is None and bool(gang.home[1])
 
 
-def _late(simulation: Simulation, gang: Gang, end: float) -> Late:
+def _late(simulation: Simulation, gang: SimulatedGang, end: float) -> Late:
     why = f"there is no PodGroup {gang.name}, which its pods name; add it to the files"
     if gang.key is not None:
         record = simulation.look().records.get(gang.key)
@@ -239,7 +239,7 @@ def _group(group: PodGroup) -> dict[str, Any]:
     }
 
 
-def _tasks(gang: Gang) -> dict[str, int]:
+def _tasks(gang: SimulatedGang) -> dict[str, int]:
     running = len(gang.running)
     counts = {"Pending": len(gang.pods) - running, "Running": running, "Succeeded": len(gang.ended)}
     return {status: count for status, count in counts.items() if count}

@@ -19,7 +19,7 @@ from scheduler.engine.policy import Policy
 from scheduler.simulator import state
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.engine import Setting
-from scheduler.simulator.state import GROUP_KINDS, StateError
+from scheduler.simulator.state import GROUP_KINDS, UnreadableObjectError
 from scheduler.simulator.workloads import Draw, TraceJob
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
@@ -95,7 +95,7 @@ class Scenario(Struct, frozen=True):
         uid = replace(one.metadata, uid=one.metadata.uid or f"{kind} {one.namespace}/{one.name}")
         refusal = gate.admit(kind, replace(one, metadata=uid), start).refusal
         if refusal:
-            raise StateError(f"{kind.name} {one.name}: {refusal}")
+            raise UnreadableObjectError(f"{kind.name} {one.name}: {refusal}")
 
 
 def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed: int, until: float) -> Scenario:
@@ -116,14 +116,14 @@ def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed:
         one = _placed(state.decoded(kind, each), kind)
         place = (kind, one.namespace, one.name)
         if place in seen:
-            raise StateError(f"{kind.name} {one.name} is in the files twice; leave one of them")
+            raise UnreadableObjectError(f"{kind.name} {one.name} is in the files twice; leave one of them")
         seen.add(place)
         _check(one)
         found[kind].append(one)
     if not any(queue.name == names.DEFAULT_QUEUE for queue in found[kinds.QUEUES]):
         found[kinds.QUEUES].insert(0, msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, Queue))
     if not found[kinds.NODES]:
-        raise StateError("the files have no Node: add those of the cluster")
+        raise UnreadableObjectError("the files have no Node: add those of the cluster")
     objects = {kind: tuple(items) for kind, items in found.items()}
     return Scenario(objects, schedulers, seed, until, others=others)
 
@@ -139,7 +139,7 @@ def _check(one: Object) -> None:
     if isinstance(one, Job):
         spec = one.spec.template.spec
     if spec is not None and not spec.node_name and any(_CLAIMING & each.keys() for each in spec.volumes or ()):
-        raise StateError(
+        raise UnreadableObjectError(
             f"{type(one).__name__} {one.name}: volumes of claims aren't simulated over time; leave them out, or decide"
             " once with --cycles"
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from muster.model.objects import PodGroup
 from scheduler.engine import satisfied
 from scheduler.model import vectors
-from scheduler.model.snapshot import GroupKey, Job, SatisfiedJobs, Snapshot
+from scheduler.model.snapshot import GroupKey, JobInfo, SatisfiedJobs, Snapshot
 from scheduler.model.vectors import Axes, Vector
 from scheduler.state.cluster import Cluster
 
@@ -18,7 +18,7 @@ class Aside:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._axes = Axes()
-        self._members: dict[str, dict[GroupKey, Job]] = {}
+        self._members: dict[str, dict[GroupKey, JobInfo]] = {}
         self._amounts: dict[str, Vector] = {}
         self._objects: dict[GroupKey, tuple[PodGroup, str]] = {}
         self._known: dict[str, SatisfiedJobs] = {}
@@ -53,7 +53,7 @@ class Aside:
             self._known.pop(queue, None)
             self._cluster.group(key.group, group)
 
-    def _take(self, job: Job) -> GroupKey:
+    def _take(self, job: JobInfo) -> GroupKey:
         key, queue = job.key, job.queue
         group = self._cluster.find_group(key)
         assert group is not None, "a snapshot's groups are the cluster's"

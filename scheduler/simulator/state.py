@@ -32,7 +32,7 @@ _MAKERS: Final = frozenset(
 """Kinds of which controllers make pods, that no simulation has."""
 
 
-class StateError(ValueError):
+class UnreadableObjectError(ValueError):
     """An object that can't be read. The text names it."""
 
 
@@ -79,7 +79,7 @@ def refuse_maker(raw: Mapping[str, Any]) -> None:
     metadata, kind = raw.get("metadata") or {}, str(raw.get("kind"))
     if (group, kind) in _MAKERS and version and not metadata.get("creationTimestamp"):
         what = kind if kind != "Job" else f"Job of {group}"
-        raise StateError(
+        raise UnreadableObjectError(
             f"{what} {metadata.get('name', '(no name)')}: its pods aren't simulated; leave it out, or put a PodGroup with"
             " its pods, or a Job of batch/v1, in its place"
         )
@@ -98,7 +98,7 @@ def decoded(kind: Kind[Any], raw: Mapping[str, Any]) -> Any:
     try:
         return msgspec.convert({**raw, "metadata": metadata}, kind.struct)
     except msgspec.ValidationError as error:
-        raise StateError(f"{kind.name} {metadata.get('name', '(no name)')}: {error}") from error
+        raise UnreadableObjectError(f"{kind.name} {metadata.get('name', '(no name)')}: {error}") from error
 
 
 def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
@@ -120,7 +120,7 @@ def perform(cluster: Cluster, plan: Plan) -> None:
             cluster.group(status.key.group, replace(group, status=status.struct()))
 
 
-class Report(Struct, frozen=True):
+class SimulatedCycles(Struct, frozen=True):
     """What the cycles came to. ``volumes``: what is to be done for claims before their pods are bound."""
 
     cycles: int
@@ -149,7 +149,7 @@ class Report(Struct, frozen=True):
         }
 
 
-def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Report:
+def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> SimulatedCycles:
     """Decide ``cycles`` times; what one cycle places is taken as bound, and its statuses as written, in the next."""
     binds: dict[str, str] = {}
     volumes: dict[str, dict[str, str]] = {}
@@ -162,7 +162,7 @@ def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Report:
         volumes |= {str(bind.task): _volumes(bind) for bind in plan.binds if bind.volumes}
         if number + 1 < cycles:
             perform(cluster, plan)
-    return Report(cycles, binds, plan, volumes)
+    return SimulatedCycles(cycles, binds, plan, volumes)
 
 
 def _volumes(bind: Bind) -> dict[str, str]:

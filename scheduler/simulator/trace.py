@@ -67,7 +67,7 @@ def parse(lines: Iterable[str], name: str, known: Known) -> tuple[TraceJob, ...]
         mistakes += _in_header(header, name)
         if mistakes:
             raise TraceError(name, mistakes)
-        reader = _Reader(name, known, mistakes)
+        reader = _TraceReader(name, known, mistakes)
         jobs = [job for row in rows if any(row) and (job := reader.job(rows.line_num, header, row)) is not None]
     except csv.Error as error:
         raise TraceError(name, [f"{name}, line {rows.line_num}: {error}; write the trace as CSV"]) from error
@@ -106,7 +106,7 @@ def _in_header(header: list[str], name: str) -> Iterator[str]:
             yield f"{name}, line 1: column {column} is there {header.count(column)} times; leave one of them"
 
 
-class _Reader:
+class _TraceReader:
     """Reads rows, and notes what is wrong with them."""
 
     def __init__(self, name: str, known: Known, mistakes: list[str]) -> None:

@@ -33,7 +33,7 @@ from muster.model.objects import (
 )
 from scheduler.controllers import manifests
 from scheduler.simulator.admission import SimulatedAdmission
-from scheduler.simulator.gangs import Gang
+from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures, Refusal
 from scheduler.simulator.pods import PodLifecycle
 from scheduler.state import conversion
@@ -97,8 +97,8 @@ class Workloads:
         self._lines: dict[_Likeness, PodGroup] = {}
         self._priorities: dict[str, int] = {}
         self._usual = ""
-        self._gang_of_job: dict[str, Gang] = {}
-        self._lacking: dict[str, list[Gang]] = {}
+        self._gang_of_job: dict[str, SimulatedGang] = {}
+        self._lacking: dict[str, list[SimulatedGang]] = {}
         self._passed: dict[tuple[str, int], Pod] = {}
         lives.controllers = self
 
@@ -112,7 +112,7 @@ class Workloads:
 
     def exists(self, kind: Kind[Any], one: Any) -> None:
         """Take in a PodGroup, a Job or a Pod that was there before; how long it waited before is not counted."""
-        gang: Gang | None
+        gang: SimulatedGang | None
         if kind is kinds.JOBS:
             gang = self._lives.gang((one.namespace, conversion.group_of_job(one)))
             self.show_job(one, gang)
@@ -182,7 +182,7 @@ class Workloads:
             known = self._specs[job.request, job.priority] = self._completed(spec)
         return known
 
-    def _create_group(self, kind: Kind[PodGroup], group: PodGroup) -> Gang | None:
+    def _create_group(self, kind: Kind[PodGroup], group: PodGroup) -> SimulatedGang | None:
         stored = self._created(kind, group)
         return self._lives.show_group(kind, stored) if stored is not None else None
 
@@ -227,7 +227,7 @@ class Workloads:
         if gang is not None:
             self.show_job(stored, gang)
 
-    def show_job(self, job: Job, gang: Gang) -> None:
+    def show_job(self, job: Job, gang: SimulatedGang) -> None:
         """Take in a Job whose pods are in a group, and make its pods where it isn't suspended."""
         gang.jobs[job.metadata.uid] = job
         self._gang_of_job[job.metadata.uid] = gang
@@ -235,7 +235,9 @@ class Workloads:
         if not job.spec.suspend:
             self._spawn(gang, job)
 
-    def _generate(self, owner: OwnerReference, nearest: list[Meta], namespace: str, template: PodSpec) -> Gang | None:
+    def _generate(
+        self, owner: OwnerReference, nearest: list[Meta], namespace: str, template: PodSpec
+    ) -> SimulatedGang | None:
         space = self._gate.namespace(namespace)
         body = manifests.podgroup(owner, [*nearest, *([space] if space is not None else [])], template)
         group = msgspec.convert(body, PodGroup)
@@ -257,7 +259,7 @@ class Workloads:
                 self._spawn(gang, gang.jobs[uid])
         return found
 
-    def take_back(self, gang: Gang) -> None:
+    def take_back(self, gang: SimulatedGang) -> None:
         """Hold the Jobs of a group back again of which nothing has started: their pods go."""
         for uid, job in list(gang.jobs.items()):
             mine = [pod for pod in gang.pods.values() if _controlled_by(pod, uid)]
@@ -267,7 +269,7 @@ class Workloads:
             for pod in mine:
                 self._lives.delete_pod(gang, pod)
 
-    def succeeded(self, gang: Gang, pods: list[Pod]) -> None:
+    def succeeded(self, gang: SimulatedGang, pods: list[Pod]) -> None:
         """Count the pods of Jobs; a Job that has enough of them is complete, another makes more."""
         for uid, job in list(gang.jobs.items()):
             count = sum(_controlled_by(pod, uid) for pod in pods)
@@ -281,7 +283,7 @@ class Workloads:
             if job.spec.completions is not None:
                 self._spawn(gang, gang.jobs[uid])
 
-    def evicted(self, gang: Gang, pod: Pod) -> None:
+    def evicted(self, gang: SimulatedGang, pod: Pod) -> None:
         """Make another pod in the place of one that had to go."""
         controller = pod.metadata.controller()
         if gang.replaced:
@@ -292,7 +294,7 @@ class Workloads:
         elif controller is not None and controller.uid in gang.jobs:
             self._spawn(gang, gang.jobs[controller.uid])
 
-    def over(self, gang: Gang) -> bool:
+    def over(self, gang: SimulatedGang) -> bool:
         """Whether all Jobs of a group have ended."""
         return all(conversion.job_finished(job) for job in gang.jobs.values())
 
@@ -303,14 +305,14 @@ class Workloads:
             for pod in lacking:
                 self._make(gang, pod, 1)
 
-    def _spawn(self, gang: Gang, job: Job) -> None:
+    def _spawn(self, gang: SimulatedGang, job: Job) -> None:
         uid, meta, spec = job.metadata.uid, job.spec.template.metadata, job.spec.template.spec
         alive = sum(_controlled_by(pod, uid) for pod in (*gang.pods.values(), *gang.lacking))
         owner = replace(grouping.job_reference(job.metadata), controller=True)
         template = replace(meta, name=job.name, namespace=job.namespace, owner_references=(owner,))
         self._make(gang, Pod(metadata=template, spec=spec), conversion.pods_wanted(job) - alive)
 
-    def _make(self, gang: Gang, template: Pod, count: int) -> None:
+    def _make(self, gang: SimulatedGang, template: Pod, count: int) -> None:
         """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""
         limited, drawn = self._gate.limited(gang.home[0]), self._draw(gang.name)
         created = self._moment.replace(microsecond=0)
@@ -335,7 +337,7 @@ class Workloads:
                 pod = replace(pod, metadata=replace(meta, annotations=alike.metadata.annotations))
             self._lives.show_pod(pod)
 
-    def _show_job(self, gang: Gang, job: Job) -> None:
+    def _show_job(self, gang: SimulatedGang, job: Job) -> None:
         gang.jobs[job.metadata.uid] = job
         self._cluster.batch_job(job)
         self._gate.show(kinds.JOBS, job)

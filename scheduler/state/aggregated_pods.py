@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from muster.model.objects import Pod
 from scheduler.model.snapshot import Status, TaskClass
-from scheduler.model.tasks import Tally
+from scheduler.model.tasks import TaskCounts
 from scheduler.state.usage import Usage
 
-Home = tuple[str, str]
+GroupName = tuple[str, str]
 """Namespace and name of a group: how its pods know it."""
 
 
@@ -23,7 +23,7 @@ class AggregatedPod(NamedTuple):
 
     pod: Pod
     kind: TaskClass
-    home: Home | None
+    home: GroupName | None
 
 
 class AggregatedPods:
@@ -32,12 +32,12 @@ class AggregatedPods:
     ``unasked``: some of them may be among those that terms of others ask about.
     """
 
-    def __init__(self, usage: Usage, touch: Callable[[Home], None]) -> None:
+    def __init__(self, usage: Usage, touch: Callable[[GroupName], None]) -> None:
         self._usage = usage
         self._touch = touch
         self.unasked = False
         self._pods: dict[str, AggregatedPod] = {}
-        self._homes: dict[Home, dict[str, AggregatedPod]] = {}
+        self._homes: dict[GroupName, dict[str, AggregatedPod]] = {}
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is among them."""
@@ -76,11 +76,11 @@ class AggregatedPods:
         """Return all of them."""
         return self._pods.values()
 
-    def of(self, home: Home) -> Collection[AggregatedPod]:
+    def of(self, home: GroupName) -> Collection[AggregatedPod]:
         """Return those of a group."""
         return self._homes.get(home, {}).values()
 
-    def tally(self, home: Home) -> Tally:
+    def tally(self, home: GroupName) -> TaskCounts:
         """Return what those of a group come to."""
         # Not with a `Counter`, which takes five times as long; all groups of a cluster come by here.
         running, kinds = 0, dict[TaskClass, int]()
@@ -89,4 +89,4 @@ class AggregatedPods:
             running += pod.status.phase == "Running"
             kinds[kind] = kinds.get(kind, 0) + 1
         counts = {Status.RUNNING: running, Status.BOUND: len(members) - running}
-        return Tally({status: count for status, count in counts.items() if count}, (), kinds, {}, len(members))
+        return TaskCounts({status: count for status, count in counts.items() if count}, (), kinds, {}, len(members))

@@ -21,9 +21,9 @@ from scheduler.model.plan import Bind
 from scheduler.model.snapshot import (
     OCCUPYING,
     Budget,
-    Coming,
+    ExpectedPods,
     GroupKey,
-    Job,
+    JobInfo,
     Phase,
     QueueInfo,
     Reservation,
@@ -33,7 +33,7 @@ from scheduler.model.snapshot import (
 )
 from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.state import conversion
-from scheduler.state.aggregated_pods import Home
+from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.pods import Member, News, PodIndex
 
@@ -45,7 +45,7 @@ class Cluster:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
         self._register = PeerIndex()
-        self._dirty: set[Home] = set()
+        self._dirty: set[GroupName] = set()
         self._population = PodIndex(self._ours, self._register, self._dirty.add)
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
@@ -55,14 +55,14 @@ class Cluster:
         self._groups: dict[GroupKey, PodGroup] = {}
         self._kinds: set[str] = set()
         self._batch: dict[str, BatchJob] = {}
-        self._batch_of: dict[Home, set[str]] = {}
+        self._batch_of: dict[GroupName, set[str]] = {}
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
         self._images = Images()
         self._budgets: dict[str, Budget] = {}
         self.storage = StorageCache()
-        self._jobs: dict[GroupKey, Job] = {}
+        self._jobs: dict[GroupKey, JobInfo] = {}
         self._grown = False
         self._restated: set[GroupKey] = set()
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
@@ -97,11 +97,11 @@ class Cluster:
         if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
             self._changes += 1
 
-    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+    def homes(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
         """Gather pods by the group that they are in."""
         return self._population.homes(pods)
 
-    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+    def crowd(self, homes: Mapping[GroupName | None, Iterable[Pod]]) -> None:
         """Learn of many new pods at once; of those that only take something, a job is told how many there are."""
         self._population.crowd(homes)
         self._changes += 1
@@ -306,7 +306,7 @@ class Cluster:
         defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
         return priorities | ({"": min(defaults)} if defaults else {})
 
-    def _touch(self, home: Home) -> None:
+    def _touch(self, home: GroupName) -> None:
         self._dirty.add(home)
         self._changes += 1
 
@@ -324,7 +324,7 @@ class Cluster:
         self._dirty.clear()
         self._restated.clear()
 
-    def _job(self, key: GroupKey, group: PodGroup) -> Job:
+    def _job(self, key: GroupKey, group: PodGroup) -> JobInfo:
         home = (key.namespace, key.name)
         tally = self._population.tally(home)
         members = self._population.members(home) if tally is None else []
@@ -337,7 +337,7 @@ class Cluster:
             stated, held = None, f"spec.minResources: {error}; correct it"
         self._population.classes.named.update(stated or NOTHING)
         status = group.status
-        job = Job(
+        job = JobInfo(
             key=key,
             uid=group.metadata.uid,
             queue=group.spec.queue or names.DEFAULT_QUEUE,
@@ -360,14 +360,14 @@ class Cluster:
         )
         return job if tally is None else job.counted(tally)
 
-    def _coming(self, batch: Collection[BatchJob], home: Home) -> Iterable[Coming]:
+    def _coming(self, batch: Collection[BatchJob], home: GroupName) -> Iterable[ExpectedPods]:
         alive = self._population.controllers(home) if batch else {}
         for job in batch:
             missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
             if missing > 0:
                 template = job.spec.template
                 kind = self._population.classes.of_pod(template.metadata, template.spec)
-                yield Coming(kind, missing, job.metadata.uid, conversion.held_by_us(job))
+                yield ExpectedPods(kind, missing, job.metadata.uid, conversion.held_by_us(job))
 
     def validate(self) -> None:
         """Recount from the pods alone what is kept by increments.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import Watching
 from muster.model import kinds, names
@@ -33,27 +33,27 @@ class Informers:
     """
 
     def __init__(self, *, legacy_apis: bool) -> None:
-        self.groups: dict[Kind[PodGroup], Cache[PodGroup]] = {
-            kind: Cache(indexes={BY_QUEUE: lambda group: (queue_of(group),)})
+        self.groups: dict[Kind[PodGroup], ObjectCache[PodGroup]] = {
+            kind: ObjectCache(indexes={BY_QUEUE: lambda group: (queue_of(group),)})
             for kind in (kinds.PODGROUPS, *(kinds.LEGACY_PODGROUPS if legacy_apis else ()))
         }
-        self.queues: dict[Kind[Queue], Cache[Queue]] = {
-            kind: Cache() for kind in (kinds.QUEUES, *(kinds.LEGACY_QUEUES if legacy_apis else ()))
+        self.queues: dict[Kind[Queue], ObjectCache[Queue]] = {
+            kind: ObjectCache() for kind in (kinds.QUEUES, *(kinds.LEGACY_QUEUES if legacy_apis else ()))
         }
-        self.pods: Cache[Pod] = Cache(indexes={BY_CONTROLLER: _controllers})
-        self.jobs: Cache[Job] = Cache(
+        self.pods: ObjectCache[Pod] = ObjectCache(indexes={BY_CONTROLLER: _controllers})
+        self.jobs: ObjectCache[Job] = ObjectCache(
             indexes={BY_GROUP: lambda job: (home(job.namespace, conversion.group_of_job(job)),)}
         )
-        self._caches: dict[Kind[Any], Cache[Any]] = {
+        self._caches: dict[Kind[Any], ObjectCache[Any]] = {
             **self.groups,
             **self.queues,
             kinds.PODS: self.pods,
             kinds.JOBS: self.jobs,
-            **{kind: Cache() for kind in _PLAIN},
+            **{kind: ObjectCache() for kind in _PLAIN},
         }
         self.watching = Watching(self._caches)
 
-    def cache(self, kind: Kind[T]) -> Cache[T]:
+    def cache(self, kind: Kind[T]) -> ObjectCache[T]:
         """Return the cache of a kind."""
         return self._caches[kind]
 
@@ -90,8 +90,8 @@ class Informers:
         for kind, cache in self.groups.items():
             cache.subscribe(_passing(partial(cluster.group, kind.group), cluster, changed))
 
-    def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[Change[Queue]], None]:
-        def on_change(change: Change[Queue]) -> None:
+    def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[ObjectChange[Queue]], None]:
+        def on_change(change: ObjectChange[Queue]) -> None:
             one = change.new or change.old
             if one is not None:
                 holds, before = self.queue(one.name), cluster.changes
@@ -131,8 +131,8 @@ def _controllers(pod: Pod) -> tuple[str, ...]:
 
 def _passing(
     learn: Callable[..., None], cluster: Cluster, changed: Callable[[], None]
-) -> Callable[[Change[Any]], None]:
-    def on_change(change: Change[Any]) -> None:
+) -> Callable[[ObjectChange[Any]], None]:
+    def on_change(change: ObjectChange[Any]) -> None:
         before = cluster.changes
         learn(change.new if change.new is not None else change.old, gone=change.new is None)
         # What comes back as we wrote it, or a node's heartbeat, gives nobody a reason to decide again.

@@ -37,7 +37,7 @@ class _Profile:
         return self.members if changed else set()
 
 
-class _Index:
+class _LabelIndex:
     """Questions by a label that each pod they are about has. Labels are many, keys that questions go by few."""
 
     def __init__(self, asked: Iterable[PodSet] = ()) -> None:
@@ -86,7 +86,7 @@ class PeerIndex:
     def __init__(self) -> None:
         self._asked: Counter[PodSet] = Counter()
         self._carried: Counter[InverseTerm] = Counter()
-        self._index = _Index()
+        self._index = _LabelIndex()
         self._fresh: set[PodSet] = set()
         self._profiles: dict[_Name, _Profile] = {}
         self._namespaces: dict[str, Labels] = {}
@@ -154,10 +154,10 @@ class PeerIndex:
             if not profile.members:
                 del self._profiles[name]
 
-    def _match(self, profile: _Profile, index: _Index) -> frozenset[PodSet]:
+    def _match(self, profile: _Profile, index: _LabelIndex) -> frozenset[PodSet]:
         return frozenset(self._matching(profile.namespace, profile.labels, index))
 
-    def _matching(self, namespace: str, labels: Labels, index: _Index) -> list[PodSet]:
+    def _matching(self, namespace: str, labels: Labels, index: _LabelIndex) -> list[PodSet]:
         found = index.candidates(labels)
         if not found:
             return found
@@ -181,7 +181,7 @@ class PeerIndex:
     def renew(self) -> set[str]:
         """Put new questions to all; give the uids of the pods whose answers changed."""
         changed: set[str] = set()
-        fresh, profiles = _Index(self._fresh), self._profiles.values()
+        fresh, profiles = _LabelIndex(self._fresh), self._profiles.values()
         for profile in fresh.concerned(profiles) if self._fresh else ():
             changed |= profile.now_in(profile.peers | self._match(profile, fresh))
         for profile in profiles if self._moved else ():

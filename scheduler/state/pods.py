@@ -17,9 +17,9 @@ from muster.model.objects import Pod
 from scheduler.model import affinity, constraints
 from scheduler.model.affinity import Purpose
 from scheduler.model.snapshot import Status, Task, TaskClass, seconds
-from scheduler.model.tasks import Tally
+from scheduler.model.tasks import TaskCounts
 from scheduler.state import conversion
-from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, Home
+from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, GroupName
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.task_classes import Classes
 from scheduler.state.usage import Usage
@@ -40,7 +40,7 @@ class Member(NamedTuple):
 
     pod: Pod
     task: Task
-    home: Home | None
+    home: GroupName | None
 
     @property
     def uses(self) -> bool:
@@ -57,13 +57,13 @@ class _Assumption(NamedTuple):
     """Where a pod goes whose binding is on the way, and which group it was bound for."""
 
     node: str
-    home: Home | None
+    home: GroupName | None
 
 
 class PodIndex:
     """All pods, ours or not. ``touch`` is told which group's pods changed."""
 
-    def __init__(self, ours: Collection[str], register: PeerIndex, touch: Callable[[Home], None]) -> None:
+    def __init__(self, ours: Collection[str], register: PeerIndex, touch: Callable[[GroupName], None]) -> None:
         self._ours = ours
         self._register = register
         self._touch = touch
@@ -71,10 +71,10 @@ class PodIndex:
         self._crowd = AggregatedPods(self.usage, touch)
         self.classes = Classes()
         self._pods: dict[str, Member] = {}
-        self._members: dict[Home, dict[str, Member]] = {}
+        self._members: dict[GroupName, dict[str, Member]] = {}
         self._porters: dict[str, Member] = {}
         self._assumed: dict[str, _Assumption] = {}
-        self._under_way: Counter[Home | None] = Counter()
+        self._under_way: Counter[GroupName | None] = Counter()
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
 
@@ -85,18 +85,18 @@ class PodIndex:
             return News.CHANGE
         return News.ARRIVED if last else News.NONE
 
-    def homes(self, pods: Iterable[Pod]) -> dict[Home | None, list[Pod]]:
+    def homes(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
         """Gather pods by the group that they are in."""
-        homes: dict[Home | None, list[Pod]] = {}
+        homes: dict[GroupName | None, list[Pod]] = {}
         for pod in pods:
             homes.setdefault(self._home(pod), []).append(pod)
         return homes
 
-    def crowd(self, homes: Mapping[Home | None, Iterable[Pod]]) -> None:
+    def crowd(self, homes: Mapping[GroupName | None, Iterable[Pod]]) -> None:
         """Learn of many pods. New ones that only take something of their nodes are counted, until somebody asks for them."""
         self._crowd.take([each for home, pods in homes.items() for each in self._counted(home, pods)])
 
-    def _counted(self, home: Home | None, pods: Iterable[Pod]) -> Iterator[AggregatedPod]:
+    def _counted(self, home: GroupName | None, pods: Iterable[Pod]) -> Iterator[AggregatedPod]:
         last, kind = None, None
         for pod in pods:
             uid, spec = pod.metadata.uid, pod.spec
@@ -110,16 +110,16 @@ class PodIndex:
             else:
                 yield AggregatedPod(pod, kind, home)
 
-    def tally(self, home: Home) -> Tally | None:
+    def tally(self, home: GroupName) -> TaskCounts | None:
         """Return what the pods of a group come to where all of them are but counted."""
         return self._crowd.tally(home) if self._crowd.of(home) and home not in self._members else None
 
-    def controllers(self, home: Home) -> Counter[str]:
+    def controllers(self, home: GroupName) -> Counter[str]:
         """Tell how many pods of a group that haven't ended each controller has, by its uid."""
         found = [each.task.controller for each in self._members.get(home, {}).values() if each.alive]
         return Counter([*found, *(conversion.controller(each.pod) for each in self._crowd.of(home))])
 
-    def single_out(self, home: Home) -> None:
+    def single_out(self, home: GroupName) -> None:
         """Look at each pod of a group from now on."""
         for each in list(self._crowd.of(home)):
             self._look_at(each.pod.metadata.uid)
@@ -137,7 +137,7 @@ class PodIndex:
         self._evicting.discard(uid)
         self._spared.discard(uid)
 
-    def members(self, home: Home) -> list[Member]:
+    def members(self, home: GroupName) -> list[Member]:
         """Return the pods of a group, by uid."""
         self.single_out(home)
         return [member for _, member in sorted(self._members.get(home, {}).items())]
@@ -296,7 +296,7 @@ class PodIndex:
             self._members.setdefault(member.home, {})[uid] = member
         self._settle(member, 1)
 
-    def _home(self, pod: Pod) -> Home | None:
+    def _home(self, pod: Pod) -> GroupName | None:
         named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
         return (pod.namespace, named) if named else None
 
@@ -358,7 +358,7 @@ class PodIndex:
         self.usage.compare(recount)
 
 
-def _take_out(homes: dict[Home, dict[str, Member]], home: Home, uid: str) -> None:
+def _take_out(homes: dict[GroupName, dict[str, Member]], home: GroupName, uid: str) -> None:
     """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
     homes[home].pop(uid)
     if not homes[home]:

@@ -65,7 +65,7 @@ def domains(table: NodeTable, key: str) -> Domains:
     return table.memo.recall(("domains", key), divide)
 
 
-class Sums:
+class DomainCounts:
     """One count by domain. The last place, which `NOWHERE` points to, stays zero."""
 
     __slots__ = ("by", "later", "now")
@@ -89,7 +89,7 @@ class Sums:
             self.later[code] += later
 
 
-class Tally:
+class PodCounts:
     """How many pods of one kind each node has."""
 
     __slots__ = ("_sums", "later", "now")
@@ -97,7 +97,7 @@ class Tally:
     def __init__(self, now: Counts, later: Counts) -> None:
         self.now = now
         self.later = later
-        self._sums: dict[Hashable, Sums] = {}
+        self._sums: dict[Hashable, DomainCounts] = {}
 
     def at(self, *, later: bool) -> Counts:
         """Return the counts of one of the two states, [nodes]; not to be changed."""
@@ -114,7 +114,7 @@ class Tally:
         """Return the counts by domain, kept from now on under ``name``; the last place is zero."""
         sums = self._sums.get(name)
         if sums is None:
-            sums = self._sums[name] = Sums(nodes, self.now, self.later)
+            sums = self._sums[name] = DomainCounts(nodes, self.now, self.later)
         return sums.later if later else sums.now
 
 
@@ -125,14 +125,14 @@ class TopologyCounts:
         self.table = table
         self.carried = neighbours.carried
         self._neighbours = neighbours
-        self._tallies: dict[Hashable, Tally] = {}
+        self._tallies: dict[Hashable, PodCounts] = {}
 
-    def tally(self, key: Hashable) -> Tally:
+    def tally(self, key: Hashable) -> PodCounts:
         """Return the counts of a set of pods, or of the pods that carry a term."""
         tally = self._tallies.get(key)
         if tally is None:
             now = self._array(self._neighbours.present.get(key, {}))
-            tally = self._tallies[key] = Tally(now, now - self._array(self._neighbours.leaving.get(key, {})))
+            tally = self._tallies[key] = PodCounts(now, now - self._array(self._neighbours.leaving.get(key, {})))
         return tally
 
     def empty(self, key: Hashable) -> bool:

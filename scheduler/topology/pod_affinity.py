@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.model.affinity import Purpose, Role, Term
+from scheduler.model.affinity import AffinityTerm, Purpose, Role
 from scheduler.model.constraints import Constraints
 from scheduler.model.vectors import Floats, Mask
 from scheduler.topology.domains import Counts, TopologyCounts, domains
@@ -65,7 +65,7 @@ def unwanted(demands: Constraints, around: TopologyCounts, *, later: bool) -> Ma
     return excluded
 
 
-def _counts(around: TopologyCounts, key: object, term: Term, *, later: bool) -> Counts:
+def _counts(around: TopologyCounts, key: object, term: AffinityTerm, *, later: bool) -> Counts:
     by = domains(around.table, term.key)
     return around.tally(key).by(term.key, by, later=later)[by.codes]
 
@@ -86,7 +86,7 @@ def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bo
     return rated
 
 
-def _of_others(demands: Constraints, around: TopologyCounts) -> Iterable[tuple[object, Term, int]]:
+def _of_others(demands: Constraints, around: TopologyCounts) -> Iterable[tuple[object, AffinityTerm, int]]:
     for peers in sorted(demands.peers, key=lambda each: each.signature):
         for carried in around.carried.get(peers, ()) if peers.purpose is Purpose.AFFINITY else ():
             if carried.role is not Role.APART and not around.empty(carried):

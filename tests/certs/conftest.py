@@ -18,7 +18,7 @@ from certs.controller import Changes, Driver
 from certs.publish import Rotator, StepResult, Target, Wanted
 from certs.replicas import Shown
 from certs.rotation import Command
-from certs.state import Phase, Waits
+from certs.state import RotationPhase, Waits
 from certs.stored import Keys, Served
 from muster.kube import errors
 from muster.kube.client import Client
@@ -108,7 +108,7 @@ class Setting:
 
     async def drive(
         self,
-        until: Phase = Phase.STEADY,
+        until: RotationPhase = RotationPhase.STEADY,
         wish: Command | None = None,
         *,
         client: Client | None = None,

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 from certs import authority, stored
 from certs.bundle import CertificateError, KeyPair
 from certs.controller import CertificateController
-from certs.metrics import Metrics
-from certs.state import Phase
+from certs.metrics import CertificateMetrics
+from certs.state import RotationPhase
 from certs.stored import Keys, Served
 from muster.kube import wait
 from muster.kube.clock import SystemClock
@@ -32,7 +32,7 @@ def keep(setting: Any) -> Callable[[], Any]:
     def keeping() -> Any:
         setting.registry = CollectorRegistry()
         return CertificateController(
-            setting.client, setting.clock, setting.target, Metrics(setting.registry), setting.fleet
+            setting.client, setting.clock, setting.target, CertificateMetrics(setting.registry), setting.fleet
         ).run()
 
     return keeping
@@ -100,7 +100,7 @@ async def aged(setting: Any, ca_part: float, leaf_part: float) -> KeyPair:
     now, space = setting.clock.now(), setting.target.namespace
     ca = authority.new_ca(now - authority.CA_LIFE * ca_part)
     pair = authority.issue(ca, HOSTS, now - authority.LEAF_LIFE * leaf_part)
-    keys = Keys(Phase.STEADY, now, 1, ca, hosts=HOSTS, probes=tuple(setting.fleet.serving))
+    keys = Keys(RotationPhase.STEADY, now, 1, ca, hosts=HOSTS, probes=tuple(setting.fleet.serving))
     await setting.client.create(kinds.SECRETS, stored.keys_manifest(keys, space), space)
     await setting.client.create(kinds.SECRETS, stored.served_manifest(Served(pair, ca.certificate), space), space)
     await setting.configure(ca.certificate)
@@ -121,7 +121,7 @@ async def test_left_alone_it_renews_and_rotates_what_is_due(setting, keep, check
         assert value("muster_certificates_bundle_size") == 1
         ends = value("muster_certificates_not_after_timestamp_seconds", {"certificate": "ca"})
         assert ends == stored.authority(keys.current).not_after.timestamp()
-    assert (keys.phase, keys.generation) == (Phase.STEADY, 2)
+    assert (keys.phase, keys.generation) == (RotationPhase.STEADY, 2)
     assert served.pair != pair
     # Another process may lead from now on, whose certificates this one doesn't know.
     assert value("muster_certificates_not_after_timestamp_seconds", {"certificate": "ca"}) is None
@@ -168,7 +168,7 @@ async def test_what_can_not_be_done_is_logged_once_and_tried_again(setting, keep
             holds=lambda found: "other.example" in names_of(found),
             within=60,
         )
-    assert (await setting.keys()).phase is Phase.STEADY
+    assert (await setting.keys()).phase is RotationPhase.STEADY
 
 
 def names_of(secret: Any) -> frozenset[str]:

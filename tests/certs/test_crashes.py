@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from certs.publish import Target
 from certs.rotation import Command
-from certs.state import Phase
+from certs.state import RotationPhase
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import Request, Response, Transport
@@ -77,21 +77,21 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
                 writes, sent = deaths.pop()
                 mortal = Client(Mortal(sandbox.transport(), writes, sent=sent, wrote=still))
                 with contextlib.suppress(KilledError):
-                    await setting.drive(Phase.STEADY, wish, client=mortal)
+                    await setting.drive(RotationPhase.STEADY, wish, client=mortal)
                     break
-            await setting.drive(Phase.STEADY)
+            await setting.drive(RotationPhase.STEADY)
 
         async with setting.taking_up(lag):
             for wish in wishes:
                 if wish is Command.ROLL_BACK:
-                    await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
+                    await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
                 if two:
                     await asyncio.gather(lives(wish), lives(wish))
                 else:
                     await lives(wish)
                 await check(setting)
         keys = await setting.keys()
-        assert (keys.phase, keys.following) == (Phase.STEADY, None)
+        assert (keys.phase, keys.following) == (RotationPhase.STEADY, None)
         assert set(await setting.trusted()) == {keys.current.certificate}
         await sandbox.stop()
 

@@ -11,7 +11,7 @@ from certs import authority, bundle, diagnosis
 from certs.bundle import KeyPair
 from certs.observation import Observation
 from certs.replicas import Shown
-from certs.state import Phase
+from certs.state import RotationPhase
 from certs.stored import Keys, Served
 from certs.targets import BundleTarget, Entry
 from muster.model import kinds
@@ -33,7 +33,7 @@ def holder(trusted: bytes, **changes: object) -> BundleTarget:
 @pytest.fixture
 def sight(ca: KeyPair) -> Observation:
     pair = authority.issue(ca, HOSTS, NOW)
-    keys = Keys(Phase.STEADY, NOW, 1, ca, hosts=HOSTS)
+    keys = Keys(RotationPhase.STEADY, NOW, 1, ca, hosts=HOSTS)
     return Observation(
         now=NOW,
         targets=(holder(ca.certificate),),

@@ -15,9 +15,9 @@ from certs import authority, bundle, stored, targets
 from certs.observation import RefusedError
 from certs.publish import Rotator, Wanted
 from certs.replicas import Shown
-from certs.rotation import Action, Command, plan
-from certs.state import Phase
-from certs.stored import StateError
+from certs.rotation import Command, RotationAction, plan
+from certs.state import RotationPhase
+from certs.stored import StoredCAError
 from muster.cli.installation import webhook_configurations
 from muster.kube import errors
 from muster.kube.client import Client
@@ -33,7 +33,7 @@ def subjects(pem: bytes) -> list[str]:
 async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(setting, check):
     await setting.begun()
     served, keys = await setting.served(), await setting.keys()
-    assert keys.phase is Phase.STEADY
+    assert keys.phase is RotationPhase.STEADY
     assert set(await setting.trusted()) == {served.trusted} == {keys.current.certificate}
     assert bundle.describe(served.pair.parsed()).names == {"muster-webhook.muster-system.svc", "127.0.0.1"}
     setting.fleet.take_up(served.pair)
@@ -59,7 +59,7 @@ async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up(0.5):
-        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
         assert {len(subjects(pem)) for pem in await setting.trusted()} == {2}
         await setting.drive()
     entered = [said.partition(" -> ")[2].partition(":")[0] for said in setting.said if " -> " in said]
@@ -73,13 +73,15 @@ async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old
     await check(setting)
 
 
-@pytest.mark.parametrize("phase", [Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK])
+@pytest.mark.parametrize(
+    "phase", [RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK]
+)
 async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, phase):
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up():
         await setting.drive(phase, Command.ROTATE, idle=False)
-        await setting.drive(Phase.STEADY, Command.ROLL_BACK)
+        await setting.drive(RotationPhase.STEADY, Command.ROLL_BACK)
     after = await setting.keys()
     assert (after.current, after.following, after.generation) == (before.current, None, before.generation)
     assert set(await setting.trusted()) == {before.current.certificate}
@@ -89,7 +91,7 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
 async def test_two_at_once_make_one_rotation(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await asyncio.gather(*(setting.drive(Phase.STEADY, Command.ROTATE) for _ in range(3)))
+        await asyncio.gather(*(setting.drive(RotationPhase.STEADY, Command.ROTATE) for _ in range(3)))
     assert (await setting.keys()).generation == 2
     await check(setting)
 
@@ -97,12 +99,12 @@ async def test_two_at_once_make_one_rotation(setting, check):
 async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
         setting.fleet.lagging.add("b:1")
         waiting = asyncio.create_task(setting.drive())
         await setting.hears("1 of 3 replicas: b:1 serves the other certificate")
         await check(setting)
-        assert (await setting.keys()).phase is Phase.SWITCH
+        assert (await setting.keys()).phase is RotationPhase.SWITCH
         setting.fleet.lagging.clear()
         await waiting
     await check(setting)
@@ -114,7 +116,7 @@ async def test_who_decided_by_what_was_then_writes_nothing(setting):
     seen = await late.look()
     state = seen.state()
     async with setting.taking_up():
-        await setting.drive(Phase.SPREAD, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SPREAD, Command.ROTATE, idle=False)
     for wish in (Command.RENEW, Command.ROTATE):
         step = late_plan(state, seen.now, wish)
         with pytest.raises(errors.ConflictError):
@@ -122,12 +124,12 @@ async def test_who_decided_by_what_was_then_writes_nothing(setting):
     astray = replace(state, published=dict.fromkeys(state.published, frozenset()))
     with pytest.raises(errors.ConflictError):
         await late._perform(late_plan(astray, seen.now, None), seen, astray)
-    assert (await setting.keys()).phase is Phase.SPREAD
+    assert (await setting.keys()).phase is RotationPhase.SPREAD
 
 
 def late_plan(state: Any, now: Any, wish: Any) -> Any:
     step = plan(state, now, wish)
-    assert step.action is not Action.WAIT
+    assert step.action is not RotationAction.WAIT
     return step
 
 
@@ -160,9 +162,9 @@ async def test_what_trusted_another_ca_is_rotated_to_ours_without_a_gap(setting,
     setting.fleet.take_up(pair)
     await setting.configure(other.certificate)
     await setting.init()
-    assert (await setting.keys()).phase is Phase.PUBLISH
+    assert (await setting.keys()).phase is RotationPhase.PUBLISH
     async with setting.taking_up():
-        await setting.drive(Phase.SWITCH, idle=False)
+        await setting.drive(RotationPhase.SWITCH, idle=False)
         assert {tuple(subjects(pem)) for pem in await setting.trusted()} == {
             (*subjects(other.certificate), *subjects((await setting.keys()).following.certificate))
         }
@@ -179,7 +181,7 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
         await setting.client.patch(kind, setting.target.configuration, mark)
     for wish in (None, *Command):
         turn = await setting.rotator().turn(wish)
-        assert (turn.step.action, turn.did) == (Action.WAIT, "")
+        assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
     with pytest.raises(RefusedError, match="take the annotation away"):
         await setting.rotator().begin(Wanted())
@@ -203,7 +205,7 @@ async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
 async def test_a_damaged_secret_is_named_with_the_remedy_and_nothing_is_written(setting, change, said):
     await setting.begun()
     await setting.client.patch(kinds.SECRETS, stored.CA, change, setting.target.namespace)
-    with pytest.raises(StateError, match="restore it, or delete it and run `muster certs init`") as caught:
+    with pytest.raises(StoredCAError, match="restore it, or delete it and run `muster certs init`") as caught:
         await setting.rotator().turn()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -215,7 +217,7 @@ async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
     key = base64.b64encode(other.key).decode()
     await setting.client.patch(kinds.SECRETS, stored.TLS, {"data": {"tls.key": key}}, setting.target.namespace)
     turn = await setting.rotator().turn()
-    assert turn.step.action is Action.ISSUE
+    assert turn.step.action is RotationAction.ISSUE
     assert "none that can be served" in turn.did
 
 
@@ -242,11 +244,11 @@ async def test_who_may_not_make_a_secret_that_is_gone_says_who_may(setting):
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(Phase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
         setting.fleet.silent.add("c:1")
         for _ in range(3):
             turn = await setting.rotator().turn()
-    assert (turn.state.phase, "c:1 doesn't answer" in turn.step.why) == (Phase.SWITCH, True)
+    assert (turn.state.phase, "c:1 doesn't answer" in turn.step.why) == (RotationPhase.SWITCH, True)
     assert await setting.fleet("c:1", "x") == Shown(trouble="connection refused")
 
 
@@ -285,7 +287,7 @@ async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
     rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
     for wish in (Command.RENEW, Command.ROTATE):
         turn = await rotator.turn(wish)
-        assert (turn.step.action, turn.did) == (Action.WAIT, "")
+        assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert f"the API server's clock is {told} this machine's" in turn.step.why
     assert await setting.served() == before
 

@@ -14,7 +14,7 @@ from certs import authority
 from certs.bundle import KeyPair
 from muster.cli.certs import files
 from muster.kube.clock import SystemClock
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.tls import Files, LiveCertificate
 
 HOSTS = ("127.0.0.1",)
@@ -125,7 +125,7 @@ async def test_no_session_is_resumed_since_one_that_is_shows_no_certificate(writ
 
 async def test_what_can_not_be_served_is_a_metric_until_it_can(write, tmp_path):
     write()
-    metrics = Metrics()
+    metrics = WebhookMetrics()
     live = LiveCertificate(Files(tmp_path / "server"), stale=metrics.certificate_stale)
 
     def stale() -> Any:

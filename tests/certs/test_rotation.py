@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from certs import rotation
 from certs.authority import CA_LIFE, LEAF_LIFE
 from certs.bundle import Certificate
-from certs.rotation import Action, Command, Step, plan
-from certs.state import Authority, Leaf, Phase, State, Waits
+from certs.rotation import Command, RotationAction, Step, plan
+from certs.state import Authority, CertificateState, Leaf, RotationPhase, Waits
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = frozenset({"muster-webhook.muster-system.svc"})
@@ -56,12 +56,14 @@ class World:
         self._serial = itertools.count(1)
         self._coming: list[tuple[datetime, int, Callable[[], None]]] = []
         ca = self.authority()
-        self.state = State(Phase.STEADY, START, ca, hosts=HOSTS, stored=ca.trusted, published={"w": ca.trusted})
+        self.state = CertificateState(
+            RotationPhase.STEADY, START, ca, hosts=HOSTS, stored=ca.trusted, published={"w": ca.trusted}
+        )
         self.state = replace(self.state, leaf=self.leaf(ca))
         self.seen = [ca.trusted, ca.trusted]
         self.serving: list[Leaf] = [self.state.leaf] * 3
         self.authorities = {ca.certificates[0].fingerprint: ca}
-        self.phases: list[Phase] = [Phase.STEADY]
+        self.phases: list[RotationPhase] = [RotationPhase.STEADY]
 
     def certificate(self, life: timedelta, names: frozenset[str] = frozenset()) -> Certificate:
         fingerprint = f"{self.chance.getrandbits(32):08x}-{next(self._serial)}"
@@ -75,7 +77,7 @@ class World:
         life = min(LEAF_LIFE, issuer.not_after - self.now)
         return Leaf(self.certificate(life, HOSTS), issuer.certificates[0].fingerprint)
 
-    def observed(self) -> State:
+    def observed(self) -> CertificateState:
         served = {f"10.0.0.{number}:9443": leaf for number, leaf in enumerate(self.serving)}
         if self.chance.random() < 0.05:
             served[self.chance.choice(list(served))] = None
@@ -105,14 +107,14 @@ class World:
     def perform(self, step: Step) -> None:
         state = self.state
         match step.action:
-            case Action.BUNDLE:
+            case RotationAction.BUNDLE:
                 self.state = replace(state, stored=state.wanted)
-            case Action.INJECT:
+            case RotationAction.INJECT:
                 self.inject(state.wanted)
-            case Action.ISSUE:
+            case RotationAction.ISSUE:
                 self.serve(self.leaf(state.issuer))
                 self.state = replace(self.state, stored=state.wanted)
-            case Action.ENTER:
+            case RotationAction.ENTER:
                 self.enter(step.phase)
         self.check()
 
@@ -143,20 +145,20 @@ class World:
         self.serving[number] = stale
         self.later(timedelta(minutes=1), lambda: self.take_up(number))
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: RotationPhase) -> None:
         source, state = self.state.phase, self.state
         self.phases.append(phase)
         self.state = replace(state, phase=phase, since=self.now)
         match source, phase:
-            case Phase.STEADY, Phase.PUBLISH:
+            case RotationPhase.STEADY, RotationPhase.PUBLISH:
                 new = self.authority()
                 self.authorities[new.certificates[0].fingerprint] = new
                 self.state = replace(self.state, following=new)
-            case Phase.RETIRE, Phase.STEADY:
+            case RotationPhase.RETIRE, RotationPhase.STEADY:
                 self.state = replace(self.state, current=state.following, following=None)
-            case Phase.WITHDRAW, Phase.STEADY:
-                self.state = replace(self.state, following=None, hold=Phase.STEADY)
-            case Phase.RETIRE, Phase.SWITCH:
+            case RotationPhase.WITHDRAW, RotationPhase.STEADY:
+                self.state = replace(self.state, following=None, hold=RotationPhase.STEADY)
+            case RotationPhase.RETIRE, RotationPhase.SWITCH:
                 self.state = replace(self.state, current=replace(state.current, signs=False))
 
 
@@ -166,8 +168,8 @@ def live(world: World, end: datetime) -> None:
     while world.now < end:
         wish = chance.choice(list(Command)) if chance.random() < world.habits.wishes else None
         step = plan(world.observed(), world.now, wish)
-        if step.action is Action.WAIT:
-            if step.phase is Phase.STEADY:
+        if step.action is RotationAction.WAIT:
+            if step.phase is RotationPhase.STEADY:
                 world.until(max(step.until, world.now) + world.habits.dead * chance.random())
             else:
                 world.until(world.now + timedelta(minutes=1) * chance.random())
@@ -189,18 +191,22 @@ def test_over_ten_years_no_api_server_ever_refuses_a_replica(seed, notice, lag, 
     habits = Habits(timedelta(seconds=notice), timedelta(seconds=lag), timedelta(days=dead), wishes)
     world = World(random.Random(seed), habits)
     live(world, START + timedelta(days=3653))
-    assert world.phases.count(Phase.STEADY) > 4
+    assert world.phases.count(RotationPhase.STEADY) > 4
 
 
 def test_every_row_of_the_table_is_gone_through_in_such_lives():
-    gone: set[tuple[Phase, Phase]] = set()
+    gone: set[tuple[RotationPhase, RotationPhase]] = set()
     for seed in range(40):
         world = World(random.Random(seed))
         live(world, START + timedelta(days=3653))
         gone |= set(itertools.pairwise(world.phases))
     # What needs a bundle to be lost, or a CA that expires while it is gone back to, has tests of its own.
-    told = {(Phase.SPREAD, Phase.PUBLISH), (Phase.ROLLBACK, Phase.SWITCH), (Phase.WITHDRAW, Phase.SWITCH)}
-    rare = {(Phase.RETIRE, Phase.SWITCH)}
+    told = {
+        (RotationPhase.SPREAD, RotationPhase.PUBLISH),
+        (RotationPhase.ROLLBACK, RotationPhase.SWITCH),
+        (RotationPhase.WITHDRAW, RotationPhase.SWITCH),
+    }
+    rare = {(RotationPhase.RETIRE, RotationPhase.SWITCH)}
     assert {(row.source, row.target) for row in rotation.TABLE} - told - rare <= gone
 
 
@@ -239,7 +245,7 @@ def world() -> World:
     return World(random.Random(1))
 
 
-def rotating(world: World, phase: Phase, **changes: object) -> State:
+def rotating(world: World, phase: RotationPhase, **changes: object) -> CertificateState:
     """Return a state in which all is as ``phase`` wants it."""
     new = world.authority()
     state = replace(world.state, phase=phase, since=world.now, following=new)
@@ -250,50 +256,58 @@ def rotating(world: World, phase: Phase, **changes: object) -> State:
 
 def test_with_nothing_due_it_waits_for_the_first_renewal(world):
     step = plan(world.state, START)
-    assert (step.action, step.until) == (Action.WAIT, rotation.renewal(world.state.leaf.certificate))
+    assert (step.action, step.until) == (RotationAction.WAIT, rotation.renewal(world.state.leaf.certificate))
     assert START + LEAF_LIFE * 0.5 < step.until < START + LEAF_LIFE * 0.67
 
 
 def test_a_bundle_that_somebody_reset_is_written_again_before_anything_else_is_decided(world):
-    for phase in (Phase.SWITCH, Phase.SOAK, Phase.RETIRE, Phase.ROLLBACK, Phase.PUBLISH):
+    for phase in (
+        RotationPhase.SWITCH,
+        RotationPhase.SOAK,
+        RotationPhase.RETIRE,
+        RotationPhase.ROLLBACK,
+        RotationPhase.PUBLISH,
+    ):
         state = rotating(world, phase, published={"w": frozenset(), "v": frozenset()})
-        assert plan(state, START).action is Action.INJECT
+        assert plan(state, START).action is RotationAction.INJECT
 
 
 def test_a_bundle_that_is_reset_while_it_spreads_is_waited_for_anew(world):
-    state = rotating(world, Phase.SPREAD, published={"w": frozenset()})
-    assert plan(state, START + timedelta(hours=1)).phase is Phase.PUBLISH
+    state = rotating(world, RotationPhase.SPREAD, published={"w": frozenset()})
+    assert plan(state, START + timedelta(hours=1)).phase is RotationPhase.PUBLISH
 
 
 def test_old_and_new_are_both_trusted_before_the_new_one_signs(world):
-    state = rotating(world, Phase.SWITCH, published={"w": world.state.current.trusted})
-    assert plan(replace(state, leaf=world.state.leaf), START).action is Action.INJECT
+    state = rotating(world, RotationPhase.SWITCH, published={"w": world.state.current.trusted})
+    assert plan(replace(state, leaf=world.state.leaf), START).action is RotationAction.INJECT
 
 
-@pytest.mark.parametrize("phase", [Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK])
+@pytest.mark.parametrize(
+    "phase", [RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK]
+)
 def test_it_can_be_rolled_back_until_the_old_ca_is_retired(world, phase):
-    assert plan(rotating(world, phase), START, Command.ROLL_BACK).phase is Phase.ROLLBACK
+    assert plan(rotating(world, phase), START, Command.ROLL_BACK).phase is RotationPhase.ROLLBACK
     state = rotating(world, phase)
     keyless = replace(state, current=replace(state.current, signs=False))
     for impossible, now in ((keyless, START), (state, START + CA_LIFE * 0.9)):
         step = plan(impossible, now, Command.ROLL_BACK)
-        assert (step.action, step.phase) == (Action.WAIT, phase)
+        assert (step.action, step.phase) == (RotationAction.WAIT, phase)
 
 
 def test_from_retire_there_is_no_way_back(world):
-    assert plan(rotating(world, Phase.RETIRE), START, Command.ROLL_BACK).phase is Phase.STEADY
+    assert plan(rotating(world, RotationPhase.RETIRE), START, Command.ROLL_BACK).phase is RotationPhase.STEADY
 
 
-@pytest.mark.parametrize("phase", [Phase.ROLLBACK, Phase.WITHDRAW])
+@pytest.mark.parametrize("phase", [RotationPhase.ROLLBACK, RotationPhase.WITHDRAW])
 def test_a_roll_back_that_outlives_the_old_ca_becomes_a_rotation(world, phase):
-    assert plan(rotating(world, phase), START + CA_LIFE).phase is Phase.SWITCH
+    assert plan(rotating(world, phase), START + CA_LIFE).phase is RotationPhase.SWITCH
 
 
-@pytest.mark.parametrize("phase", [Phase.SOAK, Phase.RETIRE])
+@pytest.mark.parametrize("phase", [RotationPhase.SOAK, RotationPhase.RETIRE])
 def test_a_replica_that_comes_up_with_the_old_certificate_gets_time(world, phase):
     state = rotating(world, phase)
     state = replace(state, served={"r": world.leaf(state.current), "s": state.leaf})
-    assert plan(state, START + timedelta(hours=1)).phase is Phase.SWITCH
+    assert plan(state, START + timedelta(hours=1)).phase is RotationPhase.SWITCH
 
 
 @pytest.mark.parametrize(
@@ -306,54 +320,57 @@ def test_a_replica_that_comes_up_with_the_old_certificate_gets_time(world, phase
     ],
 )
 def test_nothing_goes_on_until_every_replica_is_seen_to_serve_the_new_certificate(world, served, said):
-    step = plan(rotating(world, Phase.SWITCH, served=served), START + timedelta(days=1))
-    assert (step.action, step.phase) == (Action.WAIT, Phase.SWITCH)
+    step = plan(rotating(world, RotationPhase.SWITCH, served=served), START + timedelta(days=1))
+    assert (step.action, step.phase) == (RotationAction.WAIT, RotationPhase.SWITCH)
     assert said in step.why
 
 
 def test_it_waits_as_long_as_it_is_told(world):
     waits = Waits(timedelta(seconds=3), timedelta(seconds=7))
-    for phase, seconds, then in ((Phase.SPREAD, 3, Phase.SWITCH), (Phase.SOAK, 7, Phase.RETIRE)):
+    for phase, seconds, then in (
+        (RotationPhase.SPREAD, 3, RotationPhase.SWITCH),
+        (RotationPhase.SOAK, 7, RotationPhase.RETIRE),
+    ):
         state = rotating(world, phase, waits=waits)
         step = plan(state, START + timedelta(seconds=seconds - 1))
-        assert (step.action, step.until) == (Action.WAIT, START + timedelta(seconds=seconds))
+        assert (step.action, step.until) == (RotationAction.WAIT, START + timedelta(seconds=seconds))
         assert plan(state, START + timedelta(seconds=seconds)).phase is then
 
 
 def test_an_expired_ca_is_replaced_without_waiting_for_what_nobody_accepts(world):
     later = START + CA_LIFE + timedelta(days=1)
-    assert plan(world.state, later).phase is Phase.PUBLISH
-    state = rotating(world, Phase.SPREAD, since=later)
-    assert plan(replace(state, leaf=world.state.leaf), later).phase is Phase.SWITCH
+    assert plan(world.state, later).phase is RotationPhase.PUBLISH
+    state = rotating(world, RotationPhase.SPREAD, since=later)
+    assert plan(replace(state, leaf=world.state.leaf), later).phase is RotationPhase.SWITCH
 
 
 def test_near_the_end_of_a_ca_certificates_are_not_renewed_over_and_over(world):
     world.now = START + CA_LIFE - timedelta(hours=1)
-    state = replace(rotating(world, Phase.PUBLISH), leaf=world.leaf(world.state.current))
-    assert plan(state, world.now + timedelta(minutes=50)).phase is Phase.SPREAD
+    state = replace(rotating(world, RotationPhase.PUBLISH), leaf=world.leaf(world.state.current))
+    assert plan(state, world.now + timedelta(minutes=50)).phase is RotationPhase.SPREAD
 
 
 def test_a_ca_whose_key_is_not_at_hand_is_replaced_at_once(world):
     state = replace(world.state, current=replace(world.state.current, signs=False))
-    assert plan(state, START).phase is Phase.PUBLISH
+    assert plan(state, START).phase is RotationPhase.PUBLISH
 
 
 def test_a_hold_keeps_a_phase_but_not_until_the_ca_expires(world):
-    state = rotating(world, Phase.SOAK, hold=Phase.SOAK)
+    state = rotating(world, RotationPhase.SOAK, hold=RotationPhase.SOAK)
     assert "held in phase soak" in plan(state, START + timedelta(hours=1)).why
     old = world.state.current
     world.now = START + CA_LIFE * 0.85
-    late = rotating(world, Phase.SOAK, hold=Phase.SOAK, since=START)
+    late = rotating(world, RotationPhase.SOAK, hold=RotationPhase.SOAK, since=START)
     assert late.current == old
-    assert plan(late, world.now).phase is Phase.RETIRE
+    assert plan(late, world.now).phase is RotationPhase.RETIRE
 
 
 @pytest.mark.parametrize(("part", "held"), [(0.7, True), (0.82, True), (0.84, False)])
 def test_a_rotation_that_was_rolled_back_is_not_begun_again_before_the_ca_is_near_its_end(world, part, held):
     world.now = START + CA_LIFE * part
-    steady = replace(world.state, hold=Phase.STEADY, leaf=world.leaf(world.state.current))
-    assert (plan(steady, world.now).phase is Phase.STEADY) is held
-    assert plan(steady, world.now, Command.ROTATE).phase is Phase.PUBLISH
+    steady = replace(world.state, hold=RotationPhase.STEADY, leaf=world.leaf(world.state.current))
+    assert (plan(steady, world.now).phase is RotationPhase.STEADY) is held
+    assert plan(steady, world.now, Command.ROTATE).phase is RotationPhase.PUBLISH
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
@@ -361,15 +378,17 @@ def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
     skewed = replace(world.state, skew=timedelta(minutes=minutes))
     for asked in (Command.RENEW, Command.ROTATE):
         step = plan(skewed, START, asked)
-        assert step.action is Action.WAIT
+        assert step.action is RotationAction.WAIT
         assert "10 minutes" in step.why
-    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, Command.RENEW).action is Action.ISSUE
+    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, Command.RENEW).action is RotationAction.ISSUE
 
 
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
     for wish in (None, *Command):
-        assert plan(state, START + CA_LIFE, wish) == Step(Action.WAIT, state.foreign, Phase.STEADY, blocked=True)
+        assert plan(state, START + CA_LIFE, wish) == Step(
+            RotationAction.WAIT, state.foreign, RotationPhase.STEADY, blocked=True
+        )
 
 
 @pytest.mark.parametrize(
@@ -382,5 +401,5 @@ def test_where_another_writes_the_bundle_nothing_is_done(world):
 )
 def test_a_certificate_that_does_not_fit_is_replaced(world, change, said):
     step = plan(replace(world.state, **change), START)
-    assert step.action is Action.ISSUE
+    assert step.action is RotationAction.ISSUE
     assert said in step.why

@@ -20,7 +20,7 @@ from rotating import Rig
 from certs import authority, replicas
 from certs.publish import Target, Wanted
 from certs.rotation import Command
-from certs.state import Phase
+from certs.state import RotationPhase
 
 pytestmark = pytest.mark.only("kubernetes", reason="an API server that opens TLS connections is what it is about")
 
@@ -56,22 +56,22 @@ async def test_no_review_fails_while_certificates_are_rotated_renewed_rolled_bac
 
 async def rotate_with_a_lagging_replica(rig: Rig) -> None:
     rig.lag[1] = 3.0
-    await rig.setting.drive(Phase.STEADY, Command.ROTATE)
+    await rig.setting.drive(RotationPhase.STEADY, Command.ROTATE)
     rig.lag[1] = 0.0
     assert (await rig.setting.keys()).generation == 2
     assert any("1 of 3 replicas" in said for said in rig.setting.said)
 
 
 async def renew(rig: Rig) -> None:
-    await rig.setting.drive(Phase.STEADY, Command.RENEW)
+    await rig.setting.drive(RotationPhase.STEADY, Command.RENEW)
     await rig.followed()
 
 
 async def roll_back_from_each_phase(rig: Rig) -> None:
     before = await rig.setting.keys()
-    for phase in (Phase.PUBLISH, Phase.SPREAD, Phase.SWITCH, Phase.SOAK):
+    for phase in (RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK):
         await rig.setting.drive(phase, Command.ROTATE, idle=False)
-        await rig.setting.drive(Phase.STEADY, Command.ROLL_BACK)
+        await rig.setting.drive(RotationPhase.STEADY, Command.ROLL_BACK)
         after = await rig.setting.keys()
         assert (after.current, after.following) == (before.current, None)
 

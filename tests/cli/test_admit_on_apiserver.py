@@ -14,7 +14,7 @@ from muster.cli.installation import crds
 from muster.kube import errors
 from muster.model import kinds
 from muster.whatif import admission
-from muster.whatif.admission import Finding
+from muster.whatif.admission import AdmissionForecast
 from scheduler.configuration import config
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
@@ -34,7 +34,7 @@ def job(name: str, namespace: str, queue: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"parallelism": 2, "template": template}}
 
 
-async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> Finding:
+async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> AdmissionForecast:
     file = folder / "all.yaml"
     file.write_text(yaml.safe_dump_all(bodies))
     state = await cluster.read(plane.client, plane.clock.now())

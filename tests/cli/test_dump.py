@@ -15,7 +15,7 @@ from click.testing import Result
 from muster.cli import manifests
 from muster.model import kinds
 from muster.whatif import dump
-from muster.whatif.cluster_view import State
+from muster.whatif.cluster_view import ClusterObjects
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BUSY = Path(__file__).parent / "states" / "busy.yaml"
@@ -44,7 +44,7 @@ SECRETIVE: dict[str, Any] = {
 
 
 def dumped(**objects: Any) -> str:
-    state = State(NOON, {kind: tuple(items) for kind, items in objects.get("of", {}).items()})
+    state = ClusterObjects(NOON, {kind: tuple(items) for kind, items in objects.get("of", {}).items()})
     return "\n".join(dump.lines(state)) + "\n"
 
 

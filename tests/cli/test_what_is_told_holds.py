@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from muster.model import kinds, names
 from muster.whatif import why
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.cluster_view import KINDS, State
+from muster.whatif.cluster_view import KINDS, ClusterObjects
 from scheduler.configuration import config
 from scheduler.model.snapshot import GroupKey
 
@@ -61,13 +61,13 @@ def pod(group: Json, number: int, cpu: int, place: str, spec: Json) -> Json:
     return made("v1", "Pod", meta, spec=whole, status={"phase": "Running" if place else "Pending"})
 
 
-def state(objects: Iterable[Json], taken: datetime = TAKEN) -> State:
+def state(objects: Iterable[Json], taken: datetime = TAKEN) -> ClusterObjects:
     """Return a cluster as `muster dump` would."""
     found = defaultdict(list)
     for each in objects:
         kind = next(one for one in KINDS if (one.api_version, one.name) == (each["apiVersion"], each["kind"]))
         found[kind].append(msgspec.convert(each, kind.struct))
-    return State(taken, {kind: tuple(found[kind]) for kind in KINDS})
+    return ClusterObjects(taken, {kind: tuple(found[kind]) for kind in KINDS})
 
 
 def asked(objects: Iterable[Json], taken: datetime = TAKEN) -> WhatIfCluster:

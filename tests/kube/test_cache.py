@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.decoding import Unreadable
 from muster.model.objects import Meta, Object, Pod, PodSpec
 
@@ -21,7 +21,7 @@ def told():
 
 @pytest.fixture
 def cache(told):
-    view = Cache(indexes={"node": lambda each: [each.spec.node_name] if each.spec.node_name else []})
+    view = ObjectCache(indexes={"node": lambda each: [each.spec.node_name] if each.spec.node_name else []})
     view.subscribe(told.append)
     return view
 
@@ -36,11 +36,11 @@ def test_a_list_is_told_as_what_is_different(cache, told):
     cache.replace([pod("kept", 1), changed, new, second], "10")
     assert sorted(told, key=str) == sorted(
         [
-            Change("DELETED", gone, None),
-            Change("MODIFIED", old, changed),
-            Change("ADDED", None, new),
-            Change("DELETED", remade, None),
-            Change("ADDED", None, second),
+            ObjectChange("DELETED", gone, None),
+            ObjectChange("MODIFIED", old, changed),
+            ObjectChange("ADDED", None, new),
+            ObjectChange("DELETED", remade, None),
+            ObjectChange("ADDED", None, second),
         ],
         key=str,
     )
@@ -118,7 +118,7 @@ def test_an_unreadable_object_never_keeps_its_predecessor_alive(cache, told):
     told.clear()
     about = Object(metadata=Meta(name="a", namespace="ns", uid="another", resource_version="4"))
     cache.set_aside(Unreadable(about, "bad"))
-    assert told == [Change("DELETED", pod("a", 1), None)]
+    assert told == [ObjectChange("DELETED", pod("a", 1), None)]
     other = Object(metadata=Meta(name="b", namespace="ns", uid="another", resource_version="5"))
     cache.replace([], "6", [Unreadable(other, "bad")])
     assert len(cache) == 0

@@ -9,9 +9,9 @@ import pytest
 from plane import PATIENCE, running
 
 from muster.kube import errors
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.fence import FencedTransport
 from muster.kube.lease import Elector, Timing
 from muster.kube.reflector import Reflector
@@ -48,7 +48,7 @@ async def test_a_view_follows_a_namespace_through_more_than_one_page(plane, monk
     client, namespace = plane.client, await plane.namespace()
     for number in range(8):
         await client.create(CONFIGMAPS, {"metadata": {"name": f"c{number}"}}, namespace)
-    cache, told = Cache(), []
+    cache, told = ObjectCache(), []
     cache.subscribe(lambda change: told.append((change.type, (change.new or change.old).name)))
     reflector = Reflector(client, CONFIGMAPS, cache, namespace=namespace)
     async with asyncio.timeout(PATIENCE), running(reflector.run()):
@@ -72,7 +72,7 @@ async def test_a_view_by_labels_loses_what_no_longer_matches(plane):
     client, namespace = plane.client, await plane.namespace()
     for name in ("a", "b"):
         await client.create(PODS, pod(name, app="x"), namespace)
-    cache = Cache()
+    cache = ObjectCache()
     reflector = Reflector(client, PODS, cache, namespace=namespace, labels="app=x")
     async with asyncio.timeout(PATIENCE), running(reflector.run()):
         await reflector.wait_synced()
@@ -260,7 +260,7 @@ async def test_the_next_leader_takes_over_and_the_last_one_can_not_write(plane):
 async def test_events_are_accepted_and_counted(plane):
     client, namespace = plane.client, await plane.namespace()
     about = await client.create(CONFIGMAPS, {"metadata": {"name": "about"}}, namespace)
-    recorder = Recorder(client, plane.clock, "muster-test")
+    recorder = EventRecorder(client, plane.clock, "muster-test")
     recorder.record(CONFIGMAPS, about, "Tested", "a message", type_="Warning")
     recorder.record(NAMESPACES, await client.get(NAMESPACES, namespace), "Tested", "cluster-scoped")
     (series, other) = recorder._series.values()
@@ -284,7 +284,7 @@ async def test_a_pod_with_deep_managed_fields_stops_nobody(plane, depth):
         b'"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":' + fields + b"}]},"
         b'"spec":{"containers":[{"name":"main","image":"busybox"}]}}'
     )
-    cache, later = Cache(), Cache()
+    cache, later = ObjectCache(), ObjectCache()
     reflector, fresh = (Reflector(client, PODS, each, namespace=namespace) for each in (cache, later))
     async with asyncio.timeout(PATIENCE), running(reflector.run()):
         await reflector.wait_synced()

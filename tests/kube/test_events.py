@@ -9,7 +9,7 @@ import pytest
 
 from muster.kube import errors
 from muster.kube.clock import LoopClock
-from muster.kube.events import MESSAGE_LIMIT, Recorder
+from muster.kube.events import MESSAGE_LIMIT, EventRecorder
 from muster.kube.transport import Response
 from muster.model.kinds import PODGROUPS, QUEUES
 from muster.model.objects import Meta, PodGroup, Queue
@@ -20,7 +20,7 @@ GROUP = PodGroup(metadata=Meta(name="g", namespace="ns", uid="u1", resource_vers
 @pytest.fixture
 async def recorder(server):
     server.answer = lambda request: Response(200, request.body)
-    made = Recorder(server.client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster-scheduler", "pod-1")
+    made = EventRecorder(server.client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster-scheduler", "pod-1")
     task = asyncio.create_task(made.run())
     yield made
     assert not task.done()

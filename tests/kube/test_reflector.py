@@ -6,7 +6,8 @@ import contextlib
 import pytest
 
 from muster.kube import errors
-from muster.kube.reflector import Cache, Reflector, Watching
+from muster.kube.cache import ObjectCache
+from muster.kube.reflector import Reflector, Watching
 from muster.model.kinds import NODES, PODS
 
 DOWN = errors.UnreachableError("down", maybe_applied=False)
@@ -14,7 +15,7 @@ DOWN = errors.UnreachableError("down", maybe_applied=False)
 
 @pytest.fixture
 def cache():
-    return Cache()
+    return ObjectCache()
 
 
 @contextlib.asynccontextmanager
@@ -228,7 +229,7 @@ async def test_of_several_kinds_it_is_told_which_is_missing_and_why(server):
     forbidden = server.status(403, "Forbidden", 'nodes is forbidden: User "muster" cannot list resource "nodes"')
     server.answer = lambda request: forbidden if request.path.endswith("/nodes") else server.listing(3)
     server.watches = [[60.0] for _ in range(20)]
-    watching, synced = Watching({PODS: Cache(), NODES: Cache()}), asyncio.Event()
+    watching, synced = Watching({PODS: ObjectCache(), NODES: ObjectCache()}), asyncio.Event()
     assert watching.missing() == ["the first list of pods", "the first list of nodes"]
     task = asyncio.create_task(watching.run(server.client, synced))
     await asyncio.sleep(20)

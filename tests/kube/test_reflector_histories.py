@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.kube import errors
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
-from muster.kube.reflector import Cache, Reflector
+from muster.kube.reflector import Reflector
 from muster.kube.transport import Response
 from muster.model.kinds import PODS
 from muster.sandbox.virtual_time import run
@@ -193,7 +194,7 @@ def told(replay, failures):
 
 async def story(operations, seed):
     server, replay, failures = Server(seed), Replay(), []
-    cache = Cache(indexes={"uid": lambda pod: [pod.metadata.uid]})
+    cache = ObjectCache(indexes={"uid": lambda pod: [pod.metadata.uid]})
     for number in range(5):
         server.put(number)
     cache.subscribe(told(replay, failures))

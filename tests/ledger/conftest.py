@@ -14,12 +14,12 @@ import pytest
 from plane import PATIENCE, Plane
 
 from muster.kube import errors
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response, Transport
 from muster.ledger.committer import Committer
 from muster.ledger.controller import LedgerController
-from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.ledger.reservations import PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model import kinds, names
@@ -28,9 +28,9 @@ from muster.model.objects import PodGroup, QuotaLedger
 from webhooks import review
 from webhooks.admission import Admission, Answer
 from webhooks.caches import CachedView
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.tls import LiveCertificate
 from webhooks.verdict import ALLOWED, Patched
 
@@ -128,16 +128,16 @@ class Process:
     committer: Committer
     controller: LedgerController
     admission: Admission
-    metrics: Metrics
+    metrics: WebhookMetrics
 
     async def sees(self, name: str) -> None:
         """Wait until its view shows a group."""
-        groups: Cache[PodGroup] = self.view.cache(kinds.PODGROUPS)
+        groups: ObjectCache[PodGroup] = self.view.cache(kinds.PODGROUPS)
         await eventually(lambda: groups.get(name, self.namespace))
 
     async def forgets(self, name: str) -> None:
         """Wait until its view doesn't show a group any more."""
-        groups: Cache[PodGroup] = self.view.cache(kinds.PODGROUPS)
+        groups: ObjectCache[PodGroup] = self.view.cache(kinds.PODGROUPS)
         await eventually(lambda: not groups.get(name, self.namespace))
 
 
@@ -195,7 +195,7 @@ class Lab:
 
     async def process(self) -> Process:
         network = Network((await self.plane.connect()).transport)
-        client, view, metrics = Client(network), CachedView(), Metrics()
+        client, view, metrics = Client(network), CachedView(), WebhookMetrics()
         self.run(view.run(client))
         await view.synced()
         network.sent.clear()
@@ -207,7 +207,7 @@ class Lab:
         waits = guaranteed_in(view.cache(kinds.NAMESPACES))
         shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
         committer, controller = Committer(client, *shared), LedgerController(client, *shared)
-        admission = Admission(view, Noted(committer, self.answers), client, Settings(), metrics)
+        admission = Admission(view, Noted(committer, self.answers), client, WebhookSettings(), metrics)
         process = Process(self.namespace, network, view, committer, controller, admission, metrics)
         self.processes.append(process)
         return process

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.clock import SystemClock
 from muster.ledger.committer import Committer
-from muster.ledger.metrics import NAMESPACES, RESOURCES, Metrics
+from muster.ledger.metrics import NAMESPACES, RESOURCES, LedgerMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import Exceeded, ReservationRequest, Reserved, Shortage, Unavailable
 from muster.model.amounts import Resources
@@ -24,8 +24,8 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def metrics(registry: CollectorRegistry) -> Metrics:
-    return Metrics(registry)
+def metrics(registry: CollectorRegistry) -> LedgerMetrics:
+    return LedgerMetrics(registry)
 
 
 def standing(resource: str = "cpu", hard: int = 10, reserved: int = 6, other: int = 1, quota: str = "q") -> Shortage:
@@ -39,7 +39,7 @@ def namespaces(registry: CollectorRegistry) -> set[str]:
 
 
 def test_a_namespace_shows_of_each_resource_the_quota_with_least_left(
-    metrics: Metrics, registry: CollectorRegistry
+    metrics: LedgerMetrics, registry: CollectorRegistry
 ) -> None:
     tight = standing("requests.cpu@Terminating", hard=2, reserved=2, other=0)
     metrics.quotas.stand("team", [standing("requests.cpu"), tight, standing("memory")])
@@ -52,7 +52,7 @@ def test_a_namespace_shows_of_each_resource_the_quota_with_least_left(
     assert value("muster_ledger_quota_hard", of_cpu) is None
 
 
-def test_of_many_namespaces_the_fullest_are_shown(metrics: Metrics, registry: CollectorRegistry) -> None:
+def test_of_many_namespaces_the_fullest_are_shown(metrics: LedgerMetrics, registry: CollectorRegistry) -> None:
     for number in range(NAMESPACES + 7):
         metrics.quotas.stand(f"idle-{number}", [standing(reserved=0, other=0)])
     metrics.quotas.stand("full", [standing(reserved=10, other=0)])
@@ -65,7 +65,7 @@ def test_of_many_namespaces_the_fullest_are_shown(metrics: Metrics, registry: Co
     assert namespaces(registry) == set()
 
 
-def test_names_of_resources_that_users_make_up_are_bounded(metrics: Metrics, registry: CollectorRegistry) -> None:
+def test_names_of_resources_that_users_make_up_are_bounded(metrics: LedgerMetrics, registry: CollectorRegistry) -> None:
     for number in range(10 * RESOURCES):
         name = f'count/x{number}.example.com"}}\n'
         metrics.refused(name)
@@ -78,7 +78,9 @@ def test_names_of_resources_that_users_make_up_are_bounded(metrics: Metrics, reg
     assert of_others > 8 * RESOURCES
 
 
-def test_a_resource_whose_name_came_too_late_stands_among_others(metrics: Metrics, registry: CollectorRegistry) -> None:
+def test_a_resource_whose_name_came_too_late_stands_among_others(
+    metrics: LedgerMetrics, registry: CollectorRegistry
+) -> None:
     for number in range(RESOURCES):
         metrics.refused(f"early-{number}")
     metrics.quotas.stand("team", [standing("late"), standing("later", reserved=9)])
@@ -91,10 +93,10 @@ def test_a_resource_whose_name_came_too_late_stands_among_others(metrics: Metric
     [(Reserved(), "granted"), (Exceeded("team"), "refused"), (Unavailable("late"), "busy")],
 )
 async def test_answers_are_counted_under_labels_that_no_renaming_of_classes_changes(
-    metrics: Metrics, registry: CollectorRegistry, answer: Any, label: str, monkeypatch: pytest.MonkeyPatch
+    metrics: LedgerMetrics, registry: CollectorRegistry, answer: Any, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody: Any = None  # no request leaves the committer
-    committer = Committer(nobody, Cache(), Observer({}, Cache(), Cache()), SystemClock(), metrics)
+    committer = Committer(nobody, ObjectCache(), Observer({}, ObjectCache(), ObjectCache()), SystemClock(), metrics)
 
     async def answered(*_: Any, **__: Any) -> Any:
         return answer

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.ledger.observer import Observer, limits_of
 from muster.ledger.reservations import Exceeded
-from muster.ledger.view import NamespaceView, View, source
+from muster.ledger.view import LedgerView, NamespaceView, source
 from muster.model.amounts import Resources
 from muster.model.kinds import PODGROUPS
 from muster.model.names import VOLCANO_GROUP
@@ -22,12 +22,12 @@ def group(name: str, revision: int, cpu: str = "1", phase: str = "") -> PodGroup
     return PodGroup(metadata=meta, spec=PodGroupSpec(min_resources={"cpu": cpu}), status=PodGroupStatus(phase=phase))
 
 
-def observed() -> tuple[Observer, Cache[PodGroup], Cache[ResourceQuota]]:
-    groups, quotas = Cache[PodGroup](), Cache[ResourceQuota]()
-    return Observer({PODGROUPS: groups}, quotas, Cache[Pod]()), groups, quotas
+def observed() -> tuple[Observer, ObjectCache[PodGroup], ObjectCache[ResourceQuota]]:
+    groups, quotas = ObjectCache[PodGroup](), ObjectCache[ResourceQuota]()
+    return Observer({PODGROUPS: groups}, quotas, ObjectCache[Pod]()), groups, quotas
 
 
-def born_after(view: View, revision: int) -> set[str]:
+def born_after(view: LedgerView, revision: int) -> set[str]:
     return {shown.name for shown in view.born_after({GROUPS: revision})}
 
 

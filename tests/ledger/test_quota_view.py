@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from muster.cli.commands import quota
-from muster.ledger.report import Report
+from muster.ledger.report import LedgerReport
 from muster.ledger.reservations import Reserved
 from muster.model import kinds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def printed(capsys: pytest.CaptureFixture[str], report: Report) -> list[str]:
+def printed(capsys: pytest.CaptureFixture[str], report: LedgerReport) -> list[str]:
     quota.show(
         msgspec.structs.replace(report, seeded_at=report.seeded_at and NOW.isoformat()), NOW + timedelta(minutes=5)
     )

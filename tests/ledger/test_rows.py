@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, State, bounded
+from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
 from muster.model.amounts import NANO, Resources
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -21,10 +21,10 @@ amounts = st.dictionaries(
     name=names,
     uid=names,
     held=amounts,
-    origin=st.one_of(st.just((State.NEW, 0)), st.tuples(st.just(State.FROM), st.integers(1, 2**63))),
+    origin=st.one_of(st.just((RowState.NEW, 0)), st.tuples(st.just(RowState.FROM), st.integers(1, 2**63))),
 )
 def test_a_row_reads_back_as_it_was_written(
-    kind: str, name: str, uid: str, held: Resources, origin: tuple[State, int]
+    kind: str, name: str, uid: str, held: Resources, origin: tuple[RowState, int]
 ) -> None:
     row = Row(kind, "" if kind == RESOURCEQUOTA else "scheduling.volcano.sh", name, uid, held, *origin)
     assert Row.parse(str(row)) == row

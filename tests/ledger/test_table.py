@@ -8,7 +8,7 @@ import pytest
 
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
-from muster.ledger.rows import MalformedLedgerError, Row, State
+from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.table import MOST_ROWS, Table
 from muster.ledger.tally import Totals
 from muster.ledger.view import (
@@ -248,7 +248,7 @@ def test_a_taken_name_is_told_with_the_api_group_that_has_it() -> None:
 
 
 def test_unreserved_groups_are_known_by_uid() -> None:
-    row = Row(PODGROUP, VOLCANO_GROUP, "late", "u-late", amounts(cpu="1"), State.UNRESERVED, 60)
+    row = Row(PODGROUP, VOLCANO_GROUP, "late", "u-late", amounts(cpu="1"), RowState.UNRESERVED, 60)
     assert Table(rows=(row,)).unreserved == {"u-late"}
 
 

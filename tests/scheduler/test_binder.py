@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from muster.kube import errors
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.fence import Fence, FencedTransport
 from muster.kube.transport import Request, Response
@@ -63,7 +63,7 @@ class Server:
 
 
 def _volumes(transport: Any) -> VolumeBinder:
-    return VolumeBinder(Client(transport), Cache(), Cache(), Cache())
+    return VolumeBinder(Client(transport), ObjectCache(), ObjectCache(), ObjectCache())
 
 
 async def gave_up(server: Server, *binds: Bind, fence: Fence | None = None) -> list[str]:

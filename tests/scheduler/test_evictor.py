@@ -12,7 +12,7 @@ import pytest
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
 from scheduler.leader.evictor import Evictor
@@ -73,7 +73,7 @@ class Told:
 
 async def evicted(server: Server, seconds: float = 60) -> Told:
     told, client = Told(), Client(server)
-    evictor = Evictor(client, Recorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), told)
+    evictor = Evictor(client, EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), told)
     evictor.start([EVICTION])
     await asyncio.sleep(seconds)
     await evictor.close()

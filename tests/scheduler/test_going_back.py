@@ -11,7 +11,7 @@ import pytest
 from plane import running
 from workloads import QUICK, group, job, pod, reason, said
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 from scheduler.engine.requeue import recorded
@@ -66,12 +66,12 @@ async def test_a_job_whose_pods_can_not_be_created_goes_back_and_has_another_try
 async def postponements(world: Any, found: dict[int, datetime]) -> None:
     """Note of each attempt of a group that came to nothing when the next may be."""
 
-    def note(change: Change[Any]) -> None:
+    def note(change: ObjectChange[Any]) -> None:
         wait = recorded(change.new.status.conditions or ()) if change.new is not None else None
         if wait is not None:
             found[wait.tries] = datetime.fromtimestamp(wait.until, UTC)
 
-    groups: Cache[Any] = Cache()
+    groups: ObjectCache[Any] = ObjectCache()
     groups.subscribe(note)
     await Reflector(world.client, kinds.PODGROUPS, groups, namespace=world.namespace).run()
 

@@ -11,7 +11,7 @@ import pytest
 from workloads import QUICK, deployment, group, job, pod, reason, said, unschedulable
 
 from muster.cli.installation import cleanup
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 
@@ -136,7 +136,7 @@ class Autoscaler:
         self.world = world
         self.nodes = 0
         self.planned: dict[str, float] = {}
-        self._pods: Cache[Any] = Cache()
+        self._pods: ObjectCache[Any] = ObjectCache()
         self._changed = asyncio.Event()
         self._pods.subscribe(lambda _: self._changed.set())
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
-from muster.kube.events import Recorder
+from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
 from muster.model.objects import Meta, PodGroup, PodGroupSpec, Queue, QueueStatus
@@ -62,7 +62,7 @@ async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing]
     views = Informers(legacy_apis=False)
     store = Storing(views, late)
     client = Client(store)
-    recorder = Recorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
+    recorder = EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
     controller = queues.QueueController(client, views, recorder, ["muster"])
     running = asyncio.create_task(controller.work.run())
     yield views, store

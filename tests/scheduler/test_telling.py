@@ -11,18 +11,18 @@ from msgspec.structs import replace
 from muster.model.amounts import Resources
 from scheduler.leader import metrics as counted
 from scheduler.leader.cycle_report import CycleReport
-from scheduler.leader.metrics import Metrics
+from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.model.plan import QueueShare
 from scheduler.model.snapshot import GroupKey
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
+def metrics() -> SchedulerMetrics:
+    return SchedulerMetrics()
 
 
 @pytest.fixture
-def teller(metrics: Metrics) -> CycleReport:
+def teller(metrics: SchedulerMetrics) -> CycleReport:
     return CycleReport(metrics)
 
 
@@ -91,7 +91,7 @@ def test_the_ledgers_no_is_told_once(build: Any, teller: CycleReport, tell: Any,
     assert [record.getMessage() for record in lines(logging.INFO)[before:]] == ["not now: quota team is short by 1 cpu"]
 
 
-def test_waiting_is_measured_by_stage(build: Any, metrics: Metrics, tell: Any) -> None:
+def test_waiting_is_measured_by_stage(build: Any, metrics: SchedulerMetrics, tell: Any) -> None:
     value = metrics.registry.get_sample_value
     stage = {"stage": "enqueue"}
     build.node("a", "2").gang("g", 3, 3, phase="Pending").gang("gone", 3, 3, phase="Pending")
@@ -108,7 +108,9 @@ def test_waiting_is_measured_by_stage(build: Any, metrics: Metrics, tell: Any) -
     assert value("muster_scheduler_longest_wait_seconds", stage) == 0
 
 
-def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, teller: CycleReport, tell: Any) -> None:
+def test_queues_show_what_they_have_and_deserve(
+    build: Any, metrics: SchedulerMetrics, teller: CycleReport, tell: Any
+) -> None:
     build.node("a", "4", memory="8Gi").gang("g", 2, 2)
     tell()
     tell(1)
@@ -119,7 +121,9 @@ def test_queues_show_what_they_have_and_deserve(build: Any, metrics: Metrics, te
     assert value("muster_scheduler_queue_allocated", {"queue": "default", "resource": "cpu"}) is None
 
 
-def test_of_many_queues_and_resources_only_so_many_are_shown(build: Any, metrics: Metrics, teller: CycleReport) -> None:
+def test_of_many_queues_and_resources_only_so_many_are_shown(
+    build: Any, metrics: SchedulerMetrics, teller: CycleReport
+) -> None:
     hostile = Resources({f'example.com/"{number}\n': 10**9 for number in range(100)})
     shares = {f"queue-{number}": QueueShare(Resources({"cpu": 10**9}), None, 0.1) for number in range(counted.QUEUES)}
     shares |= {f"big-{number}": QueueShare(hostile, None, 1.5) for number in range(3)}

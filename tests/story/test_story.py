@@ -12,7 +12,7 @@ import pytest
 
 from muster.cli.demo.command import Kubectl, Terminal
 from muster.cli.demo.requests import Requests
-from muster.cli.demo.story import STORY, Step, refused, running_pods, succeeds
+from muster.cli.demo.story import STORY, StoryStep, refused, running_pods, succeeds
 from muster.cli.demo.story import Result as Answer
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def terminal(up, folder: Path) -> Terminal:
 
 
 @pytest.mark.parametrize("step", STORY, ids=[step.title for step in STORY])
-def test_each_part_of_the_story_is_so(step: Step, terminal: Terminal, folder: Path):
+def test_each_part_of_the_story_is_so(step: StoryStep, terminal: Terminal, folder: Path):
     for name, text in step.files.items():
         (folder / name).write_text(text)
     for command in step.commands:

@@ -15,7 +15,7 @@ from typing import Any
 from controlplane import free_ports
 from deployed import Deployed, Program
 
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import Reflector
 from muster.model import kinds
@@ -135,12 +135,12 @@ class History:
 
     namespace: str
     events: list[tuple[int, str, str, PodGroup | Pod | None]] = field(default_factory=list)
-    groups: Cache[PodGroup] = field(default_factory=Cache)
-    pods: Cache[Pod] = field(default_factory=Cache)
+    groups: ObjectCache[PodGroup] = field(default_factory=ObjectCache)
+    pods: ObjectCache[Pod] = field(default_factory=ObjectCache)
 
     @contextlib.asynccontextmanager
     async def recorded(self, client: Client) -> AsyncIterator[None]:
-        caches: list[tuple[Kind[Any], Cache[Any]]] = [(kinds.PODGROUPS, self.groups), (kinds.PODS, self.pods)]
+        caches: list[tuple[Kind[Any], ObjectCache[Any]]] = [(kinds.PODGROUPS, self.groups), (kinds.PODS, self.pods)]
         tasks = []
         for kind, cache in caches:
             reflector = Reflector(client, kind, cache, namespace=self.namespace)
@@ -156,8 +156,8 @@ class History:
             for outcome in await asyncio.gather(*tasks, return_exceptions=True):
                 assert isinstance(outcome, asyncio.CancelledError), outcome
 
-    def _noting(self, kind: Kind[Any], cache: Cache[Any]) -> Callable[[Change[Any]], None]:
-        def note(change: Change[Any]) -> None:
+    def _noting(self, kind: Kind[Any], cache: ObjectCache[Any]) -> Callable[[ObjectChange[Any]], None]:
+        def note(change: ObjectChange[Any]) -> None:
             about = change.new or change.old
             self.events.append((int(cache.revision), kind.plural, about.metadata.uid, change.new))
 

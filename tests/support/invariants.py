@@ -7,7 +7,7 @@ from collections import Counter
 from muster.model.amounts import Resources
 from scheduler.engine.policy import Policy
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import READY, Job, Snapshot, Status
+from scheduler.model.snapshot import READY, JobInfo, Snapshot, Status
 
 
 def hold(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
@@ -56,5 +56,5 @@ def _within_capability(snapshot: Snapshot, plan: Plan) -> None:
             assert not asked or used <= limit[resource], f"queue {name} is beyond its capability of {resource}"
 
 
-def _used(job: Job, resource: str) -> int:
+def _used(job: JobInfo, resource: str) -> int:
     return sum(kind.request[resource] * count for kind, count in job.tally.occupying.items())

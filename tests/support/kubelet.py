@@ -28,7 +28,7 @@ from rotating import _Near
 
 from muster.cli.certs import files
 from muster.kube import auth, errors
-from muster.kube.cache import Cache, Change
+from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.kube.reflector import Reflector
@@ -164,7 +164,7 @@ class Kubelet:
             self._entered.set()
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
-        watched: dict[Kind[Raw], Callable[[Change[Raw]], None]] = {
+        watched: dict[Kind[Raw], Callable[[ObjectChange[Raw]], None]] = {
             _SECRETS: partial(self._on_content, "Secret"),
             _CONFIGMAPS: partial(self._on_content, "ConfigMap"),
             _SERVICES: self._on_service,
@@ -172,13 +172,13 @@ class Kubelet:
             PODS: self._on_pod,
         }
         for kind, note in watched.items():
-            cache: Cache[Raw] = Cache()
+            cache: ObjectCache[Raw] = ObjectCache()
             cache.subscribe(note)
             yield Reflector(self._client, kind, cache, namespace=self._namespace)
 
     # ── contents ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_content(self, kind: str, change: Change[Raw]) -> None:
+    def _on_content(self, kind: str, change: ObjectChange[Raw]) -> None:
         if (found := change.new) is None:
             return
         read = base64.b64decode if kind == "Secret" else str.encode
@@ -197,7 +197,7 @@ class Kubelet:
 
     # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_pod(self, change: Change[Raw]) -> None:
+    def _on_pod(self, change: ObjectChange[Raw]) -> None:
         found = change.new
         if found is None:
             assert change.old is not None
@@ -324,7 +324,7 @@ class Kubelet:
 
     # ── the way to them ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_service(self, change: Change[Raw]) -> None:
+    def _on_service(self, change: ObjectChange[Raw]) -> None:
         if (found := change.new) is not None and found.name not in self._servers:
             self._group.create_task(self._listen(found))
         elif found is None and change.old is not None and (server := self._servers.pop(change.old.name, None)):
@@ -342,7 +342,7 @@ class Kubelet:
             found = [pod.ports[PORT] for pod in self.pods.values() if pod.ports and pod.address in addresses]
             yield found[number % len(found)] if found else _NOBODY
 
-    def _on_endpoints(self, change: Change[Raw]) -> None:
+    def _on_endpoints(self, change: ObjectChange[Raw]) -> None:
         found = change.new or change.old
         assert found is not None
         listed = (found.endpoints or ()) if change.new is not None else ()

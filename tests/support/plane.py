@@ -25,7 +25,7 @@ from controlplane import ControlPlane
 from certs import authority
 from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
-from muster.kube.cache import Cache
+from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock, SystemClock
 from muster.kube.http import HttpTransport
@@ -254,7 +254,7 @@ class Plane:
         within: float = PATIENCE,
     ) -> list[T]:
         """Wait, by watching, until something is so of all objects of a kind, and give them."""
-        cache: Cache[T] = Cache()
+        cache: ObjectCache[T] = ObjectCache()
         changed = asyncio.Event()
         cache.subscribe(lambda _: changed.set())
         reflector = Reflector(self.client, kind, cache, namespace=namespace, labels=labels)

@@ -21,7 +21,7 @@ from muster.kube.clock import LoopClock
 from muster.kube.fence import Fence
 from muster.kube.transport import Request
 from muster.ledger.committer import Committer
-from muster.ledger.metrics import Metrics as LedgerMetrics
+from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds, names
 from muster.sandbox import virtual_time
@@ -32,9 +32,9 @@ from scheduler.leader.worker import Worker
 from scheduler.simulator.workloads import TraceJob
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.registration import UrlBase, configurations
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -147,7 +147,7 @@ async def _play(
 
 
 async def _serve(client: Client, clock: LoopClock, hooks: _Hooks, stack: contextlib.AsyncExitStack) -> None:
-    view, metrics = CachedView(), Metrics()
+    view, metrics = CachedView(), WebhookMetrics()
     watching = asyncio.create_task(view.run(client))
     stack.push_async_callback(_end, watching)
     await view.synced()
@@ -162,7 +162,7 @@ async def _serve(client: Client, clock: LoopClock, hooks: _Hooks, stack: context
         guaranteed_in(view.cache(kinds.NAMESPACES)),
     )
     stack.push_async_callback(committer.close)
-    hooks.admission = Admission(view, committer, client, Settings(), metrics)
+    hooks.admission = Admission(view, committer, client, WebhookSettings(), metrics)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -17,9 +17,9 @@ from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from webhooks import review
 from webhooks.admission import Admission
-from webhooks.metrics import Metrics
+from webhooks.metrics import WebhookMetrics
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.view import parent_of
 
 KINDS = {
@@ -99,9 +99,11 @@ def review_of() -> Callable[..., bytes]:
 def ask(cluster: Cluster) -> Callable[..., Any]:
     """Gives what a policy says of an object: ``ask(policy, object, operation, old=…)``."""
 
-    def asked(policy: Any, obj: Any, operation: str = "CREATE", settings: Settings | None = None, **fields: Any) -> Any:
+    def asked(
+        policy: Any, obj: Any, operation: str = "CREATE", settings: WebhookSettings | None = None, **fields: Any
+    ) -> Any:
         request: AdmissionRequest = review.parse(body(obj, operation, **fields))
-        return policy(request, cluster, settings or Settings())
+        return policy(request, cluster, settings or WebhookSettings())
 
     return asked
 
@@ -249,4 +251,4 @@ def ledger() -> Ledger:
 @pytest.fixture
 def admission(cluster: Cluster, ledger: Ledger, api: Api) -> Admission:
     """The real admission over the cluster, the ledger and the API server of this test."""
-    return Admission(cluster, ledger, Client(api), Settings(), Metrics())
+    return Admission(cluster, ledger, Client(api), WebhookSettings(), WebhookMetrics())

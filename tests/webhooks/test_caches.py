@@ -26,7 +26,7 @@ from muster.model.objects import Node, Queue
 from webhooks.caches import CachedView
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
-from webhooks.tls import CertificateError, Files
+from webhooks.tls import Files, ServingCertificateError
 from webhooks.verdict import Ref
 from webhooks.view import FreshView
 
@@ -173,6 +173,6 @@ async def probed(port: int) -> tuple[int, str]:
 
 
 async def test_without_a_certificate_nothing_is_started(options: Options) -> None:
-    with pytest.raises(CertificateError, match="muster certs init"):
+    with pytest.raises(ServingCertificateError, match="muster certs init"):
         async with serving(Client(Lists()), SystemClock(), options):
             pass

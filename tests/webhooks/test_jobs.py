@@ -11,7 +11,7 @@ from muster.ledger.reservations import ReservationRequest
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks.policies import jobs
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED
 
 NEW = "scheduling.volcano.sh/"
@@ -57,7 +57,7 @@ def test_the_delay_is_off_where_the_queue_or_the_namespace_says_so_and_the_neare
 
 
 def test_nothing_is_delayed_where_the_scheduler_does_not_enqueue(ask: Any, job: Any) -> None:
-    assert ask(jobs.mutate, job(), settings=Settings(delay=False)) == ALLOWED
+    assert ask(jobs.mutate, job(), settings=WebhookSettings(delay=False)) == ALLOWED
 
 
 # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────

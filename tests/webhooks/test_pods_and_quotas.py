@@ -12,7 +12,7 @@ from muster.model import kinds, names
 from muster.model.amounts import Resources
 from muster.model.grouping import Rule
 from webhooks.policies import pods, quotas
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, QuotaChange
 
 GROUP = "scheduling.k8s.io/group-name"
@@ -52,7 +52,7 @@ def test_a_replicaset_without_an_owner_is_the_root(ask: Any, pod: Any, cluster: 
 
 
 def test_a_rule_above_the_matched_owner_waits_until_that_one_is_known(ask: Any, pod: Any, cluster: Any) -> None:
-    once, twice = (Settings(rules=(Rule("batch/v1", "Job", level),)) for level in (1, 2))
+    once, twice = (WebhookSettings(rules=(Rule("batch/v1", "Job", level),)) for level in (1, 2))
     assert ask(pods.mutate, pod(owner=JOB), settings=once) == ALLOWED
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "uid-n", "controller": True}
     cluster.put(kinds.JOBS, "train", "dev", metadata={"ownerReferences": [cron], "uid": "uid-train"})
@@ -81,7 +81,7 @@ def test_other_pods_are_left_to_the_controller_or_to_others(ask: Any, pod: Any, 
 
 def test_only_muster_moves_a_pod_between_groups(ask: Any, pod: Any) -> None:
     old, new = pod(annotations={GROUP: "a"}), pod(annotations={GROUP: "b"})
-    settings = Settings(accounts=frozenset({"system:serviceaccount:muster-system:muster"}))
+    settings = WebhookSettings(accounts=frozenset({"system:serviceaccount:muster-system:muster"}))
     verdict = ask(pods.validate, new, "UPDATE", settings, old=old)
     assert (verdict.code, verdict.message) == (
         403,

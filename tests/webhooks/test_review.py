@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from muster.model.objects import PodGroup
 from webhooks import review
-from webhooks.patch import Recorder
+from webhooks.patch import PatchRecorder
 from webhooks.review import FieldError, ReviewError
 from webhooks.verdict import Allowed, Denied, Patched, Problem, busy, failed, judge
 
@@ -209,7 +209,7 @@ paths = st.lists(st.text(max_size=2), min_size=1, max_size=4)
 
 @given(objects, st.lists(st.tuples(paths, documents), max_size=4))
 def test_a_recorded_patch_gives_the_intended_document(document: Any, changes: Any) -> None:
-    intended, recorder = copy.deepcopy(document), Recorder(json.dumps(document).encode())
+    intended, recorder = copy.deepcopy(document), PatchRecorder(json.dumps(document).encode())
     for path, value in changes:
         if reachable(intended, path):
             put(intended, path, copy.deepcopy(value))
@@ -221,25 +221,25 @@ def test_a_recorded_patch_gives_the_intended_document(document: Any, changes: An
 def test_a_change_that_is_recorded_again_is_none(document: Any, path: list[str], value: Any) -> None:
     assume(reachable(document, path))
     put(document, path, value)
-    recorder = Recorder(json.dumps(document).encode())
+    recorder = PatchRecorder(json.dumps(document).encode())
     recorder.set(*path, value=value)
     assert recorder.operations == ()
 
 
 def test_awkward_names_are_escaped() -> None:
-    recorder = Recorder(b'{"metadata": {"annotations": {}}}')
+    recorder = PatchRecorder(b'{"metadata": {"annotations": {}}}')
     recorder.set("metadata", "annotations", "a/b~c", value="1")
     assert recorder.operations == ({"op": "add", "path": "/metadata/annotations/a~1b~0c", "value": "1"},)
 
 
 def test_an_explicit_null_on_the_way_is_replaced() -> None:
-    recorder = Recorder(b'{"metadata": {"annotations": null}}')
+    recorder = PatchRecorder(b'{"metadata": {"annotations": null}}')
     recorder.set("metadata", "annotations", "a", value="1")
     patched = jsonpatch.apply_patch({"metadata": {"annotations": None}}, list(recorder.operations))
     assert patched == {"metadata": {"annotations": {"a": "1"}}}
 
 
 def test_a_true_is_not_a_one() -> None:
-    recorder = Recorder(b'{"spec": {"suspend": 1}}')
+    recorder = PatchRecorder(b'{"spec": {"suspend": 1}}')
     recorder.set("spec", "suspend", value=True)
     assert recorder.operations == ({"op": "replace", "path": "/spec/suspend", "value": True},)

@@ -30,7 +30,7 @@ from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import POLL, CertificateError, Files, LiveCertificate
+from webhooks.tls import POLL, Files, LiveCertificate, ServingCertificateError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "POST /validate/podgroups?timeout=5s HTTP/1.1\r\nHost: muster\r\nContent-Length: {length}\r\n\r\n"
@@ -308,7 +308,7 @@ def test_files_that_change_while_they_are_read_are_not_served(tmp_path: Path, wr
 
     versions = itertools.count()
     write(0)
-    with pytest.raises(CertificateError, match=r"tls.crt is being written"):
+    with pytest.raises(ServingCertificateError, match=r"tls.crt is being written"):
         LiveCertificate(Busy(tmp_path), clock)
 
 
@@ -319,7 +319,7 @@ async def test_an_expired_certificate_is_no_longer_ready(served: WebhookServer, 
 
 
 async def test_without_a_certificate_there_is_nothing_to_start(tmp_path: Path, clock: Any) -> None:
-    with pytest.raises(CertificateError, match=r"tls.crt: No such file or directory; run `muster certs init`"):
+    with pytest.raises(ServingCertificateError, match=r"tls.crt: No such file or directory; run `muster certs init`"):
         LiveCertificate(Files(tmp_path), clock)
 
 
@@ -339,7 +339,7 @@ def test_a_folder_that_is_empty_yet_is_waited_for(tmp_path: Path, write: Any, ca
 
 
 async def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
-    with pytest.raises(CertificateError, match="nowhere is not a folder; run `muster certs export --folder "):
+    with pytest.raises(ServingCertificateError, match="nowhere is not a folder; run `muster certs export --folder "):
         await Files(tmp_path / "nowhere").arrived()
 
 

@@ -14,7 +14,7 @@ from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
 from webhooks import view as views
 from webhooks.verdict import DenialReason, Problem, Ref
-from webhooks.view import View
+from webhooks.view import AdmissionView
 
 SHOWN: Final = 8
 """How many names a message lists."""
@@ -59,7 +59,7 @@ class QueueRequest(Struct, frozen=True):
         return tuple(Ref(kind, self.queue) for kind in (kinds.QUEUES, *own))
 
 
-def queue_problems(view: View, wanted: QueueRequest) -> list[Problem]:
+def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
     """Say why the queue can't take what is wished for."""
     queue = views.find_queue(view, wanted.queue)
     if wanted.queue == names.ROOT_QUEUE:
@@ -90,7 +90,7 @@ _Finding = tuple[str, tuple[Ref, ...]]
 _FINE: Final[_Finding] = ("", ())
 
 
-def _state(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
+def _state(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
     state = views.state_of(queue)
     if state == "Open":
         return _above(view, queue, wanted)
@@ -100,7 +100,7 @@ def _state(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     return f"{wanted.subject} is {state} and takes no new {wanted.noun}: {remedy}", wanted.refs
 
 
-def _above(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
+def _above(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
     closed = views.closed_above(view, queue)
     if closed is None:
         return _FINE
@@ -110,7 +110,7 @@ def _above(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     return f"{text}: {_remedy(view, wanted, *filter(None, [opening]))}", refs
 
 
-def _children(view: View, wanted: QueueRequest) -> _Finding:
+def _children(view: AdmissionView, wanted: QueueRequest) -> _Finding:
     children = sorted(child.name for child in view.children(wanted.queue))
     if not children:
         return _FINE
@@ -120,7 +120,7 @@ def _children(view: View, wanted: QueueRequest) -> _Finding:
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
 
 
-def _selector(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
+def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
     selector = queue.spec.namespace_selector
     if selector is None or views.serves(view, queue, wanted.namespace):
         return _FINE
@@ -129,7 +129,7 @@ def _selector(view: View, queue: Queue, wanted: QueueRequest) -> _Finding:
     return text, (*wanted.refs, Ref(kinds.NAMESPACES, wanted.namespace))
 
 
-def _remedy(view: View, wanted: QueueRequest, *others: str) -> str:
+def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
     usable = views.usable_queues(view, wanted.namespace)
     ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
     return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'
@@ -152,7 +152,7 @@ def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Pr
     return [problem for problem in after if (problem.path, problem.text) not in known]
 
 
-def limit_warnings(view: View, name: str) -> list[str]:
+def limit_warnings(view: AdmissionView, name: str) -> list[str]:
     """Say that a queue has as many unfinished groups past Pending as it may; a new one waits until others end."""
     queue = views.find_queue(view, name)
     if queue is None or not queue.spec.max_pod_groups:
@@ -171,7 +171,7 @@ def grew(after: Resources, before: Resources) -> bool:
     return bool((after - before).positive())
 
 
-def size_warnings(view: View, member: int, minimum: Resources) -> list[str]:
+def size_warnings(view: AdmissionView, member: int, minimum: Resources) -> list[str]:
     """Say what the whole cluster, idle, could not hold."""
     capacity = view.capacity()
     if capacity is None:
@@ -185,7 +185,7 @@ def size_warnings(view: View, member: int, minimum: Resources) -> list[str]:
     ]
 
 
-def quota_warnings(view: View, namespace: str, member: int, minimum: Resources, scope_facts: str) -> list[str]:
+def quota_warnings(view: AdmissionView, namespace: str, member: int, minimum: Resources, scope_facts: str) -> list[str]:
     """Say which quota never lets so many pods exist at once, or can't tell whether it is about a group."""
     warnings = []
     for quota in view.items(kinds.RESOURCEQUOTAS, namespace):

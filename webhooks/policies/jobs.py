@@ -12,32 +12,32 @@ from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
 from muster.model.requests import pod_request
 from webhooks import view as views
-from webhooks.patch import Recorder
+from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
-from webhooks.view import View
+from webhooks.view import AdmissionView
 
 _OFF: Final = "off"
 _DELAYS: Final = ("suspend", _OFF)
 
 
-def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Suspend a Job until its group is Inqueue, and note that it was us, unless its user did so or wants no delay."""
     job = request.new(Job)
     if not settings.delay or not _ours(job, settings) or job.spec.suspend:
         return ALLOWED
     if _delay(job, request, view) == _OFF or _apart(job, settings):
         return ALLOWED
-    patch = Recorder(request.object)
+    patch = PatchRecorder(request.object)
     patch.set("spec", "suspend", value=True)
     patch.set("metadata", "annotations", names.SUSPENDED, value="true")
     return Patched(patch.operations)
 
 
-def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Check the queue; what passes asks the ledger for the minimum of the group that the Job will get."""
     job = request.new(Job)
     if not _ours(job, settings):
@@ -45,7 +45,7 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
     return _create(job, request, view, settings) if request.operation == "CREATE" else _update(job, request, view)
 
 
-class _Place(Struct, frozen=True):
+class _TargetQueue(Struct, frozen=True):
     """Where a Job's pods will wait: an existing group's queue, or the queue of the group to come."""
 
     group: str
@@ -53,7 +53,7 @@ class _Place(Struct, frozen=True):
     where: str
 
 
-def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     place = _place(job, request, view)
     problems = _queue_problems(place, request, view)
     warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
@@ -70,7 +70,7 @@ def _create(job: Job, request: AdmissionRequest, view: View, settings: Settings)
     return judge(problems + more, warnings, _reserving(job, minimum, request, view))
 
 
-def _update(job: Job, request: AdmissionRequest, view: View) -> Verdict:
+def _update(job: Job, request: AdmissionRequest, view: AdmissionView) -> Verdict:
     before = request.old(Job)
     if job.metadata.deletion_timestamp is not None:
         return ALLOWED
@@ -79,13 +79,13 @@ def _update(job: Job, request: AdmissionRequest, view: View) -> Verdict:
     return judge(problems, _late_warnings(before, job, moved=not new.group and old.queue != new.queue))
 
 
-def _apart(job: Job, settings: Settings) -> bool:
+def _apart(job: Job, settings: WebhookSettings) -> bool:
     """Whether by the rules each pod of a Job has a group of its own: then there is nothing for the Job to wait for."""
     rule = grouping.matching_rule(grouping.job_reference(job.metadata), settings.rules)
     return rule is not None and rule.level < 0 and not grouping.group_of(job.spec.template.metadata)
 
 
-def _ours(job: Job, settings: Settings) -> bool:
+def _ours(job: Job, settings: WebhookSettings) -> bool:
     return settings.ours(job.spec.template.spec.scheduler_name)
 
 
@@ -93,24 +93,24 @@ def _metas(job: Job) -> tuple[Meta, Meta]:
     return job.spec.template.metadata, job.metadata
 
 
-def _place(job: Job, request: AdmissionRequest, view: View) -> _Place:
+def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> _TargetQueue:
     if group := grouping.group_of(job.spec.template.metadata):
         found = next(iter(views.groups_named(view, request.namespace, group).values()), None)
         queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
-        return _Place(group, queue, f'of PodGroup "{group}"')
+        return _TargetQueue(group, queue, f'of PodGroup "{group}"')
     namespace = view.get(kinds.NAMESPACES, request.namespace)
     if job.metadata.controller() is not None and not any(
         meta.annotation(*names.QUEUE_NAME_KEYS) for meta in _metas(job)
     ):
         # An owner above may name the queue. What it is will be known, and judged, when the group is made.
-        return _Place("", "", "")
+        return _TargetQueue("", "", "")
     metas = (*_metas(job), namespace.metadata if namespace else None)
     annotated = any(meta is not None and meta.annotation(*names.QUEUE_NAME_KEYS) for meta in metas)
     where = f"annotation {names.QUEUE_NAME_KEYS[0]}" if annotated else "where no annotation names another"
-    return _Place("", grouping.queue_name(*metas), where)
+    return _TargetQueue("", grouping.queue_name(*metas), where)
 
 
-def _queue_problems(place: _Place, request: AdmissionRequest, view: View) -> list[Problem]:
+def _queue_problems(place: _TargetQueue, request: AdmissionRequest, view: AdmissionView) -> list[Problem]:
     if not place.queue:
         return []
     return common.queue_problems(view, QueueRequest(place.queue, request.namespace, place.where, "Job"))
@@ -128,7 +128,7 @@ def _minimum(job: Job) -> tuple[int, Resources, list[Problem]]:
         return member, Resources({}), [Problem(str(error), "spec.template.spec")]
 
 
-def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: View) -> Allowed:
+def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: AdmissionView) -> Allowed:
     namespace = view.get(kinds.NAMESPACES, request.namespace)
     if not minimum or grouping.reserves_late(*_metas(job), namespace.metadata if namespace else None):
         return ALLOWED
@@ -139,7 +139,7 @@ def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: Vi
     return Allowed(reservation=reservation)
 
 
-def _delay(job: Job, request: AdmissionRequest, view: View) -> str:
+def _delay(job: Job, request: AdmissionRequest, view: AdmissionView) -> str:
     """Return the nearest say on the delay: the Job's, its queue's, its namespace's."""
     queue = view.get(kinds.QUEUES, _place(job, request, view).queue)
     namespace = view.get(kinds.NAMESPACES, request.namespace)
@@ -148,7 +148,7 @@ def _delay(job: Job, request: AdmissionRequest, view: View) -> str:
     return next((value for value in said if value in _DELAYS), "")
 
 
-def _foreign_warnings(job: Job, settings: Settings) -> list[str]:
+def _foreign_warnings(job: Job, settings: WebhookSettings) -> list[str]:
     if not any(meta.annotation(*names.QUEUE_NAME_KEYS) or grouping.group_of(meta) for meta in _metas(job)):
         return []
     name = settings.scheduler_names[0]
@@ -163,7 +163,7 @@ def _annotation_warnings(job: Job) -> list[str]:
     return [warning for warning in (delay, member, resources) if warning]
 
 
-def _group_warnings(place: _Place, request: AdmissionRequest, view: View) -> list[str]:
+def _group_warnings(place: _TargetQueue, request: AdmissionRequest, view: AdmissionView) -> list[str]:
     if not place.group or views.groups_named(view, request.namespace, place.group):
         return []
     return [f'PodGroup "{place.group}" does not exist yet; the pods wait until it does']

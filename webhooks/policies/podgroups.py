@@ -9,18 +9,18 @@ from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, 
 from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import PodGroup
-from webhooks.patch import Recorder
+from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
-from webhooks.view import View
+from webhooks.view import AdmissionView
 
 _MINIMUM: Final = "spec.minResources"
 
 
-def mutate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -> Verdict:
     """Put a group that names no queue into its namespace's, and note on it when it reserves.
 
     The CRD's default is applied before webhooks see an object, so "default" can't be told from nothing: both give way
@@ -28,7 +28,7 @@ def mutate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
     """
     podgroup, found = request.new(PodGroup), view.get(kinds.NAMESPACES, request.namespace)
     namespace = found.metadata if found is not None else None
-    patch, audit = Recorder(request.object), {}
+    patch, audit = PatchRecorder(request.object), {}
     queue = grouping.queue_name(podgroup.metadata, namespace)
     if podgroup.spec.queue in {"", names.DEFAULT_QUEUE} and queue != podgroup.spec.queue:
         patch.set("spec", "queue", value=queue)
@@ -40,7 +40,7 @@ def mutate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
     return Patched(patch.operations, audit=audit) if audit else ALLOWED
 
 
-def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -> Verdict:
     """Check the queue and the fields; what passes asks the ledger for its minimum.
 
     A change of phase does so too, where the group reserves late.
@@ -50,7 +50,7 @@ def validate(request: AdmissionRequest, view: View, _: Settings) -> Verdict:
     return _create(request, view) if request.operation == "CREATE" else _update(request, view)
 
 
-def _create(request: AdmissionRequest, view: View) -> Verdict:
+def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     podgroup = request.new(PodGroup)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
     problems += common.queue_problems(view, _queue_request(podgroup, request))
@@ -59,7 +59,7 @@ def _create(request: AdmissionRequest, view: View) -> Verdict:
     return judge(problems, warnings, _reserving(request, podgroup, minimum))
 
 
-def _update(request: AdmissionRequest, view: View) -> Verdict:
+def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     # Only what changes is judged; so one that is being deleted can lose its finalizers, and can't be used to get past us.
     before, after = request.old(PodGroup), request.new(PodGroup)
     (had, old_problems), (minimum, problems) = (
@@ -91,7 +91,7 @@ def _queue_request(podgroup: PodGroup, request: AdmissionRequest) -> QueueReques
     return QueueRequest(_queue(podgroup), request.namespace, "spec.queue", "PodGroup", request.resource.group)
 
 
-def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) -> Iterable[Problem]:
+def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: AdmissionView) -> Iterable[Problem]:
     """One name in two API groups would be two gangs to which the same pods belong."""
     for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
         if kind.group != request.resource.group and view.get(kind, podgroup.name, request.namespace) is not None:
@@ -101,7 +101,7 @@ def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: View) ->
             yield Problem(text, evidence=(Ref(kind, podgroup.name, request.namespace),))
 
 
-def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: View) -> list[str]:
+def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: AdmissionView) -> list[str]:
     member, tasks = podgroup.spec.min_member, sum((podgroup.spec.min_task_member or {}).values())
     warnings = common.size_warnings(view, member, minimum)
     warnings += common.quota_warnings(view, request.namespace, member, minimum, _scope_facts(podgroup))

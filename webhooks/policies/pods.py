@@ -12,11 +12,11 @@ from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
 from webhooks import view as views
-from webhooks.patch import Recorder
+from webhooks.patch import PatchRecorder
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
-from webhooks.view import View
+from webhooks.view import AdmissionView
 
 _LEVELS: Final = 10
 _OWNERS: Final[dict[tuple[str, str], Kind[Any]]] = {
@@ -35,7 +35,7 @@ class _Pod(msgspec.Struct, frozen=True):
     spec: _Spec
 
 
-def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Write the group's name on a pod whose chosen owner is known; of any other pod the controller finds out."""
     pod = request.new(_Pod)
     # A pod in a group of Kubernetes' own (spec.schedulingGroup) gets no second one.
@@ -44,12 +44,12 @@ def mutate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict
     group = _known_group(pod.metadata, request.namespace, view, settings)
     if not group:
         return ALLOWED
-    patch = Recorder(request.object)
+    patch = PatchRecorder(request.object)
     patch.set("metadata", "annotations", names.GROUP_NAME, value=group)
     return Patched(patch.operations)
 
 
-def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Keep a pod in its group, tell its user what an annotation won't do, and ask the ledger for what it takes.
 
     The ledger is asked for the pods of any scheduler: a quota counts them all.
@@ -69,7 +69,7 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
 
 
 def _own_problems(
-    pod: Pod, before: Pod | None, request: AdmissionRequest, view: View
+    pod: Pod, before: Pod | None, request: AdmissionRequest, view: AdmissionView
 ) -> tuple[list[Problem], list[str]]:
     if before is None:
         return [], _warnings(pod.metadata, request.namespace, view)
@@ -90,7 +90,7 @@ def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Res
     )
 
 
-def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> str:
+def _known_group(meta: Meta, namespace: str, view: AdmissionView, settings: WebhookSettings) -> str:
     """Name the group of a pod; empty where the pod itself owns it, or where the caches don't reach."""
     owners: list[OwnerReference] = []
     above = meta.controller()
@@ -111,7 +111,7 @@ def _known_group(meta: Meta, namespace: str, view: View, settings: Settings) -> 
     return grouping.generated_name(chosen.uid) if chosen is not None else ""
 
 
-def _warnings(meta: Meta, namespace: str, view: View) -> list[str]:
+def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
     _, member = grouping.min_member(meta)
     _, resources = grouping.min_resources(meta)
     group = grouping.group_of(meta)

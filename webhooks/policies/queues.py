@@ -13,9 +13,9 @@ from webhooks import view as views
 from webhooks.policies import common
 from webhooks.policies.common import counted, listed
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import Problem, Ref, Verdict, forbidden, judge
-from webhooks.view import View, parent_of
+from webhooks.view import AdmissionView, parent_of
 
 MAX_DEPTH: Final = 10
 """Levels below the root."""
@@ -26,7 +26,7 @@ _DESERVED: Final = "spec.deserved"
 _GUARANTEE: Final = "spec.guarantee.resource"
 
 
-def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Check a queue that is made, changed or deleted."""
     if request.operation == "DELETE":
         return _delete(request.old(Queue), request.resource.group, view, settings)
@@ -42,7 +42,7 @@ def validate(request: AdmissionRequest, view: View, settings: Settings) -> Verdi
     return judge(problems, _warnings(queue, view))
 
 
-def _problems(queue: Queue, view: View) -> Iterator[Problem]:
+def _problems(queue: Queue, view: AdmissionView) -> Iterator[Problem]:
     yield from _weight_problems(queue)
     amounts, illegal = _amounts(queue)
     yield from illegal
@@ -83,7 +83,7 @@ def _order_problems(low: str, lower: Resources, high: str, upper: Resources) -> 
 # ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tree_problems(queue: Queue, view: View) -> Iterator[Problem]:
+def _tree_problems(queue: Queue, view: AdmissionView) -> Iterator[Problem]:
     parent = parent_of(queue)
     if queue.name == names.ROOT_QUEUE:
         if queue.spec.parent:
@@ -98,7 +98,7 @@ def _tree_problems(queue: Queue, view: View) -> Iterator[Problem]:
         yield from _parent_problems(queue, view)
 
 
-def _parent_problems(queue: Queue, view: View) -> Iterator[Problem]:
+def _parent_problems(queue: Queue, view: AdmissionView) -> Iterator[Problem]:
     parent, path = parent_of(queue), _ancestors(queue, view)
     if view.get(kinds.QUEUES, parent) is None:
         text = f'queue "{parent}" (spec.parent) does not exist: create it first, or name another'
@@ -112,7 +112,7 @@ def _parent_problems(queue: Queue, view: View) -> Iterator[Problem]:
         yield Problem(f"{text}; name a parent further up")
 
 
-def _ancestors(queue: Queue, view: View) -> list[str]:
+def _ancestors(queue: Queue, view: AdmissionView) -> list[str]:
     """Return the names above a queue, nearest first, without the root, each once however the tree is bent."""
     path: list[str] = []
     name = parent_of(queue)
@@ -123,7 +123,7 @@ def _ancestors(queue: Queue, view: View) -> list[str]:
     return path
 
 
-def _height(name: str, view: View) -> int:
+def _height(name: str, view: AdmissionView) -> int:
     """Return how many levels are below a queue; more than `MAX_DEPTH` are not told apart."""
     level, height, seen = {name}, 0, {name}
     while height <= MAX_DEPTH:
@@ -135,7 +135,7 @@ def _height(name: str, view: View) -> int:
     return height
 
 
-def _guarantee_problems(queue: Queue, guarantee: Resources, view: View) -> Iterator[Problem]:
+def _guarantee_problems(queue: Queue, guarantee: Resources, view: AdmissionView) -> Iterator[Problem]:
     """Hold the children's guarantees within the parent's, of each resource that the parent guarantees."""
     parent = view.get(kinds.QUEUES, parent_of(queue))
     if parent is not None:
@@ -168,7 +168,7 @@ def _guaranteed(queues: Iterable[Queue]) -> Resources:
 # ── warnings and deletion ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _warnings(queue: Queue, view: View) -> list[str]:
+def _warnings(queue: Queue, view: AdmissionView) -> list[str]:
     warnings = []
     parent = parent_of(queue)
     if parent not in {"", names.ROOT_QUEUE} and not any(view.children(parent)):
@@ -180,7 +180,7 @@ def _warnings(queue: Queue, view: View) -> list[str]:
     return warnings
 
 
-def _closing_warnings(queue: Queue, view: View) -> list[str]:
+def _closing_warnings(queue: Queue, view: AdmissionView) -> list[str]:
     below = views.below(view, queue.name)
     warnings = []
     if names.DEFAULT_QUEUE in {queue.name, *below}:
@@ -193,7 +193,7 @@ def _closing_warnings(queue: Queue, view: View) -> list[str]:
     return warnings
 
 
-def _delete(queue: Queue, group: str, view: View, settings: Settings) -> Verdict:
+def _delete(queue: Queue, group: str, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     if _is_alias(queue, group, view):
         return judge(())
     if queue.name in {names.DEFAULT_QUEUE, names.ROOT_QUEUE}:
@@ -207,12 +207,12 @@ def _delete(queue: Queue, group: str, view: View, settings: Settings) -> Verdict
     return judge((), _deletion_warnings(queue, view, settings))
 
 
-def _is_alias(queue: Queue, group: str, view: View) -> bool:
+def _is_alias(queue: Queue, group: str, view: AdmissionView) -> bool:
     """Whether a queue of a legacy group stands for the primary one of its name."""
     return group != names.VOLCANO_GROUP and view.get(kinds.QUEUES, queue.name) is not None
 
 
-def _deletion_warnings(queue: Queue, view: View, settings: Settings) -> list[str]:
+def _deletion_warnings(queue: Queue, view: AdmissionView, settings: WebhookSettings) -> list[str]:
     groups = sum(1 for _ in _groups(queue.name, view))
     jobs = sum(
         settings.ours(job.spec.template.spec.scheduler_name) and _queue_of(job, view) == queue.name
@@ -222,7 +222,7 @@ def _deletion_warnings(queue: Queue, view: View, settings: Settings) -> list[str
     return [f'deleting queue "{queue.name}" deletes {" and ".join(held)} in it'] if held else []
 
 
-def _queue_of(job: Job, view: View) -> str:
+def _queue_of(job: Job, view: AdmissionView) -> str:
     """Return the queue that a Job's pods wait in; empty where a group is named that nobody made."""
     template = job.spec.template.metadata
     found = views.groups_named(view, job.namespace, grouping.group_of_job(job.metadata, template))
@@ -233,7 +233,7 @@ def _queue_of(job: Job, view: View) -> str:
     return "" if grouping.group_of(template) else grouping.queue_name(*metas)
 
 
-def _groups(queue: str, view: View) -> Iterator[PodGroup]:
+def _groups(queue: str, view: AdmissionView) -> Iterator[PodGroup]:
     for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
         for group in view.items(kind):
             if (group.spec.queue or names.DEFAULT_QUEUE) == queue:

@@ -6,12 +6,12 @@ from muster.model import scopes
 from muster.model.objects import ResourceQuota
 from webhooks.policies import common
 from webhooks.review import AdmissionRequest
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, QuotaChange, Verdict, judge
-from webhooks.view import View
+from webhooks.view import AdmissionView
 
 
-def validate(request: AdmissionRequest, _: View, __: Settings) -> Verdict:
+def validate(request: AdmissionRequest, _: AdmissionView, __: WebhookSettings) -> Verdict:
     """Let any change pass that the ledger has taken note of."""
     if request.operation == "DELETE":
         gone = request.old(ResourceQuota)

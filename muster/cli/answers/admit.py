@@ -11,7 +11,7 @@ from muster.cli.answers import kubectl
 from muster.cli.output import bullets, hanging, wrapped
 from muster.model.manifests import Manifest
 from muster.model.text import counted
-from muster.whatif.admission import Finding, Start, Verdict
+from muster.whatif.admission import AdmissionForecast, Start, Verdict
 from muster.whatif.cluster_view import LEGACY_VERSIONS
 
 _ASSUMED: Final = (
@@ -23,7 +23,7 @@ _SUPPOSED: Final = "Pods that the files don't have are supposed to share their P
 _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow", "unknown": "yellow"}
 
 
-def lines(finding: Finding, width: int) -> Iterator[str]:
+def lines(finding: AdmissionForecast, width: int) -> Iterator[str]:
     """Write what was found out."""
     for verdict in finding.verdicts:
         yield from _verdict(verdict, width)
@@ -86,7 +86,7 @@ def _when(start: Start) -> str:
             return f"can't be told when to start: {start.text}"
 
 
-def _assumed(finding: Finding) -> str:
+def _assumed(finding: AdmissionForecast) -> str:
     told = [_ASSUMED]
     if len(finding.starts) > 1:
         told.append(_IN_ORDER)
@@ -98,7 +98,7 @@ def _assumed(finding: Finding) -> str:
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def data(finding: Finding) -> dict[str, Any]:
+def data(finding: AdmissionForecast) -> dict[str, Any]:
     """Write what was found out as JSON values."""
     return {
         "exitStatus": finding.status,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.whatif.dry_run import Answer
+    from muster.whatif.dry_run import DryRunResult
 
 
-def text(answer: Answer) -> str:
+def text(answer: DryRunResult) -> str:
     """Write an answer that isn't yes as `kubectl apply -f` does.
 
     Of a change that is refused kubectl prints the whole patch, too, which is left out here.

@@ -9,7 +9,7 @@ from typing import Final
 from muster.cli import output
 from muster.model.text import counted
 from muster.whatif import remedies
-from muster.whatif.why import Answer
+from muster.whatif.why import Explanation
 from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
 
@@ -26,7 +26,7 @@ _STAGES: Final[Mapping[Stage, str]] = {
 }
 
 
-def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
+def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
     """Write an answer on one screen; ``width`` is where lines are broken."""
     if answer.record is None:
         yield from output.hanging(_doesnt_wait(answer), width)
@@ -48,7 +48,7 @@ def lines(answer: Answer, width: int, now: datetime) -> Iterator[str]:
     yield from output.facts(_sources(answer, now), width, indent="  ")
 
 
-def _doesnt_wait(answer: Answer) -> str:
+def _doesnt_wait(answer: Explanation) -> str:
     status, least = answer.group.status, answer.group.spec.min_member
     if status.phase == "Completed":
         return f"PodGroup {answer.called} doesn't wait: it is Completed"
@@ -58,7 +58,7 @@ def _doesnt_wait(answer: Answer) -> str:
     )
 
 
-def _facts(answer: Answer, record: Record) -> Iterator[tuple[str, str]]:
+def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
     yield "why", record.message
     if record.limit is not None and record.limit.short:
         what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
@@ -69,7 +69,7 @@ def _facts(answer: Answer, record: Record) -> Iterator[tuple[str, str]]:
         yield "nodes", sentence
 
 
-def _line(answer: Answer, record: Record) -> str:
+def _line(answer: Explanation, record: Record) -> str:
     if not answer.ahead:
         return f"nobody in queue {record.queue}"
     more = len(answer.ahead) - _NAMED
@@ -94,7 +94,7 @@ def _unchanged(record: Record, *, held: bool) -> str:
     )
 
 
-def _sources(answer: Answer, now: datetime) -> Iterator[tuple[str, str]]:
+def _sources(answer: Explanation, now: datetime) -> Iterator[tuple[str, str]]:
     for condition in answer.group.status.conditions or ():
         if condition.status == "True" and condition.type == "Unschedulable":
             since = output.age(condition.last_transition_time, now)
@@ -106,7 +106,7 @@ def _sources(answer: Answer, now: datetime) -> Iterator[tuple[str, str]]:
     yield "scheduler", f"its own rules, asked anew about the cluster as it was at {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _queue(answer: Answer) -> str:
+def _queue(answer: Explanation) -> str:
     assert answer.record is not None, "only who waits has sources"
     if answer.queue is None:
         return f"{answer.record.queue} doesn't exist"

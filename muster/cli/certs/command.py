@@ -18,9 +18,9 @@ from certs.bundle import CertificateError, certificates
 from certs.controller import Changes, Driver
 from certs.observation import Observation, RefusedError
 from certs.publish import Rotator, StepResult, Target, Wanted
-from certs.rotation import Action, Command
-from certs.state import Phase, State, Waits
-from certs.stored import StateError
+from certs.rotation import Command, RotationAction
+from certs.state import CertificateState, RotationPhase, Waits
+from certs.stored import StoredCAError
 from muster.cli.certs import files as certs_files
 from muster.cli.certs import output as certs_output
 from muster.cli.connect import connected, runs
@@ -57,7 +57,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     async def told(**options: Any) -> None:
         try:
             await command(**options)
-        except (RefusedError, StateError, CertificateError) as error:
+        except (RefusedError, StoredCAError, CertificateError) as error:
             raise click.ClickException(str(error)) from error
         except NotFoundError as error:
             if error.details.get("kind") != "namespaces":
@@ -109,7 +109,9 @@ class _At(Struct, frozen=True):
         clock, changes = SystemClock(), Changes(self.client, self.target)
         async with changes.watched():
             driver = Driver(self.rotator, changes, clock)
-            turn = await driver.until(lambda turn: turn.step.blocked or holds(turn), certs_output.Progress(clock), wish)
+            turn = await driver.until(
+                lambda turn: turn.step.blocked or holds(turn), certs_output.RotationProgress(clock), wish
+            )
         if turn.step.blocked:
             raise RefusedError(turn.step.why)
         return turn
@@ -140,7 +142,7 @@ def _waits(publish: timedelta | None, soak: timedelta | None, before: Waits | No
 
 
 def _settled(turn: StepResult) -> bool:
-    return turn.state.phase is Phase.STEADY and turn.step.action is Action.WAIT
+    return turn.state.phase is RotationPhase.STEADY and turn.step.action is RotationAction.WAIT
 
 
 @certs.command(epilog=examples("muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443"))
@@ -190,7 +192,7 @@ async def init(
 
 async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> None:
     sight = await at.look(probing=False)
-    if sight.keys is not None and sight.keys.phase is not Phase.STEADY:
+    if sight.keys is not None and sight.keys.phase is not RotationPhase.STEADY:
         phase = sight.keys.phase.value
         raise RefusedError(
             f"a rotation is in phase {phase}: finish it (`muster certs rotate-ca`) or roll it back first"
@@ -234,15 +236,19 @@ async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None
             certs_output.would(at.rotator.plan(state, wish))
             return
         before = state.leaf
-        turn = await at.drive(lambda turn: turn.step.action is Action.WAIT or _renewed(turn, before, state), wish)
+        turn = await at.drive(
+            lambda turn: turn.step.action is RotationAction.WAIT or _renewed(turn, before, state), wish
+        )
         if turn.state.leaf == before:
             certs_output.standing(turn.state)
         elif wait:
             await certs_output.served(at.rotator)
 
 
-def _renewed(turn: StepResult, before: Any, first: State) -> bool:
-    return turn.state.phase is not first.phase or (turn.state.leaf != before and turn.step.action is not Action.ISSUE)
+def _renewed(turn: StepResult, before: Any, first: CertificateState) -> bool:
+    return turn.state.phase is not first.phase or (
+        turn.state.leaf != before and turn.step.action is not RotationAction.ISSUE
+    )
 
 
 @certs.command("rotate-ca", epilog=examples("muster certs rotate-ca --publish-wait 2m --soak 10m"))
@@ -275,23 +281,23 @@ async def rotate_ca(
             raise RefusedError(
                 "webhooks are called by URL, so nobody knows the replicas: name each with --probe HOST:PORT"
             )
-        wish = Command.ROTATE if state.phase is Phase.STEADY else None
+        wish = Command.ROTATE if state.phase is RotationPhase.STEADY else None
         waits = _waits(publish_wait, soak, state.waits)
         if dry_run:
             certs_output.would_rotate(at.rotator.plan(state, wish), state, waits or state.waits)
             return
         await at.rotator.begin(Wanted(None, probes or None, waits))
-        stop = Phase(phase) if phase is not None else None
+        stop = RotationPhase(phase) if phase is not None else None
         await at.rotator.hold(stop)
         turn = await at.drive(lambda turn: _rotated(turn, stop), wish)
         if stop is None:
             certs_output.standing(turn.state)
 
 
-def _rotated(turn: StepResult, stop: Phase | None) -> bool:
-    if turn.step.action is not Action.WAIT:
+def _rotated(turn: StepResult, stop: RotationPhase | None) -> bool:
+    if turn.step.action is not RotationAction.WAIT:
         return False
-    return turn.state.phase is (stop or Phase.STEADY)
+    return turn.state.phase is (stop or RotationPhase.STEADY)
 
 
 @certs.command(epilog=examples("muster certs rollback"))
@@ -301,16 +307,16 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
     """Go back to the old CA, from any phase before it is retired."""
     async with _at(options) as at:
         state = (await at.look()).state()
-        if state.phase is Phase.STEADY:
+        if state.phase is RotationPhase.STEADY:
             click.echo("there is nothing to roll back: no rotation is under way")
             return
-        if state.phase is Phase.RETIRE:
+        if state.phase is RotationPhase.RETIRE:
             raise RefusedError(
                 "the old CA is being retired, which can't be rolled back; `muster certs rotate-ca` finishes"
             )
-        under_way = state.phase in {Phase.ROLLBACK, Phase.WITHDRAW}
+        under_way = state.phase in {RotationPhase.ROLLBACK, RotationPhase.WITHDRAW}
         step = at.rotator.plan(state, None if under_way else Command.ROLL_BACK)
-        if not under_way and step.action is Action.WAIT:
+        if not under_way and step.action is RotationAction.WAIT:
             raise RefusedError(step.why)
         if dry_run:
             certs_output.would(step)

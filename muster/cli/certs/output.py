@@ -14,8 +14,8 @@ from certs import bundle, rotation
 from certs.controller import LOOK
 from certs.observation import Observation
 from certs.publish import Rotator, StepResult
-from certs.rotation import Action, Step
-from certs.state import Leaf, Phase, State, Waits
+from certs.rotation import RotationAction, Step
+from certs.state import CertificateState, Leaf, RotationPhase, Waits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
 
@@ -46,7 +46,7 @@ def span(length: timedelta) -> str:
     return "".join(parts)
 
 
-class Progress:
+class RotationProgress:
     """Prints each step, and each thing that is waited for, once; with the time, in UTC."""
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class Progress:
         if turn.did:
             self._waiting = ""
             self._line(turn.did)
-        elif turn.step.why != self._waiting and turn.state.phase is not Phase.STEADY:
+        elif turn.step.why != self._waiting and turn.state.phase is not RotationPhase.STEADY:
             self._waiting = turn.step.why
             until = turn.step.until
             left = f", {span(max(until - self._clock.now(), timedelta()))} left" if until is not None else ""
@@ -68,7 +68,7 @@ class Progress:
         click.echo(f"{self._clock.now():%H:%M:%S} {text}")
 
 
-def standing(state: State) -> None:
+def standing(state: CertificateState) -> None:
     """Say in one line how things stand."""
     leaf = state.leaf
     until = f"certificate until {_day(leaf.certificate.not_after)}" if leaf is not None else "no certificate"
@@ -78,9 +78,9 @@ def standing(state: State) -> None:
 
 def would(step: Step) -> None:
     """Say what the next step would be."""
-    if step.action is Action.WAIT:
+    if step.action is RotationAction.WAIT:
         click.echo(f"would do nothing: {step.why}")
-    elif step.action is Action.ENTER:
+    elif step.action is RotationAction.ENTER:
         click.echo(f"would enter phase {step.phase.value}: {step.why}")
     else:
         click.echo(f"would {step.action.value}: {step.why}")
@@ -100,24 +100,24 @@ def would_init(sight: Observation, usual: Sequence[str], hosts: Sequence[str]) -
     would(rotation.plan(sight.state(), sight.now))
 
 
-def would_rotate(step: Step, state: State, waits: Waits) -> None:
+def would_rotate(step: Step, state: CertificateState, waits: Waits) -> None:
     """Say through which phases a rotation would go."""
     would(step)
-    if step.action is Action.WAIT and state.phase is Phase.STEADY:
+    if step.action is RotationAction.WAIT and state.phase is RotationPhase.STEADY:
         return
     told = {
-        Phase.PUBLISH: "every webhook trusts the old CA and the new one",
-        Phase.SPREAD: f"{span(waits.spread)} for every API server to notice",
-        Phase.SWITCH: f"every replica serves a certificate of the new CA ({_count(state)} to be seen)",
-        Phase.SOAK: f"{span(waits.soak)} in which none comes up with the old one",
-        Phase.RETIRE: "every webhook trusts the new CA alone, and the old key is deleted",
+        RotationPhase.PUBLISH: "every webhook trusts the old CA and the new one",
+        RotationPhase.SPREAD: f"{span(waits.spread)} for every API server to notice",
+        RotationPhase.SWITCH: f"every replica serves a certificate of the new CA ({_count(state)} to be seen)",
+        RotationPhase.SOAK: f"{span(waits.soak)} in which none comes up with the old one",
+        RotationPhase.RETIRE: "every webhook trusts the new CA alone, and the old key is deleted",
     }
     passed = list(told).index(state.phase) if state.phase in told else 0
     for phase in list(told)[passed:]:
         click.echo(f"{phase.value}: {told[phase]}")
 
 
-def _count(state: State) -> str:
+def _count(state: CertificateState) -> str:
     if state.served is None:
         return "none known yet"
     return "1 replica" if len(state.served) == 1 else f"{len(state.served)} replicas"
@@ -169,14 +169,14 @@ def status(sight: Observation) -> None:
     _replicas(state, sight)
 
 
-def _labels(state: State) -> dict[str, str]:
+def _labels(state: CertificateState) -> dict[str, str]:
     label = {each.fingerprint: "CA" for each in state.current.certificates}
     if state.following is not None:
         label = dict.fromkeys(label, "old CA") | dict.fromkeys(state.following.trusted, "new CA")
     return label
 
 
-def _certificates(state: State) -> Any:
+def _certificates(state: CertificateState) -> Any:
     label = _labels(state)
     known = [*state.current.certificates, *(state.following.certificates if state.following is not None else ())]
     for each in known:
@@ -199,7 +199,7 @@ def webhooks(sight: Observation, label: dict[str, str]) -> None:
         click.echo("no webhook configuration of this name")
 
 
-def _replicas(state: State, sight: Observation) -> None:
+def _replicas(state: CertificateState, sight: Observation) -> None:
     if state.served is None:
         click.echo("replicas: nobody knows them, webhooks are called by URL; name each with --probe HOST:PORT")
         return
@@ -213,7 +213,7 @@ def _replicas(state: State, sight: Observation) -> None:
         click.echo("no replica is ready")
 
 
-def _shown(leaf: Leaf, state: State) -> tuple[str, str]:
+def _shown(leaf: Leaf, state: CertificateState) -> tuple[str, str]:
     by = _labels(state).get(leaf.issuer, "a stranger")
     what = "the Secret's leaf" if leaf == state.leaf else "another leaf"
     return f"{what}, by {'the ' if by.endswith('CA') else ''}{by}", _moment(leaf.certificate.not_after)

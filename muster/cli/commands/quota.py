@@ -13,7 +13,7 @@ from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
-from muster.ledger.report import Coming, Report, Standing, report
+from muster.ledger.report import LedgerReport, Standing, UnconfirmedReservation, report
 from muster.model import kinds, names
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from muster.kube.client import Client
     from muster.ledger.table import Table
-    from muster.ledger.view import View
+    from muster.ledger.view import LedgerView
     from muster.model.objects import PodGroup
 
 _FORMATS: Final = ("table", "json", "yaml")
@@ -58,7 +58,7 @@ async def view(namespace: str | None, output: str, kubeconfig: str | None, conte
     show(found, SystemClock().now())
 
 
-async def read(client: Client, namespace: str) -> Report:
+async def read(client: Client, namespace: str) -> LedgerReport:
     """Read a namespace's ledger and what it is about.
 
     Raises:
@@ -72,7 +72,7 @@ async def read(client: Client, namespace: str) -> Report:
     return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown)
 
 
-async def ledger_of(client: Client, namespace: str) -> tuple[Table, View]:
+async def ledger_of(client: Client, namespace: str) -> tuple[Table, LedgerView]:
     """Read what a namespace has reserved, and what exists there; without a ledger the table is empty.
 
     Raises:
@@ -106,7 +106,7 @@ async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[Pod
     return found
 
 
-def show(found: Report, now: datetime) -> None:
+def show(found: LedgerReport, now: datetime) -> None:
     """Print a report for people."""
     if not found.quotas:
         click.echo(_nothing(found))
@@ -132,13 +132,13 @@ def show(found: Report, now: datetime) -> None:
             click.echo(line)
 
 
-def _nothing(found: Report) -> str:
+def _nothing(found: LedgerReport) -> str:
     if found.seeded_at:
         return f"namespace {found.namespace} has no ResourceQuota now: there is nothing to reserve of"
     return f"namespace {found.namespace}: nobody has asked for anything of a ResourceQuota, so there is no ledger"
 
 
-def _since(found: Report, now: datetime) -> str:
+def _since(found: LedgerReport, now: datetime) -> str:
     if not found.seeded_at:
         return "the ledger is being made: nothing is admitted until it is"
     return f"kept for {age(msgspec.convert(found.seeded_at, type=datetime), now)}"
@@ -157,7 +157,7 @@ def _amounts(amounts: Mapping[str, str]) -> str:
     return ", ".join("1 pod" if each == "1 pods" else each for each in words) or "none"
 
 
-def _requested(coming: Coming) -> str:
+def _requested(coming: UnconfirmedReservation) -> str:
     more = " more" if coming.growth else ""
     of = f", for PodGroup {coming.group}" if coming.group else ""
     return f"{_amounts(coming.amounts)}{more}{of}"

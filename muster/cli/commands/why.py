@@ -16,7 +16,7 @@ from muster.model import grouping, kinds
 from muster.whatif.cluster_view import PODGROUPS
 
 if TYPE_CHECKING:
-    from muster.whatif.cluster_view import State
+    from muster.whatif.cluster_view import ClusterObjects
 
 _SHOWN: Final = 5
 """Names of PodGroups where one isn't found."""
@@ -52,7 +52,7 @@ def why(name: str, **options: Any) -> None:
     done()
 
 
-def _unknown(state: State, namespace: str, name: str) -> str:
+def _unknown(state: ClusterObjects, namespace: str, name: str) -> str:
     naming = sum(grouping.group_of(each.metadata) == name for each in state.of(kinds.PODS, namespace))
     if naming:
         waits = "1 pod names it and waits" if naming == 1 else f"{naming} pods name it and wait"

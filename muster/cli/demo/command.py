@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import click
 
 from muster.cli.connect import runs
-from muster.cli.demo.story import STORY, Result, Step
+from muster.cli.demo.story import STORY, Result, StoryStep
 from muster.cli.options import examples
 
 _READY_SECONDS: Final = 60
@@ -150,7 +150,7 @@ async def _terminal(config: Path, cache: Path) -> Terminal:
     return Requests(config)
 
 
-async def _play(step: Step, number: int, terminal: Terminal, folder: Path) -> None:
+async def _play(step: StoryStep, number: int, terminal: Terminal, folder: Path) -> None:
     click.secho(f"\n# {number}. {step.title}", fg="cyan")
     for name, text in step.files.items():
         (folder / name).write_text(text)

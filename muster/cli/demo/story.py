@@ -23,19 +23,19 @@ Check = Callable[[Result], str]
 """Gives what is wrong with a result, in words; empty when nothing is."""
 
 
-class Command(Struct, frozen=True):
+class StoryCommand(Struct, frozen=True):
     """One command as typed, and what must be true of its answer."""
 
     line: str
     check: Check
 
 
-class Step(Struct, frozen=True):
+class StoryStep(Struct, frozen=True):
     """A part of the story: what it shows, the files it uses, the commands."""
 
     title: str
     files: dict[str, str]
-    commands: tuple[Command, ...]
+    commands: tuple[StoryCommand, ...]
 
 
 def succeeds(*said: str) -> Check:
@@ -131,42 +131,44 @@ spec: {weight: 2}
 """
 
 
-def _waits(group: str, phase: str) -> Command:
-    return Command(f"kubectl wait --for=jsonpath='{{.status.phase}}'={phase} pg/{group} --timeout=60s", succeeds("met"))
+def _waits(group: str, phase: str) -> StoryCommand:
+    return StoryCommand(
+        f"kubectl wait --for=jsonpath='{{.status.phase}}'={phase} pg/{group} --timeout=60s", succeeds("met")
+    )
 
 
 STORY: Final = (
-    Step(
+    StoryStep(
         "A small cluster: one node with 4 cpu. The queue `default` is there, made by the scheduler.",
         {"node-1.yaml": _node("node-1", 4)},
         (
-            Command("kubectl apply -f node-1.yaml", succeeds("node/node-1 created")),
-            Command("kubectl wait --for=condition=Ready node/node-1 --timeout=60s", succeeds("met")),
-            Command("kubectl get queues", succeeds(r"^NAME +WEIGHT +STATE", r"^default +1 +Open")),
+            StoryCommand("kubectl apply -f node-1.yaml", succeeds("node/node-1 created")),
+            StoryCommand("kubectl wait --for=condition=Ready node/node-1 --timeout=60s", succeeds("met")),
+            StoryCommand("kubectl get queues", succeeds(r"^NAME +WEIGHT +STATE", r"^default +1 +Open")),
         ),
     ),
-    Step(
+    StoryStep(
         "A PodGroup must name a queue that exists.",
         {"lost.yaml": _group("lost", "{minMember: 1, queue: nightly}")},
-        (Command("kubectl apply -f lost.yaml", refused("denied the request", "nightly", "default")),),
+        (StoryCommand("kubectl apply -f lost.yaml", refused("denied the request", "nightly", "default")),),
     ),
-    Step(
+    StoryStep(
         "A closed queue takes nothing new.",
         {"night.yaml": _QUEUE, "late.yaml": _group("late", "{minMember: 1, queue: night}")},
         (
-            Command("kubectl apply -f night.yaml", succeeds("queue.*/night created")),
-            Command(
+            StoryCommand("kubectl apply -f night.yaml", succeeds("queue.*/night created")),
+            StoryCommand(
                 'kubectl patch queue night --type=merge -p \'{"spec":{"desiredState":"Closed"}}\'',
                 succeeds("queue.*/night patched"),
             ),
-            Command(
+            StoryCommand(
                 "kubectl wait --for=jsonpath='{.status.state}'=Closed queue/night --timeout=60s",
                 succeeds("met"),
             ),
-            Command("kubectl apply -f late.yaml", refused("denied the request", "night", "Closed")),
+            StoryCommand("kubectl apply -f late.yaml", refused("denied the request", "night", "Closed")),
         ),
     ),
-    Step(
+    StoryStep(
         "A namespace has 10 cpu. What one PodGroup has reserved, no other can promise itself.",
         {
             "team.yaml": _QUOTA,
@@ -174,18 +176,18 @@ STORY: Final = (
             "second.yaml": _group("second", "{minMember: 1, minResources: {cpu: 6}}", "team"),
         },
         (
-            Command("kubectl apply -f team.yaml", succeeds("resourcequota/compute created")),
-            Command("kubectl apply -f first.yaml", succeeds("podgroup.*/first created")),
-            Command(
+            StoryCommand("kubectl apply -f team.yaml", succeeds("resourcequota/compute created")),
+            StoryCommand("kubectl apply -f first.yaml", succeeds("podgroup.*/first created")),
+            StoryCommand(
                 "kubectl apply -f second.yaml",
                 refused("denied the request", "10 cpu", "6 reserved|6 cpu reserved", "6 cpu"),
             ),
-            Command("kubectl delete podgroup first -n team", succeeds('"first" deleted')),
-            Command("kubectl apply -f second.yaml", succeeds("podgroup.*/second created")),
-            Command("kubectl delete namespace team", succeeds('"team" deleted')),
+            StoryCommand("kubectl delete podgroup first -n team", succeeds('"first" deleted')),
+            StoryCommand("kubectl apply -f second.yaml", succeeds("podgroup.*/second created")),
+            StoryCommand("kubectl delete namespace team", succeeds('"team" deleted')),
         ),
     ),
-    Step(
+    StoryStep(
         "A Job of 6 pods, 1 cpu each, that only makes sense together: on 4 cpu none of them starts.",
         {
             "train.yaml": _group("train", "{minMember: 6}")
@@ -193,33 +195,33 @@ STORY: Final = (
             + _job("train", "scheduling.k8s.io/group-name: train"),
         },
         (
-            Command("kubectl apply -f train.yaml", succeeds("podgroup.*/train created", "job.*/train created")),
-            Command("kubectl wait --for=condition=Unschedulable pg/train --timeout=60s", succeeds("met")),
-            Command("kubectl get pods", succeeds("No resources found")),
-            Command(
+            StoryCommand("kubectl apply -f train.yaml", succeeds("podgroup.*/train created", "job.*/train created")),
+            StoryCommand("kubectl wait --for=condition=Unschedulable pg/train --timeout=60s", succeeds("met")),
+            StoryCommand("kubectl get pods", succeeds("No resources found")),
+            StoryCommand(
                 "kubectl get pg train -o jsonpath='{.status.conditions[?(@.type==\"Unschedulable\")].message}'",
                 succeeds("6 cpu", "4 cpu", "2 cpu"),
             ),
         ),
     ),
-    Step(
+    StoryStep(
         "A node joins: all six start at once.",
         {"node-2.yaml": _node("node-2", 4)},
         (
-            Command("kubectl apply -f node-2.yaml", succeeds("node/node-2 created")),
+            StoryCommand("kubectl apply -f node-2.yaml", succeeds("node/node-2 created")),
             _waits("train", "Running"),
-            Command("kubectl get pods", running_pods(6)),
-            Command("kubectl get pg train", succeeds(r"^train +Running +6 +6 +default")),
+            StoryCommand("kubectl get pods", running_pods(6)),
+            StoryCommand("kubectl get pg train", succeeds(r"^train +Running +6 +6 +default")),
             _waits("train", "Completed"),
         ),
     ),
-    Step(
+    StoryStep(
         "The same Job with nothing but an annotation: its PodGroup is made for it.",
         {"again.yaml": _job("again", 'scheduling.k8s.io/group-min-member: "6"')},
         (
-            Command("kubectl apply -f again.yaml", succeeds("job.*/again created")),
-            Command("kubectl wait --for=condition=Complete job/again --timeout=60s", succeeds("met")),
-            Command("kubectl get pg", succeeds(r"^podgroup-[0-9a-f-]{36} +(Running|Completed) +6 ")),
+            StoryCommand("kubectl apply -f again.yaml", succeeds("job.*/again created")),
+            StoryCommand("kubectl wait --for=condition=Complete job/again --timeout=60s", succeeds("met")),
+            StoryCommand("kubectl get pg", succeeds(r"^podgroup-[0-9a-f-]{36} +(Running|Completed) +6 ")),
         ),
     ),
 )

@@ -39,7 +39,7 @@ from scheduler.leader.worker import Worker
 from webhooks.compose import Options, serving
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import Listen, WebhookServer
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 from webhooks.tls import Files
 
 LOOPBACK: Final = "127.0.0.1"
@@ -47,7 +47,7 @@ _LEADING_SECONDS: Final = 30.0
 _HOSTS: Final = (LOOPBACK, "localhost")
 
 
-class Nodes(Struct, frozen=True):
+class SimulatedNodes(Struct, frozen=True):
     """How many simulated nodes, and what each has; amounts as Kubernetes writes them."""
 
     count: int
@@ -56,7 +56,7 @@ class Nodes(Struct, frozen=True):
     pods: int
 
 
-class Wishes(Struct, frozen=True):
+class LocalOptions(Struct, frozen=True):
     """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed."""
 
     schedulers: tuple[str, ...]
@@ -73,7 +73,9 @@ def default_kubeconfig() -> Path:
 
 
 @contextlib.asynccontextmanager
-async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> AsyncIterator[Awaitable[None]]:
+async def embedded(
+    file: Path, port: int, nodes: SimulatedNodes, wishes: LocalOptions
+) -> AsyncIterator[Awaitable[None]]:
     """Run an API server in memory with simulated nodes, and Muster on it; write the kubeconfig to ``file``.
 
     Raises:
@@ -103,7 +105,7 @@ async def embedded(file: Path, port: int, nodes: Nodes, wishes: Wishes) -> Async
 
 
 @contextlib.asynccontextmanager
-async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterator[Awaitable[None]]:
+async def beside(file: Path, context: str | None, wishes: LocalOptions) -> AsyncIterator[Awaitable[None]]:
     """Run Muster beside an existing cluster, from outside; its webhook configurations and policy go when it ends.
 
     Raises:
@@ -125,7 +127,7 @@ async def beside(file: Path, context: str | None, wishes: Wishes) -> AsyncIterat
 
 @contextlib.asynccontextmanager
 async def _muster(
-    transport: Transport, reviewing: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: Wishes
+    transport: Transport, reviewing: Transport, ca: KeyPair, folder: Path, clock: Clock, wishes: LocalOptions
 ) -> AsyncIterator[Awaitable[None]]:
     """Install the kinds, keep the ledgers to ourselves, serve and register the webhooks, lead."""
     client = Client(transport)
@@ -136,7 +138,9 @@ async def _muster(
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
         stack.push_async_callback(permissions.remove, client, permissions.policies())
         await permissions.apply(client, permissions.policies(user))
-        settings = Settings(scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues)
+        settings = WebhookSettings(
+            scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues
+        )
         options = Options(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
         )
@@ -158,7 +162,7 @@ async def _muster(
         yield leading
 
 
-async def _lead(client: Client, clock: Clock, wishes: Wishes, server: WebhookServer) -> None:
+async def _lead(client: Client, clock: Clock, wishes: LocalOptions, server: WebhookServer) -> None:
     worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
 
     def adopt(policy: Policy) -> None:

@@ -73,13 +73,15 @@ async def up(**options: Any) -> None:
     logs.configure(options["log_level"])
     config = options["configuration"]
     policy = policy_of(config)
-    wishes = programs.Wishes(options["schedulers"], options["legacy_apis"], options["adopt_crds"], policy, config)
+    wishes = programs.LocalOptions(options["schedulers"], options["legacy_apis"], options["adopt_crds"], policy, config)
     if options["kubeconfig"]:
         file = Path(options["kubeconfig"])
         everything = programs.beside(file, options["context"], wishes)
     else:
         file = options["kubeconfig_out"] or programs.default_kubeconfig()
-        nodes = programs.Nodes(options["nodes"], options["node_cpu"], options["node_memory"], options["node_pods"])
+        nodes = programs.SimulatedNodes(
+            options["nodes"], options["node_cpu"], options["node_memory"], options["node_pods"]
+        )
         everything = programs.embedded(file, options["port"], nodes, wishes)
     with _until_told():
         async with everything as trouble:

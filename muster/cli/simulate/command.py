@@ -121,7 +121,7 @@ def _at_once(files: tuple[str, ...], schedulers: tuple[str, ...], cycles: int, p
 
     try:
         cluster = state.load(manifests.read(files), schedulers)
-    except state.StateError as error:
+    except state.UnreadableObjectError as error:
         raise click.ClickException(str(error)) from error
     began = time.perf_counter()
     report = state.run(cluster, policy, SystemClock().now(), cycles)
@@ -138,7 +138,7 @@ def _over_time(
     from muster.cli.simulate import run, text
 
     until = wishes.time if wishes.time is not None else run.NEVER
-    found = run.prepare(files, schedulers, run.Wishes(wishes.trace, until, wishes.seed))
+    found = run.prepare(files, schedulers, run.SimulationOptions(wishes.trace, until, wishes.seed))
     configurations = [(_name(wishes.configuration), policy)]
     if wishes.compare is not None:
         configurations.append((_name(wishes.compare), policy_of(wishes.compare)))

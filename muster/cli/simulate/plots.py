@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from muster.sandbox.printers.workloads import span
-from scheduler.simulator.report import Bar, Line, Report
+from scheduler.simulator.report import Bar, Line, SimulationReport
 
 # Paul Tol's "muted" scheme, in an order in which neighbours differ in lightness.
 _COLOURS: Final = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499")
@@ -46,7 +46,7 @@ def check(file: Path) -> None:
         raise click.ClickException("--plot needs matplotlib: pip install 'muster[plot]'") from error
 
 
-def draw(reports: Sequence[tuple[str, Report]], file: Path) -> None:
+def draw(reports: Sequence[tuple[str, SimulationReport]], file: Path) -> None:
     """Draw reports side by side, each under its name.
 
     Raises:
@@ -67,7 +67,7 @@ def draw(reports: Sequence[tuple[str, Report]], file: Path) -> None:
         raise click.ClickException(f"{file}: {error.strerror}") from error
 
 
-def _draw_one(axes: Sequence[Any], name: str, report: Report, queues: Sequence[str]) -> None:
+def _draw_one(axes: Sequence[Any], name: str, report: SimulationReport, queues: Sequence[str]) -> None:
     factor, unit = next((width, unit) for least, width, unit in _UNITS if report.seconds >= least)
     used, shares, waits, gangs = axes
     used.set_title(f"{name}: cluster in use", loc="left", weight="bold")
@@ -85,7 +85,7 @@ def _draw_one(axes: Sequence[Any], name: str, report: Report, queues: Sequence[s
     _gantt(gangs, report, queues, factor, unit)
 
 
-def _queues(reports: Sequence[Report]) -> list[str]:
+def _queues(reports: Sequence[SimulationReport]) -> list[str]:
     """Name the queues that get a colour of their own: those that had most, in the order of their names."""
     used: dict[str, float] = {}
     for report in reports:
@@ -98,7 +98,7 @@ def _queues(reports: Sequence[Report]) -> list[str]:
     return sorted(most)
 
 
-def _by_queue(report: Report, queues: Sequence[str]) -> list[tuple[str, Line]]:
+def _by_queue(report: SimulationReport, queues: Sequence[str]) -> list[tuple[str, Line]]:
     """Return each queue's share over time; those without a colour together."""
     lines = [(name, report.shares[name]) for name in queues if name in report.shares]
     rest = [line for name, line in report.shares.items() if name not in queues and any(value for _, value in line)]
@@ -160,7 +160,7 @@ def _legend(axes: Any) -> None:
         )
 
 
-def _waiting(axes: Any, report: Report, queues: Sequence[str]) -> None:
+def _waiting(axes: Any, report: SimulationReport, queues: Sequence[str]) -> None:
     """Draw, for each queue, which part of its groups had started after so long."""
     axes.set_title("Waiting until the minimum of a group had nodes", loc="left", weight="bold")
     longest, least = 1.0, 100.0
@@ -187,7 +187,7 @@ def _waiting(axes: Any, report: Report, queues: Sequence[str]) -> None:
     _legend(axes)
 
 
-def _gantt(axes: Any, report: Report, queues: Sequence[str], factor: float, unit: str) -> None:
+def _gantt(axes: Any, report: SimulationReport, queues: Sequence[str], factor: float, unit: str) -> None:
     """Draw when groups came, waited and ran: all of them, or where they are many those that waited longest."""
     bars = sorted(report.bars, key=lambda bar: (-_waited(bar, report), bar.arrived, bar.name))[:_MOST_BARS]
     bars.sort(key=lambda bar: (bar.arrived, bar.name))
@@ -223,5 +223,5 @@ def _keys(axes: Any, shown: Sequence[str], queues: Sequence[str]) -> None:
     axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
 
 
-def _waited(bar: Bar, report: Report) -> float:
+def _waited(bar: Bar, report: SimulationReport) -> float:
     return (bar.started if bar.started is not None else report.seconds) - bar.arrived

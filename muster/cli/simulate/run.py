@@ -17,17 +17,17 @@ from muster.cli import manifests
 from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.engine.policy import Policy
 from scheduler.simulator import report, scenario, trace
-from scheduler.simulator.engine import Progress, Simulation
-from scheduler.simulator.report import Report
+from scheduler.simulator.engine import Simulation, SimulationProgress
+from scheduler.simulator.report import SimulationReport
 from scheduler.simulator.scenario import Scenario
-from scheduler.simulator.state import StateError
+from scheduler.simulator.state import UnreadableObjectError
 from scheduler.simulator.workloads import TraceJob
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 
 NEVER: Final = float("inf")
 
 
-class Wishes(Struct, frozen=True):
+class SimulationOptions(Struct, frozen=True):
     """What a person said of time: which trace, for how long, and by which lot."""
 
     trace: Path | None
@@ -35,7 +35,7 @@ class Wishes(Struct, frozen=True):
     seed: int
 
 
-def prepare(files: tuple[str, ...], schedulers: tuple[str, ...], wishes: Wishes) -> Scenario:
+def prepare(files: tuple[str, ...], schedulers: tuple[str, ...], wishes: SimulationOptions) -> Scenario:
     """Read what is to be simulated.
 
     Raises:
@@ -45,7 +45,7 @@ def prepare(files: tuple[str, ...], schedulers: tuple[str, ...], wishes: Wishes)
         found = scenario.read(manifests.read(files), schedulers, seed=wishes.seed, until=wishes.until)
         if wishes.trace is not None:
             found = replace(found, trace=_trace(wishes.trace, found))
-    except (StateError, trace.TraceError) as error:
+    except (UnreadableObjectError, trace.TraceError) as error:
         raise click.ClickException(str(error)) from error
     for kind, count in sorted(found.others.items()):
         click.echo(
@@ -65,16 +65,16 @@ def _trace(file: Path, found: Scenario) -> tuple[TraceJob, ...]:
         raise click.ClickException(f"{file}: {error.strerror}") from error
 
 
-def run(found: Scenario, policy: Policy, label: str) -> Report:
+def run(found: Scenario, policy: Policy, label: str) -> SimulationReport:
     """Simulate with one configuration; a bar on the terminal shows how far it is.
 
     Raises:
         ClickException: admission refuses a queue or a quota of the files.
     """
-    gate = InMemoryAdmission(Settings(found.schedulers, delay=policy.enqueues))
+    gate = InMemoryAdmission(WebhookSettings(found.schedulers, delay=policy.enqueues))
     try:
         simulation = Simulation(found.setting(policy, gate))
-    except StateError as error:
+    except UnreadableObjectError as error:
         raise click.ClickException(str(error)) from error
     with _bar(found, label) as tell, _rarely_collecting():
         end = simulation.run(tell)
@@ -95,14 +95,14 @@ def _rarely_collecting() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(found: Scenario, label: str) -> Iterator[Callable[[Progress], None]]:
+def _bar(found: Scenario, label: str) -> Iterator[Callable[[SimulationProgress], None]]:
     """Show what part of the trace has arrived, or of the time has passed, where either has an end that is known."""
     by_time = found.until != NEVER
     length = round(found.until) if by_time else len(found.trace)
     hidden = not (length and sys.stderr.isatty())
     with click.progressbar(length=max(length, 1), label=label, file=sys.stderr, hidden=hidden) as bar:
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: SimulationProgress) -> None:
             done = round(progress.now) if by_time else progress.arrived
             bar.update(done - bar.pos)
 

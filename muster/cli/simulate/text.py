@@ -12,13 +12,13 @@ from muster.cli.output import table
 from muster.model import names
 from muster.model.text import counted
 from muster.sandbox.printers.workloads import span
-from scheduler.simulator.report import QueueReport, Report, Waiting
+from scheduler.simulator.report import QueueReport, SimulationReport, WaitingTimes
 
 _SHOWN: Final = 10
 _NOTHING: Final = "-"
 
 
-def show(report: Report) -> None:
+def show(report: SimulationReport) -> None:
     """Print one report."""
     click.echo(_headline(report))
     click.echo()
@@ -39,7 +39,7 @@ def show(report: Report) -> None:
         click.echo(line)
 
 
-def compare(labels: tuple[str, str], reports: tuple[Report, Report]) -> None:
+def compare(labels: tuple[str, str], reports: tuple[SimulationReport, SimulationReport]) -> None:
     """Print two reports side by side."""
     for name, report in zip(labels, reports, strict=True):
         click.echo(f"{name}: {_headline(report)}")
@@ -50,7 +50,7 @@ def compare(labels: tuple[str, str], reports: tuple[Report, Report]) -> None:
             click.echo(f"{name}: {line}" if line else "")
 
 
-def _shown(*reports: Report) -> list[str]:
+def _shown(*reports: SimulationReport) -> list[str]:
     """Name the queues to tell of; the one that every cluster has, only where something happened in it."""
     idle = all(
         not (one.arrived or one.refused or one.used) for one in (each.queues[names.DEFAULT_QUEUE] for each in reports)
@@ -58,14 +58,14 @@ def _shown(*reports: Report) -> list[str]:
     return sorted(name for name in reports[0].queues if not (idle and name == names.DEFAULT_QUEUE))
 
 
-def _headline(report: Report) -> str:
+def _headline(report: SimulationReport) -> str:
     started = report.waits.started
     groups = f"{counted(report.arrived, 'group')} came, {started} started, {report.ended} ended"
     refused = f", {counted(len(report.refusals), 'creation')} refused" if report.refusals else ""
     return f"{span(report.seconds)} of cluster time in {counted(report.cycles, 'cycle')}: {groups}{refused}"
 
 
-def _waits(arrived: int, waiting: int, waits: Waiting) -> Sequence[object]:
+def _waits(arrived: int, waiting: int, waits: WaitingTimes) -> Sequence[object]:
     times = [span(each) for each in (waits.p50, waits.p95, waits.most)] if waits.started else [_NOTHING] * 3
     return (arrived, *times, waiting or _NOTHING)
 
@@ -81,14 +81,14 @@ def _shares(queue: QueueReport, *, contended: bool) -> Sequence[object]:
     )
 
 
-def _undone(report: Report) -> Iterator[str]:
+def _undone(report: SimulationReport) -> Iterator[str]:
     undone = sum(queue.undone for queue in report.queues.values())
     if undone:
         yield ""
         yield f"{counted(undone, 'pod')} had to go because the rest of their group found no place in 30 s"
 
 
-def _refusals(report: Report) -> Iterator[str]:
+def _refusals(report: SimulationReport) -> Iterator[str]:
     if not report.refusals:
         return
     yield ""
@@ -98,7 +98,7 @@ def _refusals(report: Report) -> Iterator[str]:
     yield from _more(len(report.refusals))
 
 
-def _late(report: Report) -> Iterator[str]:
+def _late(report: SimulationReport) -> Iterator[str]:
     if not report.late:
         return
     yield ""
@@ -113,7 +113,7 @@ def _more(count: int) -> Iterator[str]:
         yield f"  and {count - _SHOWN} more; -o json has all"
 
 
-def _side_by_side(first: Report, second: Report) -> Iterator[tuple[str, str, str]]:
+def _side_by_side(first: SimulationReport, second: SimulationReport) -> Iterator[tuple[str, str, str]]:
     both = (first, second)
 
     def row(what: str, *cells: str) -> tuple[str, str, str]:

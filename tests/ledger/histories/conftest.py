@@ -19,7 +19,7 @@ from muster.ledger import controller, observer
 from muster.ledger.decision import Decision, QuotaUpdate, decide
 from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
 from muster.ledger.rows import PODS as USED
-from muster.ledger.rows import Row, State
+from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.ledger.view import (
@@ -454,7 +454,7 @@ class World:
         if self.ledger is None or not Table.parse(self.ledger[1]).seeded_at:
             return
         current = Table.parse(self.ledger[1])
-        assert all(row.state is State.UNRESERVED or row.kind == USED for row in current.rows), current.rows
+        assert all(row.state is RowState.UNRESERVED or row.kind == USED for row in current.rows), current.rows
         for name in current.quotas:
             assert Tally(current.quotas, current.rows).taken(name, "cpu") == self.potential(current)
 

@@ -9,7 +9,7 @@ import pytest
 
 from muster.ledger import table, tally
 from muster.ledger.reservations import POD, PODGROUP, ReservationRequest
-from muster.ledger.rows import Row, State
+from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.view import PODS, QUOTAS, NamespaceView, source
 from muster.model.amounts import NOTHING, Resources
@@ -46,7 +46,7 @@ def charge_last(rows: list[Row]) -> Resources:
 
 
 def charge_no_growth(rows: list[Row]) -> Resources:
-    return really_charge(row for row in rows if row.state is not State.FROM)
+    return really_charge(row for row in rows if row.state is not RowState.FROM)
 
 
 def charge_one_growth(rows: list[Row]) -> Resources:
@@ -61,21 +61,21 @@ def pods_cost_nothing_at_first(self: Any, row: Row) -> tuple[Resources, Resource
 
 
 def used_by_nobody(name: str, _: Resources) -> Row:
-    return Row("Pods", "", name, "-", NOTHING, State.SEEN)
+    return Row("Pods", "", name, "-", NOTHING, RowState.SEEN)
 
 
 def settled_when_not_shown(self: Table, row: Row, view: NamespaceView) -> bool:
-    return row.state is not State.FROM or self.really_shown(row, view)
+    return row.state is not RowState.FROM or self.really_shown(row, view)
 
 
 def settled_when_old_value_seen(self: Table, row: Row, view: NamespaceView) -> bool:
-    if row.state is State.FROM and row.kind in {PODGROUP, POD}:
+    if row.state is RowState.FROM and row.kind in {PODGROUP, POD}:
         return view.revisions.get(GROUPS if row.kind == PODGROUP else PODS, 0) >= row.revision
     return self.really_shown(row, view)
 
 
 def settled_by_an_older_view(self: Table, row: Row, view: NamespaceView) -> bool:
-    if row.state is State.FROM and row.kind == PODGROUP:
+    if row.state is RowState.FROM and row.kind == PODGROUP:
         return view.revision_of(row.uid) != row.revision
     return self.really_shown(row, view)
 

@@ -14,7 +14,7 @@ from scheduler.configuration import config
 from scheduler.simulator import scenario
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.workloads import TraceJob
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 
 STEP = 40
 UNTIL = 900.0
@@ -54,7 +54,9 @@ QUOTA = {
 def simulated(trace, objects, policy):
     """What a simulation says became of each line."""
     parsed = config.parse(policy)
-    setting = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(parsed, InMemoryAdmission(Settings()))
+    setting = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(
+        parsed, InMemoryAdmission(WebhookSettings())
+    )
     simulation = Simulation(replace(setting, trace=tuple(trace)))
     nodes = {}
     bind = simulation.lives.bind

@@ -19,7 +19,7 @@ from scheduler.engine.cycle import decide
 from scheduler.simulator import engine, report, scenario
 from scheduler.simulator.engine import Simulation
 from scheduler.simulator.workloads import TraceJob, Workloads
-from webhooks.settings import Settings
+from webhooks.settings import WebhookSettings
 
 EVICTING = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"
@@ -93,7 +93,7 @@ def simulation(policy, seed, count=25, quota=None, more=()):
     quotas = [{**QUOTA, "spec": {"hard": {"requests.cpu": quota}}}] if quota is not None else []
     found = scenario.read([*objects(), *quotas], ("muster",), seed=0, until=float("inf"))
     trace = sorted([*jobs(seed, count), *more], key=lambda job: job.arrival)
-    setting = replace(found, trace=tuple(trace)).setting(parsed, InMemoryAdmission(Settings()))
+    setting = replace(found, trace=tuple(trace)).setting(parsed, InMemoryAdmission(WebhookSettings()))
     return Simulation(setting)
 
 
@@ -182,7 +182,7 @@ def test_a_pod_that_is_evicted_begins_anew():
     old = TraceJob("old", "default", "q0", 0.0, 600.0, 4, 1, request)
     new = TraceJob("new", "default", "q2", 60.0, 600.0, 2, 2, request)
     found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
-    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), InMemoryAdmission(Settings()))
+    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), InMemoryAdmission(WebhookSettings()))
     one = Simulation(setting)
     end = one.run(lambda _: None)
     said = report.of(one, end)
