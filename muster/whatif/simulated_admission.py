@@ -23,7 +23,7 @@ from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceQuota
-from muster.sandbox.admission.patches import apply_patch
+from muster.sandbox.codec.patching import apply_operations
 from scheduler.simulator.admission import Admitted
 from webhooks.admission import HOOKS
 from webhooks.review import AdmissionRequest, FieldError, GroupKind, GroupResource
@@ -173,7 +173,7 @@ class InMemoryAdmission:
                 HOOKS[f"/mutate/{rules}"].policy(request, self, self._settings) if f"/mutate/{rules}" in HOOKS else None
             )
             if isinstance(changed, Patched):
-                document = apply_patch(msgspec.json.decode(request.object), changed.operations)
+                document = apply_operations(msgspec.json.decode(request.object), changed.operations)
                 one = msgspec.convert(document, kind.struct)
                 request = _creation(kind, one)
             try:

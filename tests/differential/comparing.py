@@ -15,6 +15,7 @@ the plane's own name   in URLs of webhooks
 JSON in messages       its order of keys has no meaning, and what stands in it is compared as the rest
 descriptions           of columns are Kubernetes' documentation, which is not copied; kubectl doesn't print them
 errors of YAML         the words after the colon are those of two parsers
+patches of webhooks    that don't apply: the words are those of two libraries
 forbidden changes      of a pod end with a diff of Go's structures
 PEM                    each has its authority, or two
 """
@@ -39,6 +40,11 @@ _PLANE = re.compile(r"(https://127\.0\.0\.1:\d+)/(?:sandbox|kubernetes)\b")
 _VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: |in record \()\d+( \(\d+\))?")
 _YAML = re.compile(
     r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML): .*", re.DOTALL
+)
+_PATCH = re.compile(
+    r"(^|Internal error occurred: )(the JSON patch does not apply|error in \w+ for \w+|\w+ operation does not apply"
+    r"|testing value|Unexpected kind)\b.*",
+    re.DOTALL,
 )
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _HASHES = (
@@ -119,7 +125,7 @@ class Normaliser:
         if key == "cell" and _AGE.fullmatch(text):
             return "AGE"
         text = _GO_DIFF.sub(r"\1", text)
-        text = _QUOTED.sub(self._embedded, _YAML.sub(r"\1: …", text))
+        text = _QUOTED.sub(self._embedded, _PATCH.sub(r"\1PATCH", _YAML.sub(r"\1: …", text)))
         text = _UID.sub(lambda match: self._uids.setdefault(match[0], f"uid#{len(self._uids) + 1}"), text)
         text = _PEM.sub("PEM", _PLANE.sub(r"\1/PLANE", _TIME.sub("TIME", text)))
         text = _VERSION_IN_TEXT.sub(r"\1RV", _ADDRESS.sub("ADDRESS", text))

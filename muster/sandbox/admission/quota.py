@@ -47,7 +47,12 @@ def _handles(attributes: Attributes) -> bool:
 
 def _changed_scope(attributes: Attributes) -> bool:
     assert attributes.object is not None
-    return usage.terminating(attributes.object) != usage.terminating(attributes.old_object or {})
+    return _has_deadline(attributes.object) != _has_deadline(attributes.old_object or {})
+
+
+def _has_deadline(pod: Object) -> bool:
+    """Whether a pod is in the scope Terminating, the only one that an update can take it into."""
+    return (pod.get("spec") or {}).get("activeDeadlineSeconds") is not None
 
 
 def _counted(quota: Object, attributes: Attributes) -> Object | None:

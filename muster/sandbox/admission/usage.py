@@ -1,5 +1,7 @@
 """What objects use of a ResourceQuota. Pure; for admission and for the quota controller.
 
+What a pod requests and in which scopes it is, the model says (`muster.model.requests`, `muster.model.scopes`), as to
+Muster's own ledger. Here stand the names under which a ResourceQuota counts that, and the kinds that Muster doesn't count.
 Source: the evaluators in ``k8s.io/kubernetes/pkg/quota/v1/evaluator/core``. Amounts are `Quantity` values, not
 `Resources`: the texts of denials keep the form in which the amounts were written.
 """
@@ -9,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from muster.model.amounts import NANO, Quantity
+import msgspec
+
+from muster.model import scopes
+from muster.model.amounts import NANO, Form, Quantity, Resources
+from muster.model.objects import PodSpec, ResourceQuotaSpec
+from muster.model.requests import pod_limits, pod_request
 from muster.sandbox.core.store import Key, Object
 
 Amounts = dict[str, Quantity]
@@ -75,68 +82,12 @@ def matches(quota: Object, key: Key, obj: Object) -> bool:
 
 def in_scope(quota: Object, key: Key, obj: Object) -> bool:
     """Whether an object is in all scopes of a quota."""
-    spec = quota.get("spec") or {}
-    selectors = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
-    selectors += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(key == PODS and _in_pod_scope(each, obj) for each in selectors)
+    lane = scopes.lane(msgspec.convert(quota.get("spec") or {}, ResourceQuotaSpec))
+    return not lane or (key == PODS and scopes.counts(lane, scopes.traits(_pod_spec(obj))))
 
 
-def _in_pod_scope(selector: Mapping[str, Any], pod: Object) -> bool:
-    spec = pod.get("spec") or {}
-    match selector["scopeName"]:
-        case "Terminating":
-            return terminating(pod)
-        case "NotTerminating":
-            return not terminating(pod)
-        case "BestEffort":
-            return _best_effort(spec)
-        case "NotBestEffort":
-            return not _best_effort(spec)
-        case "PriorityClass":
-            return _selected(selector, spec.get("priorityClassName", ""))
-        case "CrossNamespacePodAffinity":
-            return _crosses_namespaces(spec.get("affinity") or {})
-    return False
-
-
-def terminating(pod: Object) -> bool:
-    """Whether a pod has a deadline, which is what the scope Terminating means."""
-    deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
-    return deadline is not None and deadline >= 0
-
-
-def _best_effort(spec: Object) -> bool:
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec]
-    for container in containers:
-        resources = container.get("resources") or {}
-        for amounts in (resources.get("requests"), resources.get("limits")):
-            if any(Quantity.parse((amounts or {}).get(name, "0")).nano for name in ("cpu", "memory")):
-                return False
-    return True
-
-
-def _selected(selector: Mapping[str, Any], name: str) -> bool:
-    values = selector.get("values") or ()
-    match selector.get("operator"):
-        case "Exists":
-            return bool(name)
-        case "DoesNotExist":
-            return not name
-        case "In":
-            return bool(name) and name in values
-        case "NotIn":
-            return name not in values
-    return False
-
-
-def _crosses_namespaces(affinity: Object) -> bool:
-    terms: list[Object] = []
-    for kind in ("podAffinity", "podAntiAffinity"):
-        part = affinity.get(kind) or {}
-        terms += part.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        weighted = part.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        terms += [each.get("podAffinityTerm") or {} for each in weighted]
-    return any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms)
+def _pod_spec(pod: Object) -> PodSpec:
+    return msgspec.convert(pod.get("spec") or {}, PodSpec)
 
 
 # ── how much ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,8 +108,8 @@ def _pod_charge(pod: Object) -> Amounts:
     amounts = {"count/pods": _ONE}
     if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
         return amounts
-    spec = pod.get("spec") or {}
-    return amounts | _compute(_pod_amounts(spec, "requests"), _pod_amounts(spec, "limits"))
+    spec, forms = _pod_spec(pod), _forms(pod.get("spec") or {})
+    return amounts | _compute(_written(pod_request(spec), forms), _written(pod_limits(spec), forms))
 
 
 def _compute(requests: Amounts, limits: Amounts) -> Amounts:
@@ -171,30 +122,24 @@ def _compute(requests: Amounts, limits: Amounts) -> Amounts:
     return amounts | {f"limits.{name}": limits[name] for name in _COMPUTE if name in limits}
 
 
-def _pod_amounts(spec: Object, kind: str) -> Amounts:
-    beside: Amounts = {}
-    for container in spec.get("containers") or ():
-        beside = plus(beside, _container_amounts(container, kind))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        own = _container_amounts(container, kind)
-        if container.get("restartPolicy") == "Always":
-            beside, sidecars = plus(beside, own), plus(sidecars, own)
-            peak = _larger(peak, sidecars)
-        else:
-            peak = _larger(peak, plus(sidecars, own))
-    total = _larger(beside, peak)
-    level = _amounts((spec.get("resources") or {}).get(kind))
-    total |= {name: each for name, each in level.items() if name in {"cpu", "memory"} or name.startswith("hugepages-")}
-    for name, each in _amounts(spec.get("overhead")).items():
-        if kind == "requests" or total.get(name, _ZERO).nano:
-            total = plus(total, {name: each})
-    return total
+def _forms(spec: Object) -> Mapping[str, Form]:
+    """Return the form in which each resource's amount was written first: denials and the quota's status keep it."""
+    each = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec]
+    parts = [(holder.get("resources") or {}).get(side) for holder in each for side in ("requests", "limits")]
+    forms: dict[str, Form] = {}
+    for part in (*parts, spec.get("overhead")):
+        for name, amount in _amounts(part).items():
+            if amount.nano:
+                forms.setdefault(name, amount.form)
+    return forms
 
 
-def _container_amounts(container: Object, kind: str) -> Amounts:
-    return _amounts((container.get("resources") or {}).get(kind))
+def _written(amounts: Resources, forms: Mapping[str, Form]) -> Amounts:
+    return {name: Quantity(nano, forms.get(name, Form.DECIMAL)) for name, nano in amounts.nano.items()}
+
+
+def _container_amounts(container: Object, side: str) -> Amounts:
+    return _amounts((container.get("resources") or {}).get(side))
 
 
 def _amounts(texts: Mapping[str, Any] | None) -> Amounts:
@@ -255,10 +200,6 @@ def plus(first: Amounts, second: Amounts) -> Amounts:
         else:
             total[name] = Quantity(have.nano + amount.nano, have.form)
     return total
-
-
-def _larger(first: Amounts, second: Amounts) -> Amounts:
-    return first | {name: each for name, each in second.items() if name not in first or each.nano > first[name].nano}
 
 
 def used(

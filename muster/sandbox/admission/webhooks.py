@@ -15,8 +15,8 @@ from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.admission.calls import WebhookCaller, post, unreachable
 from muster.sandbox.admission.hooks import MUTATING, VALIDATING, Candidate, Hook, Hooks
 from muster.sandbox.admission.matching import EXEMPT, ConditionError
-from muster.sandbox.admission.patches import PatchError, apply_patch
 from muster.sandbox.admission.reviews import CallError
+from muster.sandbox.codec.patching import PatchError, apply_operations
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.status import StatusError, bad_request, internal, quote
 from muster.sandbox.core.store import Store
@@ -202,7 +202,7 @@ def _patched(attributes: Attributes, resource: Resource, operations: list[Json])
     """Apply a patch, which is for the webhook's version, and take the result in as the server does anything foreign."""
     assert attributes.object is not None
     try:
-        patched = apply_patch(reviews.converted(resource, attributes.object) or {}, operations)
+        patched = apply_operations(reviews.converted(resource, attributes.object) or {}, operations)
     except PatchError as error:
         raise internal(str(error)) from error
     own = attributes.resource

@@ -1,7 +1,11 @@
-"""Patches of an object: JSON patch (RFC 6902) and JSON merge patch (RFC 7396). Objects are not changed in place."""
+"""Patches of an object: JSON patch (RFC 6902) and JSON merge patch (RFC 7396). Objects are not changed in place.
+
+JSON patches of clients and of webhooks are applied here, with the ``jsonpatch`` package.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -11,9 +15,15 @@ import msgspec
 
 from muster.sandbox.codec import syntaxerrors
 from muster.sandbox.core.status import StatusError, bad_request
+from muster.sandbox.core.store import deep_copy
 
 MAX_OPERATIONS: Final = 10_000
+_SHOWN: Final = 200
 _MISFITS: Final = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError, ValueError)
+
+
+class PatchError(Exception):
+    """A JSON patch is malformed, or doesn't fit the object."""
 
 
 def decode(body: bytes) -> Any:
@@ -47,8 +57,20 @@ class _Patch(jsonpatch.JsonPatch):
     )
 
 
+def apply_operations(obj: dict[str, Any], operations: Sequence[Any]) -> Any:
+    """Return an object with the operations of a JSON patch applied; what they make of it need not be an object.
+
+    Raises:
+        PatchError: one of them is malformed or doesn't fit.
+    """
+    try:
+        return _Patch(list(operations)).apply(deep_copy(obj), in_place=True)
+    except _MISFITS as error:
+        raise PatchError(f"the JSON patch does not apply: {error}"[:_SHOWN]) from error
+
+
 def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
-    """Apply a JSON patch.
+    """Apply the JSON patch of a client.
 
     Raises:
         StatusError: 400 when the patch is malformed, 413 when it is too long, 422 when it doesn't fit the object.
@@ -61,8 +83,8 @@ def json_patch(obj: dict[str, Any], operations: Any) -> dict[str, Any]:
         message = f"Request entity too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise StatusError(413, "RequestEntityTooLarge", message)
     try:
-        patched = _Patch(operations).apply(obj)
-    except _MISFITS as error:
+        patched = apply_operations(obj, operations)
+    except PatchError as error:
         # The real server says no more than this.
         message = "the server rejected our request due to an error in our request"
         raise StatusError(422, "Invalid", message, {}) from error

@@ -221,25 +221,23 @@ async def test_a_malformed_patch_fails_the_write(api, hook, config_map, answer, 
 
 
 @pytest.mark.parametrize(
-    ("operation", "message"),
+    "operation",
     [
-        (
-            {"op": "add", "path": "/nope/x", "value": "1"},
-            'add operation does not apply: doc is missing path: "/nope/x": missing value',
-        ),
-        (
-            {"op": "remove", "path": "/data/nope"},
-            "error in remove for path: '/data/nope': Unable to remove nonexistent key: nope: missing value",
-        ),
-        ({"op": "test", "path": "/data/a", "value": "2"}, "testing value /data/a failed: test failed"),
-        ({"op": "frob", "path": "/data/a", "value": "2"}, "Unexpected kind: frob"),
+        {"op": "add", "path": "/nope/x", "value": "1"},
+        {"op": "remove", "path": "/data/nope"},
+        {"op": "test", "path": "/data/a", "value": "2"},
+        {"op": "frob", "path": "/data/a", "value": "2"},
+        {"op": "add", "path": "/metadata/name/x/y", "value": "1"},
+        {"op": "add", "value": "1"},
+        {},
     ],
 )
-async def test_a_patch_that_does_not_apply_fails_the_write(api, hook, config_map, answer, operation, message):
+async def test_a_patch_that_does_not_apply_fails_the_write(api, hook, config_map, answer, operation):
     api.caller.handlers["https://hook.test/v"] = answer(operations=[operation])
     await api.register("mutating", hook())
     status, body = await api.create(MAPS, config_map(a="1"))
-    assert (status, body["message"]) == (500, f"Internal error occurred: {message}")
+    assert status == 500
+    assert body["message"].startswith("Internal error occurred: the JSON patch does not apply: ")
 
 
 async def test_a_patch_to_a_wrong_type_fails_the_write(api, hook, config_map, answer):
