@@ -82,8 +82,8 @@ def matches(quota: Object, key: Key, obj: Object) -> bool:
 
 def in_scope(quota: Object, key: Key, obj: Object) -> bool:
     """Whether an object is in all scopes of a quota."""
-    lane = scopes.lane(msgspec.convert(quota.get("spec") or {}, ResourceQuotaSpec))
-    return not lane or (key == PODS and scopes.counts(lane, scopes.traits(_pod_spec(obj))))
+    scope_set = scopes.scope_set(msgspec.convert(quota.get("spec") or {}, ResourceQuotaSpec))
+    return not scope_set or (key == PODS and scopes.matches(scope_set, scopes.scope_facts(_pod_spec(obj))))
 
 
 def _pod_spec(pod: Object) -> PodSpec:
