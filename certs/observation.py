@@ -109,7 +109,7 @@ def foreign(found: Iterable[BundleTarget]) -> str:
         if holder.injector:
             return (
                 f"cert-manager writes the bundle of {holder} (annotation {holder.injector}…), so Muster doesn't; "
-                "take the annotation away to have Muster do it"
+                "remove the annotation to have Muster do it"
             )
     return ""
 

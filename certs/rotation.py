@@ -51,7 +51,7 @@ class Step(Struct, frozen=True):
 
     Attributes:
         until: when waiting is over by itself; None where something has to happen.
-        blocked: whether it waits for what a person has to mend.
+        blocked: whether it waits for what a person has to fix.
     """
 
     action: RotationAction

@@ -1,4 +1,4 @@
-"""The right to write: handed out by the elector, demanded by whatever writes as the leader."""
+"""The permission to write: handed out by the elector, demanded by whatever writes as the leader."""
 
 from __future__ import annotations
 

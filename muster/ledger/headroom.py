@@ -31,7 +31,7 @@ class Headroom:
         return self._tally.shortages(row) if self._table.limits(row.amounts) else ()
 
     def take(self, group: str, name: str, uid: str, minimum: Resources) -> None:
-        """Count a group that is let in."""
+        """Count a group that is admitted."""
         self._tally.add(self._row(group, name, uid, minimum))
 
     def _row(self, group: str, name: str, uid: str, minimum: Resources) -> Row:

@@ -94,7 +94,7 @@ class Sandbox:
         capacity = {"cpu": cpu, "ephemeral-storage": _DISK, "memory": memory, "pods": str(pods)}
         status = nodes.status(name, capacity, nodes.address(0, self._nodes), self.server.clock.now())
         made = await self._write.create(NODES, "", {**nodes.node(name, labels or {}), "status": status})
-        # The server taints every new node; its controller would take the taint away, a little later.
+        # The server taints every new node; its controller would remove the taint, a little later.
         return await self._write.patch(NODES, made, {"spec": {"taints": nodes.taints(made) or None}})
 
     def transport(self, user: User = ADMIN) -> InProcessTransport:

@@ -22,16 +22,16 @@ _PATIENCE: Final = 10.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Reasons = Callable[[], Sequence[str]]
-"""Gives what is wrong, each one line for a person; nothing when all is well."""
+"""Returns what is wrong, each one line for a person; nothing when all is well."""
 
 State = Callable[[], Any]
-"""Gives what a program knows of itself as JSON values: bounded, and without secrets."""
+"""Returns what a program knows of itself as JSON values: bounded, and without secrets."""
 
 
 class Probes:
     """Serves /healthz, /readyz (200, or 503 with the reasons), /metrics, and /debug/state where ``state`` is given.
 
-    ``ready`` says what a program still waits for; ``alive`` what only a new start can mend.
+    ``ready`` says what a program still waits for; ``alive`` what only a restart can fix.
     """
 
     def __init__(

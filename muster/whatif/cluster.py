@@ -40,7 +40,7 @@ from scheduler.state.handlers import handlers
 T = TypeVar("T", bound=Object)
 
 CYCLES: Final = 12
-"""Decisions in a row after which a group that hasn't started is taken not to; each lets in or binds something."""
+"""Decisions in a row after which a group that hasn't started is taken not to; each admits or binds something."""
 
 _LATER: Final = timedelta(seconds=10)
 """A group whose pods nobody knows of yet is left alone for its first seconds; here nothing more will come."""
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         started: the groups that got nodes for their minimum, each with those that had to give way first.
-        gave_way: the groups that were let in, without nodes for too long, and taken back.
+        gave_way: the groups that were admitted, without nodes for too long, and taken back.
     """
 
     started: Mapping[GroupKey, frozenset[GroupKey]]
@@ -264,7 +264,7 @@ class WhatIfCluster:
     def starts(self, wanted: Iterable[GroupKey]) -> Outcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
 
-        One that is asked about alone, and has neither pods nor a Job yet, starts when it is let in: more can't be seen.
+        One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
         patience, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
@@ -333,7 +333,7 @@ class WhatIfCluster:
             self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
 
     def _make_pods(self, uid: str) -> int:
-        """Make the pods of a Job that was let in; tell how many."""
+        """Make the pods of a Job that was admitted; tell how many."""
         job = self._jobs[uid]
         home = (job.namespace, conversion.group_of_job(job))
         there = sum(
@@ -355,7 +355,7 @@ class WhatIfCluster:
 
 
 def _stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:
-    """Whether groups other than some were let in and find no nodes: they keep others waiting, for a while."""
+    """Whether groups other than some were admitted and find no nodes: they keep others waiting, for a while."""
     return any(
         plan.groups[key].phase is Phase.INQUEUE and record.stage is not Stage.BIND
         for key, record in plan.records.items()

@@ -22,7 +22,7 @@ _SCALING: Final = 900.0
 
 
 class EnqueueArguments(Given, frozen=True, kw_only=True):
-    """How long a job that was let in may wait for something to happen, and whether nodes come when pods ask for them.
+    """How long a job that was admitted may wait for something to happen, and whether nodes come when pods ask for them.
 
     ``timeout`` is in seconds; by default it is a minute, and with ``autoscaling`` a quarter of an hour.
     """
@@ -39,10 +39,10 @@ class EnqueueArguments(Given, frozen=True, kw_only=True):
 class Enqueue(Action):
     """First come first served within the order of queues and jobs; one that has to wait holds up nobody behind it.
 
-    A job that was let in before its Job was known, when it seemed to need nothing, is judged again as long as nothing
-    of it was started. One that nothing comes of goes back, and is let in again later.
+    A job that was admitted before its Job was known, when it seemed to need nothing, is judged again as long as nothing
+    of it was started. One that nothing comes of goes back, and is admitted again later.
 
-    With ``autoscaling``, a job that lacks nothing but nodes is let in all the same, one at a time for each queue: its
+    With ``autoscaling``, a job that lacks nothing but nodes is admitted all the same, one at a time for each queue: its
     pods have to exist for nodes to be made for them.
     """
 

@@ -94,7 +94,7 @@ class PodGroupController:
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
     def delay(self, delays: bool) -> None:  # noqa: FBT001 - what is set has no other name
-        """Let groups wait in Pending, or no longer; those that wait now are looked at again."""
+        """Have groups wait in Pending, or no longer; those that wait now are looked at again."""
         if delays != self._delays:
             self._delays = delays
             for job in self._views.jobs.items():
@@ -248,7 +248,7 @@ class PodGroupController:
             self._tell(kinds.PODS, pod, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
         group = grouping.generated_name(chosen.uid)
         if job is not None:
-            # Its group is made from the Job, whose template is what was promised.
+            # Its group is made from the Job, whose template is what was reserved for.
             self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
         elif self._views.find_group(pod.namespace, group) is None:
             metas = await self._metas(pod, [pod.metadata])

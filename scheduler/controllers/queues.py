@@ -110,7 +110,7 @@ def _aborted(group: PodGroup, job: Job) -> bool:
 
 
 def _started(group: PodGroup) -> bool:
-    """Whether a group runs, or did: one whose pods were all taken away is Pending again."""
+    """Whether a group runs, or did: one whose pods were all removed is Pending again."""
     if conversion.phase_of(group) in {Phase.RUNNING, Phase.UNKNOWN}:
         return True
     return any(each.type == SCHEDULED for each in group.status.conditions or ())

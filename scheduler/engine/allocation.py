@@ -34,7 +34,7 @@ def closed(queue: QueueState) -> Obstacle | None:
 
 
 def unreserved(job: JobState) -> Obstacle | None:
-    """Object where a job would run on what the quota of its namespace may have promised to others."""
+    """Object where a job would run on what the quota of its namespace may have reserved for others."""
     if not job.job.unreserved:
         return None
     limit = Limit("namespace", job.job.key.namespace, NOTHING)
@@ -55,7 +55,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
 
 
 def keep_promises(session: Session) -> None:
-    """Return those their turn first who were promised a place in a former cycle."""
+    """Place first the tasks for which a former cycle reserved a node."""
     promised = session.snapshot.promised
     for job in session.jobs if promised else ():
         count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
@@ -67,7 +67,7 @@ def keep_promises(session: Session) -> None:
 
 
 def _promised(session: Session, task: Task) -> int | None:
-    """Return the row of the node that a task was promised a place on, None where there is none."""
+    """Return the row of the node that is reserved for a task, None where there is none."""
     name = session.snapshot.promised.get(task.uid)
     return session.snapshot.table.row.get(name) if name is not None else None
 
@@ -172,7 +172,7 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
 
 
 def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
-    """Promise a task a place that others are leaving."""
+    """Reserve a place that others are leaving for a task."""
     picker, row = session.picker, _promised(session, task)
     if (row is None or not picker.fits(task.kind, row, session.future)) and session.releasing:
         row = picker.best_later(task.kind)

@@ -20,14 +20,14 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
     # 1. Open a session: plugins see the snapshot and divide the cluster.
     session = Session(snapshot, policy, now)
 
-    # 2. What was promised is kept first. Then each action in turn marks what it decides; what is all or nothing was
+    # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.
     allocation.keep_promises(session)
     reservations.honour(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])
 
-    # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was promised is remembered.
+    # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was reserved is remembered.
     outcome = PlanBuilder(session)
     binds, pipelined, evictions = outcome.binds(), outcome.pipelined(), outcome.evictions()
 

@@ -75,7 +75,7 @@ class EvictionRun:
         self._hopeless: set[object] = set()
 
     def make(self, queue: QueueState, job: JobState) -> bool:
-        """Evict what lets a job start, and promise it the places; leave everything as it was where that fails."""
+        """Evict what lets a job start, and reserve the places for it; leave everything as it was where that fails."""
         session = self._session
         taken: list[Task] = []
         passed: list[Task] = []
@@ -94,7 +94,7 @@ class EvictionRun:
         return False
 
     def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
-        """Promise a task a place: one that is or gets free anyway, else one that others are evicted from."""
+        """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""
         session = self._session
         if session.allocatable(queue, task) is None:
             row = session.picker.best_later(task.kind)
@@ -133,7 +133,7 @@ class EvictionRun:
     def _clear(
         self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps
     ) -> bool:
-        """Evict from a node until a task fits, and promise it the place; nothing where that can't be."""
+        """Evict from a node until a task fits, and reserve the place for it; nothing where that can't be."""
         start, gone = len(statement), list[Task]()
 
         def fits_without(going: list[Task]) -> bool:

@@ -25,7 +25,7 @@ class Facts(Struct, frozen=True):
     """What the table asks of a group.
 
     Attributes:
-        let_in: the enqueue action let it in, now or before.
+        let_in: the enqueue action admitted it, now or before.
         placed: pods that have a node (in this cycle's plan, too) or succeeded.
         waiting: pods that found no node.
         leaving: pods that are being deleted and will be made again by whatever controls them.
@@ -76,7 +76,7 @@ class Transition(Struct, frozen=True):
 TABLE: Final = (
     Transition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
     Transition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
-    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue lets it in", lambda facts: facts.let_in),
+    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue admits it", lambda facts: facts.let_in),
     Transition(
         Phase.INQUEUE,
         Phase.PENDING,

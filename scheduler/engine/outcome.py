@@ -41,7 +41,7 @@ class PlanBuilder:
         return self._placements(Status.ALLOCATED)
 
     def pipelined(self) -> tuple[Bind, ...]:
-        """Return the promises."""
+        """Return the places that are reserved until others have left."""
         return self._placements(Status.PIPELINED)
 
     def _placements(self, status: Status) -> tuple[Bind, ...]:
@@ -244,7 +244,7 @@ class PlanBuilder:
             )
             return Record(key, queue, Stage.BIND, None, words, 0)
         if job.pipelined and job.obstacle is None:
-            was = "was promised a place" if job.pipelined == 1 else "were promised places"
+            was = "has a reserved place" if job.pipelined == 1 else "have reserved places"
             words = f"{counted(job.pipelined, 'pod')} {was} that other pods are leaving"
             return Record(key, queue, Stage.NODES, None, words, ahead)
         obstacle = self._obstacle(job)
@@ -303,7 +303,7 @@ class PlanBuilder:
 
 
 def _to_come(job: JobInfo) -> str:
-    """Write that a group was let in and its pods aren't there yet, or may not be scheduled yet."""
+    """Write that a group was admitted and its pods aren't there yet, or may not be scheduled yet."""
     gated = job.counts.get(Status.GATED, 0)
     if gated:
         has, is_ = ("has", "is") if gated == 1 else ("have", "are")

@@ -96,7 +96,7 @@ class Plugin:
     """Whether `allocatable` speaks of the queue's share, which backfill goes beyond, and of nothing else."""
 
     about_room: ClassVar[bool] = False
-    """Whether its `enqueueable` votes on room in the cluster: a job for which nodes are reserved is let in without it."""
+    """Whether its `enqueueable` votes on room in the cluster: a job for which nodes are reserved is admitted without it."""
 
     guards: ClassVar[bool] = False
     """Whether its choice of victims is a protection that holds in all tiers, not only in its own."""
@@ -138,7 +138,7 @@ class Plugin:
         raise NotImplementedError
 
     def pipelined(self, job: JobState) -> Vote:
-        """Vote on whether enough tasks are placed or promised a place for the job to hold them."""
+        """Vote on whether enough tasks are placed, or have a place reserved, for the job to hold them."""
         raise NotImplementedError
 
     def deserved(self, queue: QueueState) -> Vector:

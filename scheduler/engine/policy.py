@@ -51,5 +51,5 @@ class Policy(Struct, frozen=True):
 
     @property
     def enqueues(self) -> bool:
-        """Whether groups wait in Pending until the enqueue action lets them in."""
+        """Whether groups wait in Pending until the enqueue action admits them."""
         return any(action.name == "enqueue" for action in self.actions)

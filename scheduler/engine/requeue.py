@@ -1,4 +1,4 @@
-"""When a group that was let in goes back to Pending, and when it may be let in again."""
+"""When a group that was admitted goes back to Pending, and when it may be admitted again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ANY: Final = 0
 _FIRST: Final = 10.0
 _MOST: Final = 300.0
 _MOST_IDLE: Final = 3600.0
-"""Seconds until a group that was taken back may be let in again: the first time, at most, and at most where no pods came."""
+"""Seconds until a group that was taken back may be admitted again: the first time, at most, and at most where no pods came."""
 
 
 def judged_again(job: JobState) -> bool:
-    """Whether a group that was let in is to be judged anew in each cycle: nothing of it runs, and nothing is lost.
+    """Whether a group that was admitted is to be judged anew in each cycle: nothing of it runs, and nothing is lost.
 
     So it is while all of it is held back by us, while it has lost what it reserved, and where its workload has no pods,
     or had some until its user suspended it.
@@ -90,7 +90,7 @@ def _picture(session: Session, job: JobState) -> int:
 
 
 def postponed(session: Session, job: JobState) -> Obstacle | None:
-    """Object to letting a group in again too early."""
+    """Object to admitting a group again too early."""
     wait = _wait(session, job)
     if wait is None or not wait.tries:
         return None

@@ -87,7 +87,7 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
 
 
 def _keeps(session: Session, holder: JobState, *, lately: bool) -> bool:
-    """Whether it still waits for room, or was let in and its pods are on their way."""
+    """Whether it still waits for room, or was admitted and its pods are on their way."""
     if session.ready(holder):
         return False
     return _lacks_room(session, holder) or (lately and holder.phase is Phase.INQUEUE and not holder.waiting)

@@ -134,7 +134,7 @@ class Session:
         return tuple([ask(task) for ask in self._flat("task_key")])
 
     def enqueueable(self, job: JobState, *, room: bool = True) -> Obstacle | None:
-        """Let plugins vote on letting a job in, with or without asking for room; None when nothing is against it."""
+        """Let plugins vote on admitting a job, with or without asking for room; None when nothing is against it."""
         with self._beside_holder(job):
             return votes.vote(self._tiers["enqueueable"] if room else self._without_room, job)
 
@@ -161,7 +161,7 @@ class Session:
         return max((ask(job) for ask in self._flat("missing")), default=0)
 
     def pipelined(self, job: JobState) -> bool:
-        """Whether a job may hold what it was promised."""
+        """Whether a job may hold what is reserved for it."""
         return votes.vote(self._tiers["pipelined"], job) is None
 
     def deserved(self, queue: QueueState) -> Vector | None:
@@ -282,7 +282,7 @@ class Session:
             tell(job)
 
     def take_back(self, job: JobState) -> None:
-        """Make an Inqueue job Pending again, to be let in anew or not."""
+        """Make an Inqueue job Pending again, to be admitted anew or not."""
         job.phase = Phase.PENDING
 
     def reconsider(self, job: JobState) -> None:
@@ -359,7 +359,7 @@ class Session:
         np.subtract.at(self.future, which, amounts)
 
     def _hold(self, row: int, sign: int) -> None:
-        """Keep idle what of it was promised, so that nobody else takes it; statements undo the last one first."""
+        """Keep idle what of it was reserved, so that nobody else takes it; statements undo the last one first."""
         if sign > 0:
             self._held.append(self.idle[row].copy())
             self.idle[row] = np.minimum(self.idle[row], self.future[row])

@@ -18,7 +18,7 @@ _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
 
 
 class QueueState:
-    """A queue during a cycle. ``allocated``: what its tasks have, places that are only promised included."""
+    """A queue during a cycle. ``allocated``: what its tasks have, places that are only reserved included."""
 
     def __init__(self, info: QueueInfo, axes: Axes) -> None:
         self.info = info
@@ -59,10 +59,10 @@ class JobState:
         waiting: tasks without a place, in the order in which they get one.
         passed: tasks that found no place in this cycle.
         ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
-        pipelined: tasks that were promised a place in this cycle.
+        pipelined: tasks for which this cycle reserved a place.
         roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
         obstacle: why it got no further in this cycle, as far as an action knows.
-        rolled_back: why it was taken back in this cycle, after it had been let in for too long in vain.
+        rolled_back: why it was taken back in this cycle, after it had been admitted for too long in vain.
         stuck: the class of a task that found no node.
     """
 
@@ -91,7 +91,7 @@ class JobState:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has been let in and hasn't completed."""
+        """Whether it has been admitted and hasn't completed."""
         return self.phase in _UNFINISHED
 
     def vector(self, kind: TaskClass) -> Vector:

@@ -1,7 +1,7 @@
-"""How long groups wait after they were let in, and since when they wait again after they were taken back.
+"""How long groups wait after they were admitted, and since when they wait again after they were taken back.
 
 Kept by the worker from one cycle's plan to the next one's snapshot. A new leader knows from a group's conditions how
-often it was taken back and until when; since when one that is let in waits it counts anew.
+often it was taken back and until when; since when one that is admitted waits it counts anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class RequeueTimers:
     """Follows the plans of a worker.
 
     Attributes:
-        waits: by uid, the groups that were let in and haven't their minimum, and those that were taken back since.
+        waits: by uid, the groups that were admitted and haven't their minimum, and those that were taken back since.
     """
 
     def __init__(self) -> None:

@@ -107,7 +107,7 @@ class VolumeBinder:
         claim = self._claims.get(choice.claim.name, choice.claim.namespace)
         if claim is None or claim.metadata.uid != choice.uid or storage.bound(claim):
             return False
-        # A provisioner that finds no room for the node takes the annotation away, so that another is chosen.
+        # A provisioner that finds no room for the node removes the annotation, so that another is chosen.
         return bool(choice.volume or claim.spec.volume_name or claim.metadata.annotation(storage.SELECTED_NODE))
 
     def _wake(self, change: ObjectChange[PersistentVolumeClaim]) -> None:

@@ -97,7 +97,7 @@ class Worker:
         return self._term.missing() if self._term is not None and not self.synced.is_set() else []
 
     def not_alive(self) -> list[str]:
-        """Say what only a new start can mend: a plugin that never returns, say; another process leads then."""
+        """Say what only a restart can fix: a plugin that never returns, say; another process leads then."""
         if self._term is None or not self._term.hangs():
             return []
         return [f"a cycle is being decided for more than {HANG:.0f} seconds"]

@@ -28,7 +28,7 @@ class Stage(Enum):
     QUOTA = "quota"
     """The quota of its namespace."""
     ENQUEUE = "enqueue"
-    """Room in the cluster, to be let in."""
+    """Room in the cluster, to be admitted."""
     GANG = "gang"
     """Its pods: fewer exist than have to start together."""
     NODES = "nodes"

@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         evictions: pods to evict, each for a group that will start once they are gone.
-        pipelined: places promised to pods, to be free once others have left.
+        pipelined: places reserved for pods, to be free once others have left.
         reserved: the nodes that are kept for a group in the next cycle.
         torn: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
@@ -120,7 +120,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def left_out(self) -> bool:
-        """Whether it leaves pods without a place, or groups that aren't let in."""
+        """Whether it leaves pods without a place, or groups that aren't admitted."""
         return any(Status.PENDING in counts for counts in self.tasks.values()) or any(
             status.phase is Phase.PENDING for status in self.groups.values()
         )

@@ -99,7 +99,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         stated: the group's own minResources; None when it has none.
         coming: pods of its Jobs that don't exist yet.
-        held: why it must not be let in, as a sentence; empty when nothing is in the way.
+        held: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
         late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
@@ -200,13 +200,13 @@ UNKNOWN: Final = -1
 
 
 class RequeueState(Struct, frozen=True):
-    """What a worker remembers of a group that was let in; times are seconds of the epoch.
+    """What a worker remembers of a group that was admitted; times are seconds of the epoch.
 
     Attributes:
         since: when something last happened to it.
         pods: how many pods it had then.
         tries: how often it was taken back since something of it ran.
-        until: when it may be let in again, once taken back.
+        until: when it may be admitted again, once taken back.
         idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter,
             ``UNKNOWN`` where another leader saw it.
     """
@@ -356,13 +356,13 @@ class Snapshot(Struct, frozen=True, eq=False):
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
         ports_later: the same, once the pods that are leaving are gone.
-        ledgers: what is promised, by namespace; of those with Pending groups that reserve late.
+        ledgers: what is reserved, by namespace; of those with Pending groups that reserve late.
         unreadable: queues that take no part because of what is wrong with them, and what that is.
-        promised: names of the nodes that former cycles promised to pods, by uid.
+        promised: names of the nodes that former cycles reserved for pods, by uid.
         reserved: the nodes that a former cycle set aside for a group.
         torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
-        waits: by uid, how long groups that were let in have waited for something to come of it.
+        waits: by uid, how long groups that were admitted have waited for something to come of it.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 

@@ -111,7 +111,7 @@ class Capacity(Plugin):
         return self._objection(queue, job.lacking(), count, self._awaiting(), within_cluster=stated)
 
     def enqueued(self, job: JobState) -> None:
-        """Set aside what a job let in waits for."""
+        """Set aside what an admitted job waits for."""
         if self._awaited is not None:
             self._await(self._awaited, job)
 

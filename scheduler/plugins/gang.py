@@ -57,7 +57,7 @@ class Gang(Plugin):
         return job.job.min_member - job.ready
 
     def starving(self, job: JobState) -> bool:
-        """Whether it lacks some of its minimum, promised places counted."""
+        """Whether it lacks some of its minimum, reserved places counted."""
         return not self._enough(job)
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:

@@ -1,4 +1,4 @@
-"""Let jobs in while the cluster, times a factor, has idle what they need to start."""
+"""Admit jobs while the cluster, times a factor, has idle what they need to start."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STEPS = 1000
 
 
 class OvercommitArguments(Given, frozen=True, kw_only=True):
-    """The factor: 1 lets in what fits in what is idle, 1.2 a fifth of the cluster more."""
+    """The factor: 1 admits what fits in what is idle, 1.2 a fifth of the cluster more."""
 
     factor: Annotated[float, Meta(ge=1, le=1000)] = field(default=1.2, name="overcommit-factor")
 
 
 class Overcommit(Plugin):
-    """Votes against letting a job in whose need exceeds what is idle and not awaited by jobs let in before."""
+    """Votes against admitting a job whose need exceeds what is idle and not awaited by jobs admitted before."""
 
     name = "overcommit"
     arguments_type = OvercommitArguments
@@ -50,7 +50,7 @@ class Overcommit(Plugin):
         return messages.obstacle(count, wanted, free, self.session.axes, where)
 
     def enqueued(self, job: JobState) -> None:
-        """Set aside what a job let in waits for."""
+        """Set aside what an admitted job waits for."""
         self._set_aside(self._remaining(), job)
 
     def _remaining(self) -> Vector:
@@ -62,7 +62,7 @@ class Overcommit(Plugin):
         return self._free
 
     def _set_aside(self, free: Vector, job: JobState) -> None:
-        """Count as taken what a job that was let in waits for; what is reserved for one is out of the count already."""
+        """Count as taken what a job that was admitted waits for; what is reserved for one is out of the count already."""
         lacking = job.lacking() if job is not self.session.holder else self.session.axes.zero
         if any(lacking):
             self._free = vectors.subtract(free, lacking)

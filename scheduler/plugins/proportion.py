@@ -125,7 +125,7 @@ class Proportion(Plugin):
         return messages.obstacle(count, wanted, free, axes, where, queue=queue.name, nodes=grows, capped=not grows)
 
     def enqueued(self, job: JobState) -> None:
-        """Set aside what a job let in waits for."""
+        """Set aside what an admitted job waits for."""
         queue = self.session.queue_of(job)
         if queue is not None and queue.name in self._awaited:
             self._awaited[queue.name] = vectors.add(self._awaited[queue.name], job.lacking())

@@ -15,7 +15,7 @@ from scheduler.model.obstacle import Obstacle, Reason
 class ResourceQuotaPlugin(Plugin):
     """Asks the ledger, as far as this process knows it, first come first served.
 
-    Groups that reserved at their creation are let in without a question. The ledger itself has the last word: it is
+    Groups that reserved at their creation are admitted without a question. The ledger itself has the last word: it is
     asked when the status is written, and a group that it refuses stays Pending.
     """
 
@@ -32,7 +32,7 @@ class ResourceQuotaPlugin(Plugin):
         return Obstacle(Reason.NOT_ENOUGH_QUOTA, wording.postponed(lacks)) if lacks else None
 
     def enqueued(self, job: JobState) -> None:
-        """Count a group that is let in."""
+        """Count a group that is admitted."""
         left = self._headroom(job)
         if left is not None:
             left.take(*_asked(job))

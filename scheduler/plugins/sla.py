@@ -1,4 +1,4 @@
-"""Let nobody wait forever: after its waiting time a job is let in whatever other plugins of later tiers think."""
+"""Let nobody wait forever: after its waiting time a job is admitted whatever other plugins of later tiers think."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class Cluster:
         return [(namespace, names) for namespace, names in self._late.items() if names]
 
     def ledger(self, namespace: str, table: Table | None) -> None:
-        """Learn what is promised in a namespace."""
+        """Learn what is reserved in a namespace."""
         if table is None:
             self._ledgers.pop(namespace, None)
         else:
@@ -248,7 +248,7 @@ class Cluster:
         self._changes += 1
 
     def promise(self, nodes: Mapping[str, str]) -> None:
-        """Remember which nodes were promised to pods, by uid, in place of all former promises."""
+        """Remember which nodes are reserved for pods, by uid, in place of all former reservations."""
         self._promised = dict(nodes)
 
     def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float], *, left_out: bool = False) -> None:

@@ -26,5 +26,5 @@ WATCHED: Final = tuple(_METHODS)
 
 
 def handlers(cluster: Cluster) -> dict[Kind[Any], Callable[..., None]]:
-    """Give, by kind, what is called with each new version of an object, or with the last one and ``gone``."""
+    """Return, by kind, what is called with each new version of an object, or with the last one and ``gone``."""
     return {kind: attrgetter(path)(cluster) for kind, path in _METHODS.items()}

@@ -183,7 +183,7 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
         turn = await setting.rotator().turn(wish)
         assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
-    with pytest.raises(RefusedError, match="take the annotation away"):
+    with pytest.raises(RefusedError, match="remove the annotation"):
         await setting.rotator().begin(Wanted())
 
 

@@ -157,7 +157,7 @@ def test_places_that_others_are_leaving(build, record):
     build.node("a", "1").pod("leaving", node="a", leaving=True)
     found = record(build.gang("g", 1, 1).decide(), "g")
     assert found.stage is Stage.NODES
-    assert found.message == "1 pod was promised a place that other pods are leaving"
+    assert found.message == "1 pod has a reserved place that other pods are leaving"
 
 
 def test_how_many_groups_of_the_queue_are_ahead(build, record):

@@ -104,7 +104,7 @@ class _At(Struct, frozen=True):
         """Take steps, telling of them, until something holds.
 
         Raises:
-            RefusedError: it can't go on before somebody mends something.
+            RefusedError: it can't go on before somebody fixes something.
         """
         clock, changes = SystemClock(), Changes(self.client, self.target)
         async with changes.watched():

@@ -20,7 +20,7 @@ class Result(Struct, frozen=True):
 
 
 Check = Callable[[Result], str]
-"""Gives what is wrong with a result, in words; empty when nothing is."""
+"""Returns what is wrong with a result, in words; empty when nothing is."""
 
 
 class StoryCommand(Struct, frozen=True):
@@ -169,7 +169,7 @@ STORY: Final = (
         ),
     ),
     StoryStep(
-        "A namespace has 10 cpu. What one PodGroup has reserved, no other can promise itself.",
+        "A namespace has 10 cpu. No other PodGroup can reserve what one has reserved.",
         {
             "team.yaml": _QUOTA,
             "first.yaml": _group("first", "{minMember: 1, minResources: {cpu: 6}}", "team"),

@@ -14,7 +14,7 @@ NAME: Final = "muster"
 
 
 async def apply(client: Client, mutating: dict[str, Any], validating: dict[str, Any]) -> None:
-    """Register the webhooks. The validating ones first: nothing may be let in that they have not seen."""
+    """Register the webhooks. The validating ones first: nothing may be admitted that they have not seen."""
     for kind, manifest in ((kinds.VALIDATING, validating), (kinds.MUTATING, mutating)):
         await _let_go(client, kind, manifest)
         await client.apply(kind, manifest, manager=names.FIELD_MANAGER)
@@ -34,7 +34,7 @@ async def _let_go(client: Client, kind: Kind[WebhookConfiguration], manifest: di
 
 
 async def remove(client: Client) -> None:
-    """Take the webhook configurations away; fine where there are none."""
+    """Delete the webhook configurations; fine where there are none."""
     for kind in (kinds.MUTATING, kinds.VALIDATING):
         try:
             await client.delete(kind, NAME)

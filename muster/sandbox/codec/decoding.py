@@ -75,7 +75,7 @@ def json_or_yaml(body: bytes) -> Any:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """Give YAML as JSON would have it: ``on: 1`` has the key ``true``."""
+    """Return YAML as JSON has it: ``on: 1`` has the key ``true``."""
     if isinstance(value, dict):
         return {
             key if isinstance(key, str) else msgspec.json.encode(key).decode(): _with_text_keys(each)

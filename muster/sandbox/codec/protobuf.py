@@ -124,7 +124,7 @@ def _value(kind: str, value: int | bytes) -> Any:
 
 
 def _time(data: bytes) -> str:
-    """Give RFC 3339 with as many fractional digits as the value has; empty for the zero time."""
+    """Return RFC 3339 with as many fractional digits as the value has; empty for the zero time."""
     parts = dict(_fields(data))
     seconds, nanos = _signed(_integer(parts.get(1, 0))), _signed(_integer(parts.get(2, 0)))
     if not seconds and not nanos:

@@ -24,7 +24,7 @@ class _SyntaxError(Exception):
 
 
 def explain(body: bytes) -> str:
-    """Give Go's words for the first mistake in ``body``, which isn't JSON."""
+    """Return Go's words for the first mistake in ``body``, which isn't JSON."""
     text = body.decode(errors="replace")
     try:
         end = _space(text, _value(text, _space(text, 0)))

@@ -31,7 +31,7 @@ def namespace(name: str) -> Object:
 
 
 class AccountController(Controller[str]):
-    """Gives active namespaces what belongs in each, and gives it again when someone takes it away.
+    """Creates in active namespaces what belongs in each, and again when someone deletes it.
 
     ``root_ca`` is the certificate of the server's authority as PEM text; empty for a server without TLS.
     """

@@ -1,6 +1,6 @@
 """What a StatefulSet needs next, from the set, its pods and the time. Pure.
 
-The order is the real controller's: pods of the wanted ordinals are made and mended first, then those beyond go, then
+The order is the real controller's: pods of the wanted ordinals are made and repaired first, then those beyond go, then
 those of an old template, each from the end. In order (``OrderedReady``) one pod at a time, and only when those before
 it are available; in ``Parallel`` all at once, but for an update.
 """

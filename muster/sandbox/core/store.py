@@ -207,7 +207,7 @@ class Store:
 
 
 def identity(obj: Object) -> tuple[str, str]:
-    """Give (namespace, name) of an object."""
+    """Return (namespace, name) of an object."""
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 

@@ -60,7 +60,7 @@ class _Selection(Struct, frozen=True):
             return None
         if event.type == "DELETED":
             return "DELETED", obj
-        # The state that it last showed, at the version of the change that took it away.
+        # The state that it last showed, at the version of the change that removed it.
         assert event.old is not None
         metadata = {**event.old["metadata"], "resourceVersion": obj["metadata"]["resourceVersion"]}
         return "DELETED", {**event.old, "metadata": metadata}
