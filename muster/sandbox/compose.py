@@ -13,22 +13,22 @@ from typing import Any, Final
 from muster.kube.clock import Clock
 from muster.sandbox.admission import AdmissionChain, WebhookCaller
 from muster.sandbox.controllers import nodes
-from muster.sandbox.controllers.accounts import SYSTEM_NAMESPACES, AccountController, namespace
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.cronjobs import CronJobController
 from muster.sandbox.controllers.daemonsets import DaemonSetController
 from muster.sandbox.controllers.default_scheduler import DefaultScheduler
 from muster.sandbox.controllers.deployments import DeploymentController
 from muster.sandbox.controllers.disruption import DisruptionController
-from muster.sandbox.controllers.expiry import EventExpiry
-from muster.sandbox.controllers.garbage import GarbageCollector
+from muster.sandbox.controllers.event_ttl import EventTtl
+from muster.sandbox.controllers.garbage_collector import GarbageCollector
 from muster.sandbox.controllers.jobs import JobController
 from muster.sandbox.controllers.kubelet import Kubelet
 from muster.sandbox.controllers.namespaces import NAMESPACES, NamespaceController
-from muster.sandbox.controllers.nodekeeper import NodeKeeper
+from muster.sandbox.controllers.node_lifecycle import NodeLifecycleController
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
+from muster.sandbox.controllers.serviceaccounts import SYSTEM_NAMESPACES, ServiceAccountController, namespace
 from muster.sandbox.controllers.statefulsets import StatefulSetController
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.users import ADMIN, User
@@ -104,10 +104,10 @@ class Sandbox:
     def _controllers(self) -> list[Controller[Any]]:
         server = self.server
         return [
-            AccountController(server, self._root_ca),
+            ServiceAccountController(server, self._root_ca),
             NamespaceController(server),
             GarbageCollector(server),
-            NodeKeeper(server),
+            NodeLifecycleController(server),
             Kubelet(server),
             DefaultScheduler(server),
             JobController(server),
@@ -118,7 +118,7 @@ class Sandbox:
             CronJobController(server),
             DisruptionController(server),
             QuotaController(server),
-            EventExpiry(server),
+            EventTtl(server),
         ]
 
     async def _control(self) -> None:

@@ -1,13 +1,13 @@
-"""The CronJob controller: makes the Jobs that `cronplan.due` says are due, and keeps count of them."""
+"""The CronJob controller: makes the Jobs that `cronjob_plan.due` says are due, and keeps count of them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Final
 
-from muster.sandbox.controllers import cronplan
+from muster.sandbox.controllers import cronjob_plan
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import Index, controller_of, controller_uid
+from muster.sandbox.controllers.indexer import Indexer, controller_of, controller_uid
 from muster.sandbox.controllers.jobs import JOBS
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
@@ -24,7 +24,7 @@ class CronJobController(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, CRONJOB_CONTROLLER, "cronjob-controller")
-        self._jobs = Index(self.store, JOBS, controller_uid)
+        self._jobs = Indexer(self.store, JOBS, controller_uid)
 
     def observe(self, event: StoreEvent) -> None:
         """A changed CronJob, and that of a changed Job."""
@@ -42,10 +42,10 @@ class CronJobController(Controller[tuple[str, str]]):
             return
         now = self.server.clock.now()
         jobs = self._jobs.get(owner["metadata"]["uid"])
-        for job in cronplan.surplus(owner, jobs):
+        for job in cronjob_plan.surplus(owner, jobs):
             await self._delete(owner, job)
-        status, notes = cronplan.noted(owner, jobs)
-        due = cronplan.due(owner, now)
+        status, notes = cronjob_plan.noted(owner, jobs)
+        due = cronjob_plan.due(owner, now)
         if due.start is not None:
             status = await self._start(owner, status, due.start, now)
         await self.write.update_status(CRONJOBS, owner, status)
@@ -57,9 +57,9 @@ class CronJobController(Controller[tuple[str, str]]):
     async def _start(self, owner: Object, status: dict[str, Any], start: datetime, now: datetime) -> dict[str, Any]:
         """Make the Job that is due, unless something forbids it; give the status then."""
         active = status.get("active") or ()
-        if any(each["name"] == cronplan.job_name(owner, start) for each in active):
+        if any(each["name"] == cronjob_plan.job_name(owner, start) for each in active):
             return status
-        why_not = cronplan.held(owner, start, active, now)
+        why_not = cronjob_plan.held(owner, start, active, now)
         if why_not is not None:
             await self.events.record(owner, why_not)
             return status
@@ -68,17 +68,17 @@ class CronJobController(Controller[tuple[str, str]]):
                 job = self.store.get(JOBS, each["namespace"], each["name"])
                 if job is not None:
                     await self._delete(owner, job)
-                status = cronplan.stopped(status, each["name"])
+                status = cronjob_plan.stopped(status, each["name"])
         try:
-            made = await self.write.create(JOBS, identity(owner)[0], cronplan.new_job(owner, start))
+            made = await self.write.create(JOBS, identity(owner)[0], cronjob_plan.new_job(owner, start))
         except StatusError as error:
-            before = self.store.get(JOBS, identity(owner)[0], cronplan.job_name(owner, start))
+            before = self.store.get(JOBS, identity(owner)[0], cronjob_plan.job_name(owner, start))
             if before is not None and controller_uid(before) == owner["metadata"]["uid"]:
-                return cronplan.started(status, before, start)  # made, but then the status couldn't be written
+                return cronjob_plan.started(status, before, start)  # made, but then the status couldn't be written
             await self.events.warning(owner, "FailedCreate", f"Error creating job: {error.message}")
             raise
         await self.events.normal(owner, "SuccessfulCreate", f"Created job {made['metadata']['name']}")
-        return cronplan.started(status, made, start)
+        return cronjob_plan.started(status, made, start)
 
     async def _delete(self, owner: Object, job: Object) -> None:
         if await self.write.delete(JOBS, job) is not None:

@@ -1,4 +1,4 @@
-"""The DaemonSet controller: performs what `daemonplan.plan` says, and keeps the revisions."""
+"""The DaemonSet controller: performs what `daemonset_plan.plan` says, and keeps the revisions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from muster.sandbox.controllers import daemonplan
+from muster.sandbox.controllers import daemonset_plan
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.claims import Claims, claimants
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.daemonplan import Plan, View
-from muster.sandbox.controllers.index import PODS, Index, controller_uid
+from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
+from muster.sandbox.controllers.daemonset_plan import Plan, View
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.revisions import History, Revisions
 from muster.sandbox.controllers.templates import HASH
@@ -38,8 +38,8 @@ class DaemonSetController(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, DAEMONSET_CONTROLLER, "daemonset-controller")
-        self._pods = Index(self.store, PODS, controller_uid)
-        self._claims = Claims(self.write, self._pods)
+        self._pods = Indexer(self.store, PODS, controller_uid)
+        self._claims = ControllerRefManager(self.write, self._pods)
         self._revisions = Revisions(self.write, DAEMONSETS, HASH)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
         """How often pods of a set and node failed, and when in loop time the last one goes."""
@@ -65,10 +65,10 @@ class DaemonSetController(Controller[tuple[str, str]]):
             await self._claims.settle(owner)
         history = await self._revisions.record(owner)
         view = self._view(owner, history)
-        todo = daemonplan.plan(view)
+        todo = daemonset_plan.plan(view)
         refusal = await self._perform(name, view, todo)
         view = self._view(owner, history)
-        await self.write.update_status(DAEMONSETS, owner, daemonplan.status(view))
+        await self.write.update_status(DAEMONSETS, owner, daemonset_plan.status(view))
         await self._revisions.forget(owner, history, _live(history, view))
         if todo.wake is not None:
             self.queue.add_after(name, todo.wake)
@@ -76,7 +76,7 @@ class DaemonSetController(Controller[tuple[str, str]]):
             raise refusal
 
     def _view(self, owner: Object, history: History) -> View:
-        pods = daemonplan.by_node(self._pods.get(owner["metadata"]["uid"]))
+        pods = daemonset_plan.by_node(self._pods.get(owner["metadata"]["uid"]))
         digest = history.update["metadata"]["labels"][HASH]
         return View(owner, pods, self.store.list(NODES), digest, self.server.clock.now())
 
@@ -107,7 +107,7 @@ class DaemonSetController(Controller[tuple[str, str]]):
 
     async def _create(self, view: View, node: str) -> None:
         try:
-            made = await self.write.create(PODS, identity(view.owner)[0], daemonplan.new_pod(view, node))
+            made = await self.write.create(PODS, identity(view.owner)[0], daemonset_plan.new_pod(view, node))
         except StatusError as error:
             await self.events.warning(view.owner, "FailedCreate", f"Error creating: {error.message}")
             raise

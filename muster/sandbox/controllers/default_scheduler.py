@@ -16,10 +16,10 @@ import msgspec
 from muster.model.amounts import Resources
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, node_name
-from muster.sandbox.controllers.nodefit import fits, tolerated
+from muster.sandbox.controllers.indexer import PODS, node_name
+from muster.sandbox.controllers.node_filters import fits, tolerated
+from muster.sandbox.controllers.node_usage import NodeUsage, requests
 from muster.sandbox.controllers.nodes import NODES
-from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.core.store import Object, StoreEvent, identity
 from muster.sandbox.core.users import User
@@ -45,7 +45,7 @@ class DefaultScheduler(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, _USER, NAME)
-        self._held = Held()
+        self._held = NodeUsage()
         self._waiting: dict[tuple[str, str], None] = {}
         self._hopeless: dict[bytes, str] = {}
         """Why pods of a shape fit nowhere, until there is new room: ten thousand alike are tried once."""

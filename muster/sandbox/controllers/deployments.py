@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from muster.sandbox.controllers import deploymentstatus, rollout
+from muster.sandbox.controllers import deployment_status, rollout
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of, controller_uid
 from muster.sandbox.controllers.replicasets import REPLICASETS
 from muster.sandbox.controllers.rollout import MAX_REPLICAS, Resize
 from muster.sandbox.controllers.templates import template_hash
@@ -38,8 +38,8 @@ class DeploymentController(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, DEPLOYMENT_CONTROLLER, "deployment-controller")
-        self._replicasets = Index(self.store, REPLICASETS, controller_uid)
-        self._pods = Index(self.store, PODS, controller_uid)
+        self._replicasets = Indexer(self.store, REPLICASETS, controller_uid)
+        self._pods = Indexer(self.store, PODS, controller_uid)
 
     def observe(self, event: StoreEvent) -> None:
         """A changed Deployment; that of a changed ReplicaSet; with Recreate also that of a pod that went."""
@@ -67,16 +67,16 @@ class DeploymentController(Controller[tuple[str, str]]):
         now = self.server.clock.now()
         new, old = self._split(deployment)
         if not p.leaving(deployment):
-            conditions = deploymentstatus.paused(deployment, now)
+            conditions = deployment_status.paused(deployment, now)
             if conditions != ((deployment.get("status") or {}).get("conditions") or []):
                 deployment = await self._write_conditions(deployment, conditions)
             deployment, new = await self._advance(deployment, new, old)
             new, old = self._split(deployment)
-        status = deploymentstatus.status(deployment, new, old, now)
+        status = deployment_status.status(deployment, new, old, now)
         deployment = await self.write.update_status(DEPLOYMENTS, deployment, status)
-        if deploymentstatus.complete(deployment, status):
+        if deployment_status.complete(deployment, status):
             await self._forget_old(deployment, old)
-        wake = deploymentstatus.seconds_to_deadline(deployment, now)
+        wake = deployment_status.seconds_to_deadline(deployment, now)
         if wake:
             self.queue.add_after(name, wake)
 
@@ -134,7 +134,7 @@ class DeploymentController(Controller[tuple[str, str]]):
             text = f"Scaled up replica set {name} from 0 to {replicas}"
             await self.events.normal(deployment, "ScalingReplicaSet", text)
         deployment = await self._mark(deployment, new, old)
-        return await self._write_conditions(deployment, deploymentstatus.created(deployment, name, now)), new
+        return await self._write_conditions(deployment, deployment_status.created(deployment, name, now)), new
 
     async def _count_collision(self, deployment: Object) -> None:
         """Another ReplicaSet has the name: the next try makes another one of it."""
@@ -151,7 +151,7 @@ class DeploymentController(Controller[tuple[str, str]]):
             change = {"metadata": {"annotations": {REVISION: revision}}}
             deployment = await self.write.patch(DEPLOYMENTS, deployment, change)
         if p.condition(deployment, "Progressing") is None:
-            conditions = deploymentstatus.found(deployment, new["metadata"]["name"], self.server.clock.now())
+            conditions = deployment_status.found(deployment, new["metadata"]["name"], self.server.clock.now())
             deployment = await self._write_conditions(deployment, conditions)
         return deployment
 

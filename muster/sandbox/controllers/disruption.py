@@ -11,8 +11,8 @@ from msgspec import Struct
 from muster.sandbox.codec import selectors
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, controller_of
-from muster.sandbox.controllers.shares import pods_of
+from muster.sandbox.controllers.indexer import PODS, controller_of
+from muster.sandbox.controllers.int_or_percent import pods_of
 from muster.sandbox.controllers.times import seconds_since, stamp
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import service_account

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import count
 from typing import Final
 
-from muster.sandbox.controllers.notes import Note, Recent, Thinning
+from muster.sandbox.controllers.event_correlator import EventCorrelator, EventRecord, Recent
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.status import StatusError
@@ -24,19 +24,19 @@ class Recorder:
     def __init__(self, write: Writer, component: str) -> None:
         self._write = write
         self._component = component
-        self._thinning = Thinning()
+        self._thinning = EventCorrelator()
         self._written: Recent[tuple[str, str]] = Recent()
         self._numbers = count()
 
     async def normal(self, about: Object, reason: str, message: str) -> None:
         """Record that something went its way."""
-        await self.record(about, Note("Normal", reason, message))
+        await self.record(about, EventRecord("Normal", reason, message))
 
     async def warning(self, about: Object, reason: str, message: str) -> None:
         """Record that something didn't."""
-        await self.record(about, Note("Warning", reason, message))
+        await self.record(about, EventRecord("Warning", reason, message))
 
-    async def record(self, about: Object, note: Note) -> None:
+    async def record(self, about: Object, note: EventRecord) -> None:
         """Record an event. A refusal (its namespace ends, say) is no reason to fail: events are hints."""
         now = self._write.server.clock.now()
         thinned = self._thinning.thin(about["metadata"]["uid"], note, now)
@@ -47,7 +47,7 @@ class Recorder:
         except StatusError as error:
             logger.debug("event %s about %s is lost: %s", thinned.reason, about["metadata"]["name"], error)
 
-    async def _put(self, about: Object, note: Note, now: datetime) -> None:
+    async def _put(self, about: Object, note: EventRecord, now: datetime) -> None:
         # Combined events differ in their text each time, and are one event all the same.
         text = note.message if not note.message.startswith("(combined") else ""
         same = (about["metadata"]["uid"], note.type, note.reason, text)
@@ -62,7 +62,7 @@ class Recorder:
         await self._write.create(EVENTS, event["metadata"]["namespace"], event)
 
 
-def _event(about: Object, note: Note, now: datetime, component: str, number: int) -> Object:
+def _event(about: Object, note: EventRecord, now: datetime, component: str, number: int) -> Object:
     metadata = about["metadata"]
     namespace = metadata.get("namespace", "")
     involved = {

@@ -1,15 +1,15 @@
-"""The Job controller: performs what `jobplan.plan` says. Jobs of another ``spec.managedBy`` are left alone."""
+"""The Job controller: performs what `job_plan.plan` says. Jobs of another ``spec.managedBy`` are left alone."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Final
 
-from muster.sandbox.controllers import jobplan
+from muster.sandbox.controllers import job_plan
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, controller_of, controller_uid
-from muster.sandbox.controllers.jobplan import Plan
-from muster.sandbox.controllers.jobtally import TRACKING, Backoff, tracked
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of, controller_uid
+from muster.sandbox.controllers.job_counts import TRACKING, Backoff, tracked
+from muster.sandbox.controllers.job_plan import Plan
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
@@ -34,7 +34,7 @@ class JobController(Controller[Name]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, JOB_CONTROLLER, "job-controller")
-        self._pods = Index(self.store, PODS, controller_uid)
+        self._pods = Indexer(self.store, PODS, controller_uid)
         self._backoffs: dict[str, Backoff] = {}
 
     def observe(self, event: StoreEvent) -> None:
@@ -72,7 +72,7 @@ class JobController(Controller[Name]):
             return
         if name[0] == PODS:
             await self._release_orphan(current)
-        elif current["spec"].get("managedBy", jobplan.CONTROLLER) == jobplan.CONTROLLER:
+        elif current["spec"].get("managedBy", job_plan.CONTROLLER) == job_plan.CONTROLLER:
             await self._sync_job(current)
 
     async def _release_orphan(self, pod: Object) -> None:
@@ -82,7 +82,7 @@ class JobController(Controller[Name]):
 
     async def _sync_job(self, job: Object) -> None:
         uid, now = job["metadata"]["uid"], self.server.clock.now()
-        plan = jobplan.plan(job, self._pods.get(uid), now, self._backoffs.get(uid, Backoff()))
+        plan = job_plan.plan(job, self._pods.get(uid), now, self._backoffs.get(uid, Backoff()))
         if plan.remove:
             await self.write.delete(JOBS, job, propagation="Foreground")
             return
@@ -113,7 +113,7 @@ class JobController(Controller[Name]):
 
     async def _create_pod(self, job: Object, index: int | None) -> None:
         try:
-            pod = await self.write.create(PODS, identity(job)[0], jobplan.new_pod(job, index))
+            pod = await self.write.create(PODS, identity(job)[0], job_plan.new_pod(job, index))
         except StatusError as error:
             await self.events.warning(job, "FailedCreate", f"Error creating: {error.message}")
             raise

@@ -1,16 +1,16 @@
-"""The kubelets of all simulated nodes in one: admits bound pods, lets them live as `podlife.step` says, ends them."""
+"""The kubelets of all simulated nodes in one: admits bound pods, lets them live as `pod_lifecycle.step` says, ends them."""
 
 from __future__ import annotations
 
 from itertools import count
 
 from muster.model.amounts import Resources
-from muster.sandbox.controllers import podlife
+from muster.sandbox.controllers import pod_lifecycle
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, node_name
+from muster.sandbox.controllers.indexer import PODS, Indexer, node_name
+from muster.sandbox.controllers.node_usage import NodeUsage, requests
 from muster.sandbox.controllers.nodes import NODES, address
-from muster.sandbox.controllers.podrequests import Held, requests
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core import users
 from muster.sandbox.core.status import StatusError
@@ -28,8 +28,8 @@ class Kubelet(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, users.kubelet("sandbox"), "kubelet")
-        self._on_node = Index(self.store, PODS, node_name)
-        self._held = Held()
+        self._on_node = Indexer(self.store, PODS, node_name)
+        self._held = NodeUsage()
         self._numbers = count(1)
         self._writers: dict[str, Writer] = {}
 
@@ -71,10 +71,10 @@ class Kubelet(Controller[tuple[str, str]]):
             self._take(pod)
             await self._warn(pod)
         pod_ip = address(128, next(self._numbers)) if p.phase(pod) == "Pending" else ""
-        step = podlife.step(pod, now, host_ip=_address(node), pod_ip=pod_ip)
+        step = pod_lifecycle.step(pod, now, host_ip=_address(node), pod_ip=pod_ip)
         await self._perform(pod, step)
 
-    async def _perform(self, pod: Object, step: podlife.Step) -> None:
+    async def _perform(self, pod: Object, step: pod_lifecycle.Step) -> None:
         write = self._writer(pod)
         try:
             if step.status is not None:
@@ -107,12 +107,12 @@ class Kubelet(Controller[tuple[str, str]]):
         return f"OutOf{first}", f"Node didn't have enough resource: {first}, {figures}"
 
     async def _reject(self, pod: Object, reason: str, message: str) -> None:
-        status = podlife.rejected(pod, self.server.clock.now(), reason, f"Pod was rejected: {message}")
+        status = pod_lifecycle.rejected(pod, self.server.clock.now(), reason, f"Pod was rejected: {message}")
         await self._writer(pod).update_status(PODS, pod, status)
         await self.events.warning(pod, reason, message)
 
     async def _warn(self, pod: Object) -> None:
-        wrong = podlife.wrong_annotation(pod)
+        wrong = pod_lifecycle.wrong_annotation(pod)
         if wrong:
             await self.events.warning(pod, "InvalidAnnotation", f"{wrong}; it is ignored")
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.claims import Claims, claimants
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, controller_uid
+from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
@@ -74,8 +74,8 @@ class ReplicaSetController(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, REPLICASET_CONTROLLER, "replicaset-controller")
-        self._pods = Index(self.store, PODS, controller_uid)
-        self._claims = Claims(self.write, self._pods)
+        self._pods = Indexer(self.store, PODS, controller_uid)
+        self._claims = ControllerRefManager(self.write, self._pods)
 
     def observe(self, event: StoreEvent) -> None:
         """A changed ReplicaSet at once; those that a changed pod belongs to, or could, with others."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.index import Index, controller_uid
+from muster.sandbox.controllers.indexer import Indexer, controller_uid
 from muster.sandbox.controllers.templates import template_hash
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.status import StatusError
@@ -39,7 +39,7 @@ class Revisions:
         self._write = write
         self._key = key
         self._label = label
-        self._known = Index(write.server.store, REVISIONS, controller_uid)
+        self._known = Indexer(write.server.store, REVISIONS, controller_uid)
 
     async def record(self, owner: Object) -> History:
         """See that the newest revision is that of the owner's template.

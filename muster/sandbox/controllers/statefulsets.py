@@ -1,4 +1,4 @@
-"""The StatefulSet controller: performs what `statefulplan.plan` says, and keeps the claims and revisions."""
+"""The StatefulSet controller: performs what `statefulset_plan.plan` says, and keeps the claims and revisions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from typing import Final
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers import statefulplan
-from muster.sandbox.controllers.claims import Claims, claimants
+from muster.sandbox.controllers import statefulset_plan
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, controller_uid
+from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
 from muster.sandbox.controllers.revisions import History, Revisions
-from muster.sandbox.controllers.statefulplan import Plan, View
+from muster.sandbox.controllers.statefulset_plan import Plan, View
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
@@ -31,8 +31,10 @@ class StatefulSetController(Controller[tuple[str, str]]):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, STATEFULSET_CONTROLLER, "statefulset-controller")
-        self._pods = Index(self.store, PODS, controller_uid)
-        self._claims = Claims(self.write, self._pods, lambda owner, pod: statefulplan.ordinal(owner, pod) is not None)
+        self._pods = Indexer(self.store, PODS, controller_uid)
+        self._claims = ControllerRefManager(
+            self.write, self._pods, lambda owner, pod: statefulset_plan.ordinal(owner, pod) is not None
+        )
         self._revisions = Revisions(self.write, STATEFULSETS, _HASH)
 
     def observe(self, event: StoreEvent) -> None:
@@ -53,19 +55,19 @@ class StatefulSetController(Controller[tuple[str, str]]):
             await self._claims.settle(owner)
         history = await self._revisions.record(owner)
         view = self._view(owner, history)
-        todo = statefulplan.plan(view)
+        todo = statefulset_plan.plan(view)
         refusal = await self._perform(view, todo)
         view = self._view(owner, history)
-        owner = await self.write.update_status(STATEFULSETS, owner, statefulplan.status(view))
+        owner = await self.write.update_status(STATEFULSETS, owner, statefulset_plan.status(view))
         live = {history.update["metadata"]["name"], owner["status"]["currentRevision"]}
-        await self._revisions.forget(owner, history, live | set(map(statefulplan.revision_of, view.pods.values())))
+        await self._revisions.forget(owner, history, live | set(map(statefulset_plan.revision_of, view.pods.values())))
         if todo.wake is not None:
             self.queue.add_after(name, todo.wake)
         if refusal is not None:
             raise refusal
 
     def _view(self, owner: Object, history: History) -> View:
-        pods = statefulplan.by_ordinal(owner, self._pods.get(owner["metadata"]["uid"]))
+        pods = statefulset_plan.by_ordinal(owner, self._pods.get(owner["metadata"]["uid"]))
         current = history.named((owner.get("status") or {}).get("currentRevision", ""))
         return View(owner, pods, current, history.update, self.server.clock.now())
 
@@ -82,7 +84,7 @@ class StatefulSetController(Controller[tuple[str, str]]):
 
     async def _create(self, owner: Object, number: int, revision: Object) -> None:
         namespace, name = identity(owner)
-        body = statefulplan.new_pod(owner, revision, number)
+        body = statefulset_plan.new_pod(owner, revision, number)
         about = f"Pod {body['metadata']['name']} in StatefulSet {name}"
         try:
             await self._create_claims(owner, number, about)
@@ -111,22 +113,22 @@ class StatefulSetController(Controller[tuple[str, str]]):
 
     async def _create_claims(self, owner: Object, number: int, about: str) -> None:
         namespace = identity(owner)[0]
-        for body in statefulplan.claims(owner, number):
+        for body in statefulset_plan.claims(owner, number):
             name = body["metadata"]["name"]
             if self.store.get(CLAIMS, namespace, name) is None:
-                body["metadata"]["ownerReferences"] = statefulplan.claim_owners(owner, {}, condemned=False)
+                body["metadata"]["ownerReferences"] = statefulset_plan.claim_owners(owner, {}, condemned=False)
                 await self.write.create(CLAIMS, namespace, body)
                 await self.events.normal(owner, "SuccessfulCreate", f"Create Claim {name} {about} success")
 
     async def _keep_claims(self, view: View, number: int, pod: Object) -> None:
         """See that claims go with whom the set's policy says."""
         ours = {view.owner["metadata"]["uid"], pod["metadata"]["uid"]}
-        for body in statefulplan.claims(view.owner, number):
+        for body in statefulset_plan.claims(view.owner, number):
             claim = self.store.get(CLAIMS, identity(pod)[0], body["metadata"]["name"])
             if claim is None:
                 continue
             before = claim["metadata"].get("ownerReferences") or []
             owners = [each for each in before if each["uid"] not in ours]
-            owners += statefulplan.claim_owners(view.owner, pod, condemned=number not in view.wanted)
+            owners += statefulset_plan.claim_owners(view.owner, pod, condemned=number not in view.wanted)
             if owners != before:
                 await self.write.patch(CLAIMS, claim, {"metadata": {"ownerReferences": owners or None}})

@@ -19,10 +19,12 @@ _PROPAGATIONS: Final = ("Foreground", "Background", "Orphan")
 _MANAGER_LIMIT: Final = 128
 
 
-class Call(msgspec.Struct, frozen=True):
-    """One write.
+class RequestInfo(msgspec.Struct, frozen=True):
+    """One write, as it is carried out and admitted.
 
     Attributes:
+        target: the resource, subresource, namespace and name that it is for.
+        user: who writes.
         manager: field manager; whoever changes a field owns it.
         strictness: what unknown fields of the body are: ``Strict`` an error, ``Warn`` a warning, ``Ignore`` nothing.
         repeated: paths of the body's fields that stand there twice.

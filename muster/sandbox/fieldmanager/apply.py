@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from muster.sandbox.codec.fields import ATOMIC, Shape, shape_of
 from muster.sandbox.core.identities import timestamp
-from muster.sandbox.core.request_info import Call, check_name
+from muster.sandbox.core.request_info import RequestInfo, check_name
 from muster.sandbox.core.status import StatusError, bad_options, bad_request, conflict, quote, required
 from muster.sandbox.core.store import Object
 from muster.sandbox.fieldmanager import typedpatch
@@ -40,38 +40,38 @@ class Configuration(Struct, frozen=True):
     fields: Fields | None
 
 
-def read_configuration(call: Call, body: Any) -> Configuration:
+def read_configuration(info: RequestInfo, body: Any) -> Configuration:
     """Read the body of an apply.
 
     Raises:
         StatusError: 400, 422 or 500 (as the real server has it) when it isn't an object that can be applied here.
     """
-    return Configuration(_wanted(call, body), _fields_of(call, body))
+    return Configuration(_wanted(info, body), _fields_of(info, body))
 
 
-def created(call: Call, applied: Configuration, now: datetime) -> Json:
+def created(info: RequestInfo, applied: Configuration, now: datetime) -> Json:
     """Return the object that an apply creates."""
-    obj = _with_defaults(call, applied.wanted)
-    _own(call, obj, _NO_OWNER, applied.fields, now, acts=True)
+    obj = _with_defaults(info, applied.wanted)
+    _own(info, obj, _NO_OWNER, applied.fields, now, acts=True)
     return obj
 
 
-def changed(call: Call, applied: Configuration, old: Object, now: datetime, *, force: bool) -> Json:
+def changed(info: RequestInfo, applied: Configuration, old: Object, now: datetime, *, force: bool) -> Json:
     """Return an object as an apply changes it.
 
     Raises:
         StatusError: 409 with each field that another manager owns, unless ``force``.
     """
-    wanted, fields, subresource = applied.wanted, applied.fields, call.target.subresource
+    wanted, fields, subresource = applied.wanted, applied.fields, info.target.subresource
     given = wanted["metadata"].get("resourceVersion")
     if given and given != old["metadata"]["resourceVersion"]:
-        raise conflict(call.resource, call.target.name)
-    shape = shape_of(call.resource)
-    manager = _applier(call)
-    owners = _known_owners(old, call)
+        raise conflict(info.resource, info.target.name)
+    shape = shape_of(info.resource)
+    manager = _applier(info)
+    owners = _known_owners(old, info)
     mine = owners.get(manager)
-    live = ownable(call.resource, old, subresource)
-    merged = _merged(shape, live, ownable(call.resource, wanted, subresource))
+    live = ownable(info.resource, old, subresource)
+    merged = _merged(shape, live, ownable(info.resource, wanted, subresource))
     changes, _ = difference(live, merged, shape)
     others = {each: owned for each, owned in owners.items() if each != manager}
     conflicts = {
@@ -89,66 +89,66 @@ def changed(call: Call, applied: Configuration, old: Object, now: datetime, *, f
         for owned in others.values():
             kept = union(kept, owned.fields)
         merged = _pruned(shape, merged, minus(mine.fields, kept), kept)
-    obj = _remembered(call, wanted, _with_defaults(call, _reassembled(call, old, merged, wanted)))
+    obj = _remembered(info, wanted, _with_defaults(info, _reassembled(info, old, merged, wanted)))
     remaining = others if mine is None else {**others, manager: mine}
     # A status counts, though this request can't change it: it is put back only later.
     foreign = not subresource and "status" in wanted and wanted["status"] != old.get("status")
-    acts = foreign or ownable(call.resource, obj, subresource) != live
-    _own(call, obj, remaining, fields, now, acts=acts)
+    acts = foreign or ownable(info.resource, obj, subresource) != live
+    _own(info, obj, remaining, fields, now, acts=acts)
     return obj
 
 
-def _wanted(call: Call, body: Any) -> Json:
+def _wanted(info: RequestInfo, body: Any) -> Json:
     """Return the configuration without nulls and unknown fields, and without defaults: those belong to nobody."""
-    if not call.options.get("fieldManager"):
+    if not info.options.get("fieldManager"):
         raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
     if not isinstance(body, dict):
         raise bad_request("error decoding YAML: the configuration has to be an object")
     api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
-    if (api_version, kind) != (call.resource.api_version, call.resource.kind):
+    if (api_version, kind) != (info.resource.api_version, info.resource.kind):
         group, _, version = str(api_version).rpartition("/")
         raise bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
     given = body.get("metadata")
-    if misfits := typedpatch.misfits(body, shape_of(call.resource)):
-        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{call.target.name}"
+    if misfits := typedpatch.misfits(body, shape_of(info.resource)):
+        place = f"{(given.get('namespace') or '') if isinstance(given, dict) else ''}/{info.target.name}"
         text = misfits[0] if len(misfits) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in misfits)
-        what = f"{place}; {call.resource.group}/{call.resource.version}, Kind={call.resource.kind}"
+        what = f"{place}; {info.resource.group}/{info.resource.version}, Kind={info.resource.kind}"
         raise StatusError(500, "", f"failed to create typed patch object ({what}): {text}")
-    wanted = defaulting.without_defaults(call.resource, body, [])
+    wanted = defaulting.without_defaults(info.resource, body, [])
     metadata = wanted.setdefault("metadata", {})
     if metadata.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
-    metadata.setdefault("name", call.target.name)
-    check_name(metadata, call.target.name)
-    if call.resource.namespaced and metadata.get("namespace", call.target.namespace) != call.target.namespace:
+    metadata.setdefault("name", info.target.name)
+    check_name(metadata, info.target.name)
+    if info.resource.namespaced and metadata.get("namespace", info.target.namespace) != info.target.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     return wanted
 
 
-def _applier(call: Call) -> Manager:
-    return Manager(call.manager, "Apply", call.resource.api_version, call.target.subresource)
+def _applier(info: RequestInfo) -> Manager:
+    return Manager(info.manager, "Apply", info.resource.api_version, info.target.subresource)
 
 
-def _known_owners(old: Object, call: Call) -> Owners:
+def _known_owners(old: Object, info: RequestInfo) -> Owners:
     owners = read(old["metadata"].get("managedFields"))
     if owners:
         return owners
-    fields = of_value(ownable(call.resource, old, ""), shape_of(call.resource), inner=True)
+    fields = of_value(ownable(info.resource, old, ""), shape_of(info.resource), inner=True)
     if not fields:
         return {}
-    manager = Manager(BEFORE_FIRST_APPLY, "Update", call.resource.api_version)
+    manager = Manager(BEFORE_FIRST_APPLY, "Update", info.resource.api_version)
     return {manager: Owned(fields, old["metadata"].get("creationTimestamp", ""))}
 
 
-def _fields_of(call: Call, body: Json) -> Fields | None:
+def _fields_of(info: RequestInfo, body: Json) -> Fields | None:
     """Return the fields that a configuration names: those too that it leaves empty, which are then in no object."""
-    part = ownable(call.resource, {**body, "metadata": body.get("metadata") or {}}, call.target.subresource)
-    return of_value(part, shape_of(call.resource), inner=False) or None
+    part = ownable(info.resource, {**body, "metadata": body.get("metadata") or {}}, info.target.subresource)
+    return of_value(part, shape_of(info.resource), inner=False) or None
 
 
-def _own(call: Call, obj: Json, owners: Owners, fields: Fields | None, now: datetime, *, acts: bool) -> None:
+def _own(info: RequestInfo, obj: Json, owners: Owners, fields: Fields | None, now: datetime, *, acts: bool) -> None:
     """Write down who owns what. Who changes nothing (``acts``) doesn't act: its time stays what it was, or none."""
-    manager = _applier(call)
+    manager = _applier(info)
     result = {each: owned for each, owned in owners.items() if each != manager}
     if fields:
         before = owners[manager].time if manager in owners else ""
@@ -159,14 +159,14 @@ def _own(call: Call, obj: Json, owners: Owners, fields: Fields | None, now: date
         obj["metadata"]["managedFields"] = entries
 
 
-def _with_defaults(call: Call, obj: Json) -> Json:
-    return defaulting.with_defaults(call.resource, obj, strategy_of(call.resource), [])
+def _with_defaults(info: RequestInfo, obj: Json) -> Json:
+    return defaulting.with_defaults(info.resource, obj, strategy_of(info.resource), [])
 
 
-def _remembered(call: Call, wanted: Json, obj: Json) -> Json:
+def _remembered(info: RequestInfo, wanted: Json, obj: Json) -> Json:
     """Keep kubectl's own note of what it applied last up to date, so that it may apply from its side again."""
     annotations = obj["metadata"].get("annotations") or {}
-    if call.manager != "kubectl" or _LAST_APPLIED not in annotations:
+    if info.manager != "kubectl" or _LAST_APPLIED not in annotations:
         return obj
     others = {key: value for key, value in wanted["metadata"].items() if key != "annotations"}
     own = {key: value for key, value in (wanted["metadata"].get("annotations") or {}).items() if key != _LAST_APPLIED}
@@ -175,9 +175,9 @@ def _remembered(call: Call, wanted: Json, obj: Json) -> Json:
     return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, _LAST_APPLIED: text}}}
 
 
-def _reassembled(call: Call, old: Object, merged: Json, wanted: Json) -> Json:
+def _reassembled(info: RequestInfo, old: Object, merged: Json, wanted: Json) -> Json:
     """Put the part that an apply may own back among the rest."""
-    owned = ownable(call.resource, old, call.target.subresource)
+    owned = ownable(info.resource, old, info.target.subresource)
     kept = {key: value for key, value in old["metadata"].items() if key not in owned.get("metadata", {})}
     rest = {key: value for key, value in old.items() if key not in owned}
     metadata = {**kept, **merged.get("metadata", {})}

@@ -14,7 +14,7 @@ from msgspec import Struct
 from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.identities import timestamp
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.request_info import RequestInfo
 from muster.sandbox.core.store import Object
 from muster.sandbox.fieldmanager.fieldsets import Fields, difference, minus, of_value, union
 
@@ -52,21 +52,21 @@ class Ownership:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
 
-    def created(self, call: Call, obj: Json) -> None:
+    def created(self, info: RequestInfo, obj: Json) -> None:
         """Return a new object, in place, to who creates it."""
-        if call.applies:
+        if info.applies:
             return
-        fields = of_value(ownable(call.resource, obj, ""), shape_of(call.resource), inner=True)
+        fields = of_value(ownable(info.resource, obj, ""), shape_of(info.resource), inner=True)
         if fields:
-            obj["metadata"]["managedFields"] = [_entry(updater(call), Owned(fields, timestamp(self._now())))]
+            obj["metadata"]["managedFields"] = [_entry(updater(info), Owned(fields, timestamp(self._now())))]
         else:
             obj["metadata"].pop("managedFields", None)
 
-    def updated(self, call: Call, obj: Json, old: Object) -> None:
+    def updated(self, info: RequestInfo, obj: Json, old: Object) -> None:
         """Return what an update changes, in place, to who changes it, and take it from everybody else."""
-        if call.applies:
+        if info.applies:
             return
-        subresource = call.target.subresource
+        subresource = info.target.subresource
         metadata = obj["metadata"]
         given = metadata.get("managedFields")
         live = old["metadata"].get("managedFields")
@@ -80,12 +80,12 @@ class Ownership:
             # Nobody is known to own anything: that begins with an apply only.
             metadata.pop("managedFields", None)
             return
-        before, after = (ownable(call.resource, each, subresource) for each in (old, obj))
-        changed, removed = difference(before, after, shape_of(call.resource))
+        before, after = (ownable(info.resource, each, subresource) for each in (old, obj))
+        changed, removed = difference(before, after, shape_of(info.resource))
         if changed is not None or removed is not None:
             # Of a custom resource's scale the real server doesn't say when.
-            now = "" if call.resource.custom and subresource == "scale" else timestamp(self._now())
-            owners = _handed_over(owners, updater(call), changed, removed, now)
+            now = "" if info.resource.custom and subresource == "scale" else timestamp(self._now())
+            owners = _handed_over(owners, updater(info), changed, removed, now)
         entries = written(owners)
         if entries:
             metadata["managedFields"] = entries
@@ -93,9 +93,9 @@ class Ownership:
             metadata.pop("managedFields", None)
 
 
-def updater(call: Call) -> Manager:
+def updater(info: RequestInfo) -> Manager:
     """Return the manager that a call's update makes its fields' owner."""
-    return Manager(call.manager or "unknown", "Update", call.resource.api_version, call.target.subresource)
+    return Manager(info.manager or "unknown", "Update", info.resource.api_version, info.target.subresource)
 
 
 def ownable(resource: Resource, obj: Json, subresource: str) -> Json:

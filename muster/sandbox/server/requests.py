@@ -16,7 +16,7 @@ from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.identities import Identities
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Registry, Resource
-from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.request_info import RequestInfo
 from muster.sandbox.core.status import StatusError, bad_request, no_such_path
 from muster.sandbox.core.store import Object, Store
 from muster.sandbox.core.users import ADMIN, User
@@ -161,8 +161,8 @@ class ApiServer:
         self, resource: Resource, namespace: str, obj: Json, user: User, *, dry_run: bool = False
     ) -> Object:
         """Create an object; give it as stored. Raises StatusError, as all of these do."""
-        call = self._call(Target(resource, namespace), user, "CreateOptions", dry_run=dry_run)
-        return await verbs.create(self.writes, call, obj)
+        info = self._call(Target(resource, namespace), user, "CreateOptions", dry_run=dry_run)
+        return await verbs.create(self.writes, info, obj)
 
     async def update_object(
         self, resource: Resource, namespace: str, obj: Json, user: User, *, subresource: str = ""
@@ -203,15 +203,15 @@ class ApiServer:
             options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        call = self._call(Target(resource, namespace, name), user, "DeleteOptions")
-        deleted, _ = await self.writes.delete(call, options)
+        info = self._call(Target(resource, namespace, name), user, "DeleteOptions")
+        deleted, _ = await self.writes.delete(info, options)
         return deleted
 
     @staticmethod
-    def _call(target: Target, user: User, kind: str, *, dry_run: bool = False) -> Call:
+    def _call(target: Target, user: User, kind: str, *, dry_run: bool = False) -> RequestInfo:
         options = {"kind": kind, "apiVersion": "meta.k8s.io/v1"} | ({"dryRun": ["All"]} if dry_run else {})
         # Controllers manage fields under the last part of their user's name.
-        return Call(target, user, user.name.rpartition(":")[2], dry_run=dry_run, options=options)
+        return RequestInfo(target, user, user.name.rpartition(":")[2], dry_run=dry_run, options=options)
 
 
 def _is_list(path: str) -> bool:

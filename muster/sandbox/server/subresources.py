@@ -13,7 +13,7 @@ from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.identities import timestamp
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.request_info import Call, check_name
+from muster.sandbox.core.request_info import RequestInfo, check_name
 from muster.sandbox.core.status import (
     Cause,
     StatusError,
@@ -48,16 +48,16 @@ def read(writes: Writes, target: Target, request: Request) -> Response:
     return responses.respond(200, scale_of(target.resource, obj))
 
 
-async def answer(writes: Writes, call: Call, request: Request) -> Response:
+async def answer(writes: Writes, info: RequestInfo, request: Request) -> Response:
     """Answer a write."""
-    match call.target.subresource:
+    match info.target.subresource:
         case "scale":
-            return await _write_scale(writes, call, request)
+            return await _write_scale(writes, info, request)
         case "binding":
-            return await _bind(writes, call, request)
+            return await _bind(writes, info, request)
         case "eviction":
-            return await _evict(writes, call, request)
-    return await _finalize(writes, call, request)
+            return await _evict(writes, info, request)
+    return await _finalize(writes, info, request)
 
 
 # ── log ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,24 +134,24 @@ def _selector_text(selector: Json) -> str:
     return ",".join(sorted(terms))
 
 
-async def _write_scale(writes: Writes, call: Call, request: Request) -> Response:
-    resource = call.resource
+async def _write_scale(writes: Writes, info: RequestInfo, request: Request) -> Response:
+    resource = info.resource
 
     def change(old: Object) -> Json:
-        scale = _new_scale(call, request, scale_of(resource, old))
+        scale = _new_scale(info, request, scale_of(resource, old))
         replicas = (scale.get("spec") or {}).get("replicas", 0)
         if replicas < 0:
-            raise _negative(resource, call.target.name, replicas)
+            raise _negative(resource, info.target.name, replicas)
         given = (scale.get("metadata") or {}).get("resourceVersion")
         if given and given != old["metadata"]["resourceVersion"]:
-            raise conflict(resource, call.target.name)
+            raise conflict(resource, info.target.name)
         obj = deep_copy(old)
         _set(obj, _scale_paths(resource)["specReplicasPath"], replicas)
         return obj
 
     # Admission sees the object itself under its own name: the sandbox' policies and webhooks match on resources.
-    updated = await writes.update(call, change, subresource="")
-    return responses.respond(200, scale_of(resource, updated), call.warnings)
+    updated = await writes.update(info, change, subresource="")
+    return responses.respond(200, scale_of(resource, updated), info.warnings)
 
 
 def _negative(resource: Resource, name: str, replicas: int) -> StatusError:
@@ -161,10 +161,10 @@ def _negative(resource: Resource, name: str, replicas: int) -> StatusError:
     return invalid(_SCALE, name, [wrong("spec.replicas", replicas, "must be greater than or equal to 0")])
 
 
-def _new_scale(call: Call, request: Request, old: Json) -> Json:
+def _new_scale(info: RequestInfo, request: Request, old: Json) -> Json:
     if request.method == "PUT":
         body = decoding.body_object(request.body, request.content_type or transport.JSON, _SCALE)
-        check_name(body.get("metadata") or {}, call.target.name)
+        check_name(body.get("metadata") or {}, info.target.name)
         scale = decoding.check_kind(body, _SCALE)
     elif request.content_type == transport.JSON_PATCH:
         scale = patching.json_patch(old, patching.decode(request.body))
@@ -186,31 +186,31 @@ def _set(obj: Json, path: str, value: Any) -> None:
 # ── binding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _bind(writes: Writes, call: Call, request: Request) -> Response:
-    binding = _body(call, request, _BINDING)
+async def _bind(writes: Writes, info: RequestInfo, request: Request) -> Response:
+    binding = _body(info, request, _BINDING)
     target = binding.get("target") or {}
-    _check_binding(call, binding, target)
-    existing = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
+    _check_binding(info, binding, target)
+    existing = writes.store.get(info.resource.key, info.target.namespace, info.target.name)
     if existing is None:
-        raise not_found(call.resource, call.target.name)
-    admitted = await writes.admit_subresource(call, "CREATE", binding)
+        raise not_found(info.resource, info.target.name)
+    admitted = await writes.admit_subresource(info, "CREATE", binding)
     node = (admitted.get("target") or {}).get("name", "")
-    current = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
+    current = writes.store.get(info.resource.key, info.target.namespace, info.target.name)
     if current is None:
-        raise not_found(call.resource, call.target.name)
-    check_uid(call, binding, current)
-    bound = _bound(call, current, binding, node, timestamp(writes.clock.now()))
-    if not call.dry_run:
-        writes.store.put(call.resource.key, bound)
-    return responses.respond(201, _CREATED, call.warnings)
+        raise not_found(info.resource, info.target.name)
+    check_uid(info, binding, current)
+    bound = _bound(info, current, binding, node, timestamp(writes.clock.now()))
+    if not info.dry_run:
+        writes.store.put(info.resource.key, bound)
+    return responses.respond(201, _CREATED, info.warnings)
 
 
 _BINDING: Final = Resource("", "v1", "bindings", "Binding", "binding")
 
 
-def _check_binding(call: Call, binding: Json, target: Json) -> None:
+def _check_binding(info: RequestInfo, binding: Json, target: Json) -> None:
     given = (binding.get("metadata") or {}).get("name", "")
-    if given and given != call.target.name:
+    if given and given != info.target.name:
         raise bad_request("name in URL does not match name in Binding object")
     if target.get("kind", "") not in {"", "Node"}:
         kind = target["kind"]
@@ -219,15 +219,15 @@ def _check_binding(call: Call, binding: Json, target: Json) -> None:
         raise StatusError(500, "", "target.name: Required value")
 
 
-def _bound(call: Call, pod: Object, binding: Json, node: str, now: str) -> Object:
+def _bound(info: RequestInfo, pod: Object, binding: Json, node: str, now: str) -> Object:
     spec, metadata = pod["spec"], pod["metadata"]
     name = metadata["name"]
     if metadata.get("deletionTimestamp"):
-        raise _binding_conflict(call, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise _binding_conflict(info, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise _binding_conflict(call, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise _binding_conflict(info, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise _binding_conflict(call, f"pod {name} has non-empty .spec.schedulingGates")
+        raise _binding_conflict(info, f"pod {name} has non-empty .spec.schedulingGates")
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     status = pod.get("status", {})
     others = [each for each in status.get("conditions") or () if each.get("type") != "PodScheduled"]
@@ -242,8 +242,8 @@ def _bound(call: Call, pod: Object, binding: Json, node: str, now: str) -> Objec
     }
 
 
-def _binding_conflict(call: Call, why: str) -> StatusError:
-    name = call.target.name
+def _binding_conflict(info: RequestInfo, why: str) -> StatusError:
+    name = info.target.name
     message = f'Operation cannot be fulfilled on pods/binding "{name}": {why}'
     return StatusError(409, "Conflict", message, {"name": name, "kind": "pods/binding"})
 
@@ -253,31 +253,31 @@ def _binding_conflict(call: Call, why: str) -> StatusError:
 _EVICTION: Final = Resource("policy", "v1", "evictions", "Eviction", "eviction")
 
 
-async def _evict(writes: Writes, call: Call, request: Request) -> Response:
-    eviction = _body(call, request, _EVICTION)
+async def _evict(writes: Writes, info: RequestInfo, request: Request) -> Response:
+    eviction = _body(info, request, _EVICTION)
     given = (eviction.get("metadata") or {}).get("name", "")
-    if given and given != call.target.name:
+    if given and given != info.target.name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = {**(eviction.get("deleteOptions") or {}), "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
-    dry_run = call.dry_run or bool(options.get("dryRun"))
-    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
+    dry_run = info.dry_run or bool(options.get("dryRun"))
+    pod = writes.store.get(info.resource.key, info.target.namespace, info.target.name)
     if pod is None:
-        raise not_found(call.resource, call.target.name)
-    await writes.admit_subresource(call, "CREATE", eviction)
+        raise not_found(info.resource, info.target.name)
+    await writes.admit_subresource(info, "CREATE", eviction)
     # Spent even if the pod turns out to be another one: the budget's controller gives it back after two minutes.
-    _spend_budget(writes, call, dry_run=dry_run)
-    deletion.check_preconditions(call.resource, pod, options)
-    target = Target(call.resource, call.target.namespace, call.target.name)
+    _spend_budget(writes, info, dry_run=dry_run)
+    deletion.check_preconditions(info.resource, pod, options)
+    target = Target(info.resource, info.target.namespace, info.target.name)
     if not dry_run:
-        _mark_evicted(writes, call)
-    deletes = replace(call, target=target, dry_run=dry_run, options=options)
+        _mark_evicted(writes, info)
+    deletes = replace(info, target=target, dry_run=dry_run, options=options)
     await writes.delete(deletes, options)
-    return responses.respond(201, _CREATED, call.warnings)
+    return responses.respond(201, _CREATED, info.warnings)
 
 
-def _mark_evicted(writes: Writes, call: Call) -> None:
+def _mark_evicted(writes: Writes, info: RequestInfo) -> None:
     """Say on the pod why it goes."""
-    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
+    pod = writes.store.get(info.resource.key, info.target.namespace, info.target.name)
     if pod is None or pod["metadata"].get("deletionTimestamp"):
         return
     status = pod.get("status", {})
@@ -290,19 +290,19 @@ def _mark_evicted(writes: Writes, call: Call) -> None:
         "message": "Eviction API: evicting",
     }
     others = [each for each in status.get("conditions") or () if each.get("type") != "DisruptionTarget"]
-    writes.store.put(call.resource.key, {**pod, "status": {**status, "conditions": [*others, evicted]}})
+    writes.store.put(info.resource.key, {**pod, "status": {**status, "conditions": [*others, evicted]}})
 
 
-def _spend_budget(writes: Writes, call: Call, *, dry_run: bool) -> None:
+def _spend_budget(writes: Writes, info: RequestInfo, *, dry_run: bool) -> None:
     """Take one disruption from the pod's budget, or refuse."""
-    pod = writes.store.get(call.resource.key, call.target.namespace, call.target.name)
+    pod = writes.store.get(info.resource.key, info.target.namespace, info.target.name)
     if (
         pod is None
         or pod["metadata"].get("deletionTimestamp")
         or pod.get("status", {}).get("phase") in {"Succeeded", "Failed", "Pending"}
     ):
         return  # evicting it disrupts nothing
-    budgets = [each for each in writes.store.list(_BUDGETS, call.target.namespace) if _covers(each, pod)]
+    budgets = [each for each in writes.store.list(_BUDGETS, info.target.namespace) if _covers(each, pod)]
     if not budgets:
         return
     if len(budgets) > 1:
@@ -317,7 +317,7 @@ def _spend_budget(writes: Writes, call: Call, *, dry_run: bool) -> None:
     _check_budget(budget)
     if not dry_run:
         status = budget["status"]
-        disrupted = {**(status.get("disruptedPods") or {}), call.target.name: timestamp(writes.clock.now())}
+        disrupted = {**(status.get("disruptedPods") or {}), info.target.name: timestamp(writes.clock.now())}
         spent = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
         writes.store.put(_BUDGETS, {**budget, "status": spent})
 
@@ -355,30 +355,30 @@ def _check_budget(budget: Object) -> None:
 # ── finalize ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _finalize(writes: Writes, call: Call, request: Request) -> Response:
+async def _finalize(writes: Writes, info: RequestInfo, request: Request) -> Response:
     """Set the finalizers in a namespace's spec; the last one gone, a deleted namespace goes."""
-    body = decoding.body_object(request.body, request.content_type, call.resource)
-    body = decoding.check_kind(body, call.resource)
-    check_name(body.get("metadata") or {}, call.target.name)
+    body = decoding.body_object(request.body, request.content_type, info.resource)
+    body = decoding.check_kind(body, info.resource)
+    check_name(body.get("metadata") or {}, info.target.name)
     finalizers = (body.get("spec") or {}).get("finalizers") or []
 
     def change(old: Object) -> Json:
         given = (body.get("metadata") or {}).get("resourceVersion")
         if given and given != old["metadata"]["resourceVersion"]:
-            raise conflict(call.resource, call.target.name)
+            raise conflict(info.resource, info.target.name)
         spec = {key: value for key, value in old.get("spec", {}).items() if key != "finalizers"}
         if finalizers:
             spec["finalizers"] = list(finalizers)
         return {**deep_copy(old), "spec": spec}
 
-    updated = await writes.update(call, change)
-    return responses.respond(200, updated, call.warnings)
+    updated = await writes.update(info, change)
+    return responses.respond(200, updated, info.warnings)
 
 
-def _body(call: Call, request: Request, resource: Resource) -> Json:
+def _body(info: RequestInfo, request: Request, resource: Resource) -> Json:
     body = decoding.body_object(request.body, request.content_type, resource)
     body = decoding.check_kind(body, resource)
     conformed, _ = decoding.conform(body, shape_of(resource), resource)
-    conformed.setdefault("metadata", {}).setdefault("namespace", call.target.namespace)
-    conformed["metadata"].setdefault("name", call.target.name)
+    conformed.setdefault("metadata", {}).setdefault("namespace", info.target.namespace)
+    conformed["metadata"].setdefault("name", info.target.name)
     return conformed

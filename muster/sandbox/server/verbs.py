@@ -14,7 +14,7 @@ from muster.sandbox.codec import decoding, patching, strategic, syntaxerrors
 from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.core.request_info import Call, check_name, delete_options, options_of
+from muster.sandbox.core.request_info import RequestInfo, check_name, delete_options, options_of
 from muster.sandbox.core.status import (
     StatusError,
     bad_options,
@@ -66,24 +66,24 @@ async def answer(writes: Writes, target: Target, request: Request, caller: Calle
     """
     if request.method == "GET":
         return _read(writes, target, request, warnings)
-    call = _call(target, request, caller, warnings)
+    info = _request_info(target, request, caller, warnings)
     if target.subresource in subresources.OWN_KINDS:
-        return await subresources.answer(writes, call, request)
+        return await subresources.answer(writes, info, request)
     match request.method:
         case "POST":
-            return await _post(writes, call, request)
+            return await _post(writes, info, request)
         case "PUT":
-            return await _put(writes, call, request)
+            return await _put(writes, info, request)
         case "PATCH":
-            return await _patch(writes, call, request)
+            return await _patch(writes, info, request)
         case "DELETE":
-            return await (_delete if target.name else _delete_all)(writes, call, request)
+            return await (_delete if target.name else _delete_all)(writes, info, request)
     raise no_such_method()
 
 
-def _call(target: Target, request: Request, caller: Caller, warnings: list[str]) -> Call:
+def _request_info(target: Target, request: Request, caller: Caller, warnings: list[str]) -> RequestInfo:
     options = options_of(_OPTIONS.get(request.method, ""), request.query)
-    return Call(
+    return RequestInfo(
         target,
         caller.user,
         manager=request.query.get("fieldManager") or caller.manager,
@@ -126,77 +126,77 @@ def _check_version(writes: Writes, request: Request) -> None:
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _post(writes: Writes, call: Call, request: Request) -> Response:
-    body = decoding.body_object(request.body, request.content_type, call.resource)
-    call = _with_repeated(call, request)
-    if "list" not in call.resource.verbs:
+async def _post(writes: Writes, info: RequestInfo, request: Request) -> Response:
+    body = decoding.body_object(request.body, request.content_type, info.resource)
+    info = _with_repeated(info, request)
+    if "list" not in info.resource.verbs:
         return responses.respond(
-            201, reviews.answer(call.resource, decoding.check_kind(body, call.resource), call.user)
+            201, reviews.answer(info.resource, decoding.check_kind(body, info.resource), info.user)
         )
-    created = await create(writes, call, body)
-    return _one(writes, call, request, created, 201)
+    created = await create(writes, info, body)
+    return _one(writes, info, request, created, 201)
 
 
-async def _put(writes: Writes, call: Call, request: Request) -> Response:
-    body = decoding.body_object(request.body, request.content_type, call.resource)
-    call = _with_repeated(call, request)
-    missing = writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None
-    if missing and strategy_of(call.resource).creates_on_update and not call.target.subresource:
-        check_name(body.get("metadata") or {}, call.target.name)
-        return _one(writes, call, request, await create(writes, call, body), 201)
-    return _one(writes, call, request, await replace(writes, call, body), 200)
+async def _put(writes: Writes, info: RequestInfo, request: Request) -> Response:
+    body = decoding.body_object(request.body, request.content_type, info.resource)
+    info = _with_repeated(info, request)
+    missing = writes.store.get(info.resource.key, info.target.namespace, info.target.name) is None
+    if missing and strategy_of(info.resource).creates_on_update and not info.target.subresource:
+        check_name(body.get("metadata") or {}, info.target.name)
+        return _one(writes, info, request, await create(writes, info, body), 201)
+    return _one(writes, info, request, await replace(writes, info, body), 200)
 
 
-def _with_repeated(call: Call, request: Request) -> Call:
-    if call.strictness == "Ignore" or request.body.lstrip()[:1] != b"{":
-        return call
+def _with_repeated(info: RequestInfo, request: Request) -> RequestInfo:
+    if info.strictness == "Ignore" or request.body.lstrip()[:1] != b"{":
+        return info
     repeated = syntaxerrors.duplicates(request.body)
-    return replace_fields(call, repeated=repeated) if repeated else call
+    return replace_fields(info, repeated=repeated) if repeated else info
 
 
-async def _patch(writes: Writes, call: Call, request: Request) -> Response:
+async def _patch(writes: Writes, info: RequestInfo, request: Request) -> Response:
     content_type = request.content_type.partition(";")[0].strip()
     if content_type not in _PATCHES:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    if content_type == transport.STRATEGIC_PATCH and call.resource.custom:
+    if content_type == transport.STRATEGIC_PATCH and info.resource.custom:
         raise unsupported_media_type(content_type, (*_PATCHES[:2], _PATCHES[3]))
     decoding.check_size(request.body)
     if content_type == transport.APPLY_PATCH:
         force = lists.flag(request.query, "force")
-        applied, created = await apply(writes, call, decoding.json_or_yaml(request.body), force=force)
-        return _one(writes, call, request, applied, 201 if created else 200)
+        applied, created = await apply(writes, info, decoding.json_or_yaml(request.body), force=force)
+        return _one(writes, info, request, applied, 201 if created else 200)
     if request.query.get("force"):
         causes = [not_allowed("force", "may not be specified for non-apply patch")]
         raise bad_options("PatchOptions", causes)
     change = patching.decode(request.body)
-    return _one(writes, call, request, await patch(writes, call, change, content_type), 200)
+    return _one(writes, info, request, await patch(writes, info, change, content_type), 200)
 
 
-async def _delete(writes: Writes, call: Call, request: Request) -> Response:
+async def _delete(writes: Writes, info: RequestInfo, request: Request) -> Response:
     options = _deletion(request)
-    call = _dry(call, options)
-    if call.resource.key == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & options.keys():
-        call.warnings.append(_ORPHANED_PODS)
-    deleted, gone = await writes.delete(call, options)
-    if gone and not strategy_of(call.resource).returns_deleted:
-        return responses.respond(200, _success(call, deleted), call.warnings)
-    return _one(writes, call, request, deleted, 200)
+    info = _dry(info, options)
+    if info.resource.key == ("batch", "jobs") and not {"propagationPolicy", "orphanDependents"} & options.keys():
+        info.warnings.append(_ORPHANED_PODS)
+    deleted, gone = await writes.delete(info, options)
+    if gone and not strategy_of(info.resource).returns_deleted:
+        return responses.respond(200, _success(info, deleted), info.warnings)
+    return _one(writes, info, request, deleted, 200)
 
 
-async def _delete_all(writes: Writes, call: Call, request: Request) -> Response:
+async def _delete_all(writes: Writes, info: RequestInfo, request: Request) -> Response:
     options = _deletion(request)
-    call = _dry(call, options)
-    page = lists.read_page(writes.store, call.target, request.query)
+    info = _dry(info, options)
+    page = lists.read_page(writes.store, info.target, request.query)
     for obj in page.items:
-        target = Target(call.resource, call.target.namespace, obj["metadata"]["name"])
-        one = replace_fields(call, target=target)
+        target = Target(info.resource, info.target.namespace, obj["metadata"]["name"])
+        one = replace_fields(info, target=target)
         try:
             await writes.delete(one, options)
         except StatusError as error:
             if error.code != 404:  # somebody else was faster, which is what was wanted
                 raise
-    listing = responses.listing(call.resource, page.items, page.metadata(), request, writes.clock.now())
-    return responses.respond(200, listing, call.warnings)
+    listing = responses.listing(info.resource, page.items, page.metadata(), request, writes.clock.now())
+    return responses.respond(200, listing, info.warnings)
 
 
 def _deletion(request: Request) -> Json:
@@ -207,83 +207,83 @@ def _deletion(request: Request) -> Json:
     return delete_options(request.query, body)
 
 
-def _dry(call: Call, options: Json) -> Call:
-    return replace_fields(call, dry_run=bool(options.get("dryRun")), options=options)
+def _dry(info: RequestInfo, options: Json) -> RequestInfo:
+    return replace_fields(info, dry_run=bool(options.get("dryRun")), options=options)
 
 
-def _success(call: Call, obj: Object) -> Json:
-    resource = call.resource
-    details: Json = {"name": call.target.name}
+def _success(info: RequestInfo, obj: Object) -> Json:
+    resource = info.resource
+    details: Json = {"name": info.target.name}
     if resource.group:
         details["group"] = resource.group
     details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def _one(writes: Writes, call: Call, request: Request, obj: Object, code: int) -> Response:
-    return responses.respond(code, responses.single(call.resource, obj, request, writes.clock.now()), call.warnings)
+def _one(writes: Writes, info: RequestInfo, request: Request, obj: Object, code: int) -> Response:
+    return responses.respond(code, responses.single(info.resource, obj, request, writes.clock.now()), info.warnings)
 
 
 # ── the verbs themselves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def create(writes: Writes, call: Call, body: Json) -> Object:
+async def create(writes: Writes, info: RequestInfo, body: Json) -> Object:
     """Create an object of a decoded body."""
-    return await writes.create(call, _taken_in(call, body))
+    return await writes.create(info, _taken_in(info, body))
 
 
-async def replace(writes: Writes, call: Call, body: Json) -> Object:
+async def replace(writes: Writes, info: RequestInfo, body: Json) -> Object:
     """Replace an object by a decoded body."""
     # Read before anything else, so that warnings come even with a refusal; and anew where the change is tried again.
-    read = [_taken_in(call, body)]
+    read = [_taken_in(info, body)]
 
     def change(old: Object) -> Json:
-        obj = read.pop() if read else _taken_in(call, body)
-        check_name(obj["metadata"], call.target.name)
-        check_uid(call, obj, old)
+        obj = read.pop() if read else _taken_in(info, body)
+        check_name(obj["metadata"], info.target.name)
+        check_uid(info, obj, old)
         return obj
 
-    return await writes.update(call, change)
+    return await writes.update(info, change)
 
 
-async def patch(writes: Writes, call: Call, change: Any, content_type: str) -> Object:
+async def patch(writes: Writes, info: RequestInfo, change: Any, content_type: str) -> Object:
     """Patch an object with a decoded patch."""
-    patched = patcher(call.resource, change, content_type)
+    patched = patcher(info.resource, change, content_type)
     pinned = _pinned(change, content_type)
 
     def apply_to(old: Object) -> Json:
         if pinned and pinned != old["metadata"]["resourceVersion"]:
-            raise conflict(call.resource, call.target.name)
+            raise conflict(info.resource, info.target.name)
         given = strategic.go_text(change) if content_type == transport.STRATEGIC_PATCH else None
-        obj = _patched(call, patched(in_version(call.resource, old)), given)
-        check_name(obj["metadata"], call.target.name)
+        obj = _patched(info, patched(in_version(info.resource, old)), given)
+        check_name(obj["metadata"], info.target.name)
         return obj
 
-    return await writes.update(call, apply_to)
+    return await writes.update(info, apply_to)
 
 
-async def apply(writes: Writes, call: Call, body: Any, *, force: bool) -> tuple[Object, bool]:
+async def apply(writes: Writes, info: RequestInfo, body: Any, *, force: bool) -> tuple[Object, bool]:
     """Apply a configuration; give the object as stored, and whether it is new.
 
     Raises:
         StatusError: 409 with each field that another manager owns, unless ``force``.
     """
-    configuration = ssa.read_configuration(call, body)
-    call = replace_fields(call, applies=True)
-    if writes.store.get(call.resource.key, call.target.namespace, call.target.name) is None:
+    configuration = ssa.read_configuration(info, body)
+    info = replace_fields(info, applies=True)
+    if writes.store.get(info.resource.key, info.target.namespace, info.target.name) is None:
         metadata = configuration.wanted["metadata"]
-        if call.target.subresource:
-            raise not_found(call.resource, call.target.name)
+        if info.target.subresource:
+            raise not_found(info.resource, info.target.name)
         if uid := metadata.get("uid"):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise conflict(call.resource, call.target.name, why)
+            raise conflict(info.resource, info.target.name, why)
         metadata.pop("resourceVersion", None)
-        return await writes.create(call, ssa.created(call, configuration, writes.clock.now())), True
+        return await writes.create(info, ssa.created(info, configuration, writes.clock.now())), True
 
     def apply_to(old: Object) -> Json:
-        return ssa.changed(call, configuration, old, writes.clock.now(), force=force)
+        return ssa.changed(info, configuration, old, writes.clock.now(), force=force)
 
-    return await writes.update(call, apply_to), False
+    return await writes.update(info, apply_to), False
 
 
 def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Json], Json]:
@@ -312,13 +312,13 @@ def patcher(resource: Resource, change: Any, content_type: str) -> Callable[[Jso
     return merge
 
 
-def _patched(call: Call, obj: Json, given: str | None) -> Json:
+def _patched(info: RequestInfo, obj: Json, given: str | None) -> Json:
     try:
-        return _taken_in(call, obj)
+        return _taken_in(info, obj)
     except StatusError as error:
         if error.code != 400:
             raise
-        why = error.message.partition(f"cannot be handled as a {call.resource.kind}: ")[2] or error.message
+        why = error.message.partition(f"cannot be handled as a {info.resource.kind}: ")[2] or error.message
         raise bad_patch(obj if given is None else given, why) from error
 
 
@@ -334,12 +334,12 @@ def _pinned(change: Any, content_type: str) -> str:
     return str(change["metadata"].get("resourceVersion") or "")
 
 
-def _taken_in(call: Call, body: Json) -> Json:
+def _taken_in(info: RequestInfo, body: Json) -> Json:
     unknown: list[str] = []
-    obj = defaulting.with_defaults(call.resource, body, strategy_of(call.resource), unknown)
-    found = decoding.faults(call.repeated, unknown)
-    if call.strictness == "Strict":
-        decoding.strictly_known(found, call.resource)
-    elif call.strictness == "Warn":
-        call.warnings.extend(found)
+    obj = defaulting.with_defaults(info.resource, body, strategy_of(info.resource), unknown)
+    found = decoding.faults(info.repeated, unknown)
+    if info.strictness == "Strict":
+        decoding.strictly_known(found, info.resource)
+    elif info.strictness == "Warn":
+        info.warnings.extend(found)
     return obj

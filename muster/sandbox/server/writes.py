@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from muster.kube.clock import Clock
 from muster.sandbox.admission import Attributes
 from muster.sandbox.core.registry import Registry
-from muster.sandbox.core.request_info import Call
+from muster.sandbox.core.request_info import RequestInfo
 from muster.sandbox.core.status import (
     StatusError,
     already_exists,
@@ -68,13 +68,13 @@ class Writes:
         self._registry = registry
         self._ownership = ownership
 
-    async def create(self, call: Call, obj: Json) -> Object:
-        """Create an object, private to this call; give it as stored.
+    async def create(self, info: RequestInfo, obj: Json) -> Object:
+        """Create an object, private to this request; give it as stored.
 
         Raises:
             StatusError: whatever speaks against it.
         """
-        target, resource = call.target, call.resource
+        target, resource = info.target, info.resource
         strategy = strategy_of(resource)
         if strategy.refused:
             raise unsupported(strategy.refused)
@@ -83,114 +83,114 @@ class Writes:
             _fit_namespace(metadata, target.namespace)
         if metadata.get("resourceVersion"):
             raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-        self._check_place(call, metadata.get("name", ""))
-        self._ownership.created(call, obj)
+        self._check_place(info, metadata.get("name", ""))
+        self._ownership.created(info, obj)
         builtin_admission.on_create(self.store, resource, obj)
-        admitted = await self._admit(call, "CREATE", obj, None)
+        admitted = await self._admit(info, "CREATE", obj, None)
         assert admitted is not None, "admission gives the object of a CREATE"
         # Admission may have waited for a webhook: what was true before it has to be true still.
-        self._check_place(call, metadata.get("name", ""))
+        self._check_place(info, metadata.get("name", ""))
         namespace, name = identity(admitted)
         if self.store.get(resource.key, namespace, name) is not None:
             raise already_exists(resource, name)
         if strategy.uncontrolled:
-            call.warnings.append(strategy.uncontrolled)
-        return admitted if call.dry_run else self.store.put(resource.key, admitted)
+            info.warnings.append(strategy.uncontrolled)
+        return admitted if info.dry_run else self.store.put(resource.key, admitted)
 
-    async def update(self, call: Call, change: Change, *, subresource: str | None = None) -> Object:
+    async def update(self, info: RequestInfo, change: Change, *, subresource: str | None = None) -> Object:
         """Change an object; ``change`` may be asked again when somebody else was faster.
 
         Raises:
             StatusError: whatever speaks against it.
         """
-        subresource = call.target.subresource if subresource is None else subresource
+        subresource = info.target.subresource if subresource is None else subresource
         for _ in range(_TRIES):
-            old = self._existing(call)
+            old = self._existing(info)
             obj = change(old)
-            if call.resource.namespaced:
-                _fit_namespace(obj["metadata"], call.target.namespace)
-            pinned = self._check_versions(call, obj, old)
-            self._ownership.updated(call, obj, old)
-            admitted = await self._admit(call, "UPDATE", obj, old, subresource)
+            if info.resource.namespaced:
+                _fit_namespace(obj["metadata"], info.target.namespace)
+            pinned = self._check_versions(info, obj, old)
+            self._ownership.updated(info, obj, old)
+            admitted = await self._admit(info, "UPDATE", obj, old, subresource)
             assert admitted is not None, "admission gives the object of an UPDATE"
-            if self._existing(call) is old:
-                return self._keep(call, admitted, old)
+            if self._existing(info) is old:
+                return self._keep(info, admitted, old)
             if pinned:
                 break
-        raise conflict(call.resource, call.target.name)
+        raise conflict(info.resource, info.target.name)
 
-    async def delete(self, call: Call, options: Json) -> tuple[Object, bool]:
+    async def delete(self, info: RequestInfo, options: Json) -> tuple[Object, bool]:
         """Delete an object, or begin to; give its last state, and whether it is gone.
 
         Raises:
             StatusError: whatever speaks against it.
         """
-        builtin_admission.check_deletion(call.target)
+        builtin_admission.check_deletion(info.target)
         for _ in range(_TRIES):
-            old = self._existing(call)
-            deletion.check_preconditions(call.resource, old, options)
-            await self._admit(call, "DELETE", None, old)
-            if self._existing(call) is old:
-                return self._delete_now(call, old, options)
-        raise conflict(call.resource, call.target.name)
+            old = self._existing(info)
+            deletion.check_preconditions(info.resource, old, options)
+            await self._admit(info, "DELETE", None, old)
+            if self._existing(info) is old:
+                return self._delete_now(info, old, options)
+        raise conflict(info.resource, info.target.name)
 
-    def _delete_now(self, call: Call, old: Object, options: Json) -> tuple[Object, bool]:
+    def _delete_now(self, info: RequestInfo, old: Object, options: Json) -> tuple[Object, bool]:
         now = self.clock.now()
-        outcome = deletion.decide(call.resource, old, options, now)
+        outcome = deletion.decide(info.resource, old, options, now)
         if outcome.gone:
-            if call.dry_run:
+            if info.dry_run:
                 return outcome.object, True
             if outcome.object is not old:
-                self.store.put(call.resource.key, outcome.object)
-            removed = self.store.remove(call.resource.key, *identity(old))
+                self.store.put(info.resource.key, outcome.object)
+            removed = self.store.remove(info.resource.key, *identity(old))
             return removed, True
-        if call.dry_run or outcome.object == old:
+        if info.dry_run or outcome.object == old:
             return outcome.object, False
-        return self.store.put(call.resource.key, outcome.object), False
+        return self.store.put(info.resource.key, outcome.object), False
 
-    def _keep(self, call: Call, admitted: Json, old: Object) -> Object:
+    def _keep(self, info: RequestInfo, admitted: Json, old: Object) -> Object:
         admitted["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        if deletion.finished(call.resource, admitted):
-            if not call.dry_run:
-                self.store.remove(call.resource.key, *identity(old))
+        if deletion.finished(info.resource, admitted):
+            if not info.dry_run:
+                self.store.remove(info.resource.key, *identity(old))
             return admitted
         if admitted == old:
             return old
-        return admitted if call.dry_run else self.store.put(call.resource.key, admitted)
+        return admitted if info.dry_run else self.store.put(info.resource.key, admitted)
 
-    def _existing(self, call: Call) -> Object:
-        target = call.target
-        found = self.store.get(call.resource.key, target.namespace, target.name)
+    def _existing(self, info: RequestInfo) -> Object:
+        target = info.target
+        found = self.store.get(info.resource.key, target.namespace, target.name)
         if found is None:
-            raise not_found(call.resource, target.name)
+            raise not_found(info.resource, target.name)
         return found
 
-    def _check_versions(self, call: Call, obj: Json, old: Object) -> bool:
-        metadata, resource = obj["metadata"], call.resource
+    def _check_versions(self, info: RequestInfo, obj: Json, old: Object) -> bool:
+        metadata, resource = obj["metadata"], info.resource
         given = metadata.get("resourceVersion") or ""
         if given in {"", "0"}:
             if not strategy_of(resource).unconditional:
                 cause = wrong("metadata.resourceVersion", 0, "must be specified for an update")
-                raise invalid(replace(resource, kind=resource.plural), call.target.name, [cause])
+                raise invalid(replace(resource, kind=resource.plural), info.target.name, [cause])
             return False
         if given != old["metadata"]["resourceVersion"]:
-            raise conflict(resource, call.target.name)
+            raise conflict(resource, info.target.name)
         return True
 
-    def _check_place(self, call: Call, name: str) -> None:
+    def _check_place(self, info: RequestInfo, name: str) -> None:
         namespaces = self._registry.find("", "v1", "namespaces")
         assert namespaces is not None, "namespaces are built in"
-        builtin_admission.check_namespace(self.store, namespaces, call.target, name)
-        if call.resource.custom:
-            definition = self.store.get(_DEFINITIONS, "", call.resource.crd)
+        builtin_admission.check_namespace(self.store, namespaces, info.target, name)
+        if info.resource.custom:
+            definition = self.store.get(_DEFINITIONS, "", info.resource.crd)
             if definition is not None and definition["metadata"].get("deletionTimestamp"):
                 why = "create not allowed while custom resource definition is terminating"
-                raise forbidden(call.resource, name, why)
+                raise forbidden(info.resource, name, why)
 
     async def _admit(
-        self, call: Call, operation: str, obj: Json | None, old: Object | None, subresource: str | None = None
+        self, info: RequestInfo, operation: str, obj: Json | None, old: Object | None, subresource: str | None = None
     ) -> Json | None:
-        target = call.target
+        target = info.target
         name = target.name or (obj or {}).get("metadata", {}).get("name", "")
         attributes = Attributes(
             operation=operation,
@@ -200,15 +200,15 @@ class Writes:
             name=name,
             object=obj,
             old_object=old,
-            user=call.user,
-            dry_run=call.dry_run,
-            options=_told(call.options, operation),
+            user=info.user,
+            dry_run=info.dry_run,
+            options=_told(info.options, operation),
         )
-        return await self.admission.admit(attributes, call.warnings)
+        return await self.admission.admit(attributes, info.warnings)
 
-    async def admit_subresource(self, call: Call, operation: str, obj: Json, old: Object | None = None) -> Json:
+    async def admit_subresource(self, info: RequestInfo, operation: str, obj: Json, old: Object | None = None) -> Json:
         """Admit what isn't the object itself: a Scale, a Binding, an Eviction."""
-        admitted = await self._admit(call, operation, obj, old)
+        admitted = await self._admit(info, operation, obj, old)
         assert admitted is not None, "admission gives the object of a write"
         return admitted
 
@@ -227,14 +227,14 @@ def _fit_namespace(metadata: Json, namespace: str) -> None:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def check_uid(call: Call, obj: Json, old: Object) -> None:
+def check_uid(info: RequestInfo, obj: Json, old: Object) -> None:
     """Refuse a replacement that is meant for another object of the same name (409)."""
     given, actual = obj["metadata"].get("uid", ""), old["metadata"]["uid"]
     if given and given != actual:
-        resource, target = call.resource, call.target
+        resource, target = info.resource, info.target
         place = "/".join(part for part in (resource.group * resource.custom, resource.plural, target.namespace) if part)
         why = (
             f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{target.name}, ResourceVersion: 0, "
             f"AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {actual}"
         )
-        raise conflict(call.resource, call.target.name, why)
+        raise conflict(info.resource, info.target.name, why)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from muster.sandbox.controllers.notes import Note, Thinning
+from muster.sandbox.controllers.event_correlator import EventCorrelator, EventRecord
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_an_object_gets_twenty_five_events_at_once_and_then_one_in_five_minutes() -> None:
-    thinning = Thinning()
-    note = Note("Normal", "Same", "text")
+    thinning = EventCorrelator()
+    note = EventRecord("Normal", "Same", "text")
     assert sum(thinning.thin("uid", note, START) is not None for _ in range(100)) == 25
 
     assert thinning.thin("uid", note, START + timedelta(seconds=299)) is None
@@ -23,17 +23,19 @@ def test_an_object_gets_twenty_five_events_at_once_and_then_one_in_five_minutes(
 
 
 def test_many_texts_of_one_reason_are_combined_and_apart_again_after_ten_quiet_minutes() -> None:
-    thinning = Thinning()
+    thinning = EventCorrelator()
     texts = []
     for number in range(12):
-        note = thinning.thin("uid", Note("Normal", "Created", f"pod {number}"), START)
+        note = thinning.thin("uid", EventRecord("Normal", "Created", f"pod {number}"), START)
         assert note is not None
         texts.append(note.message)
 
     assert texts[:9] == [f"pod {number}" for number in range(9)]
     assert texts[9:] == [f"(combined from similar events): pod {number}" for number in (9, 10, 11)]
     later = START + timedelta(minutes=11)
-    assert thinning.thin("uid", Note("Normal", "Created", "pod 99"), later) == Note("Normal", "Created", "pod 99")
+    assert thinning.thin("uid", EventRecord("Normal", "Created", "pod 99"), later) == EventRecord(
+        "Normal", "Created", "pod 99"
+    )
 
 
 async def test_an_event_that_happens_again_is_counted_and_one_of_long_ago_is_forgotten(

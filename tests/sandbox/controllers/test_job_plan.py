@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster.sandbox.controllers import jobplan
+from muster.sandbox.controllers import job_plan
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.jobtally import TRACKING, Backoff, format_indexes, index_of, parse_indexes
+from muster.sandbox.controllers.job_counts import TRACKING, Backoff, format_indexes, index_of, parse_indexes
 from muster.sandbox.controllers.times import stamp
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -50,9 +50,9 @@ class World:
     def active(self) -> list[dict[str, Any]]:
         return [pod for pod in self.pods.values() if p.active(pod)]
 
-    def look(self, *, releases: bool = True) -> jobplan.Plan:
+    def look(self, *, releases: bool = True) -> job_plan.Plan:
         """Perform a plan; without ``releases`` as if every removal of a finalizer had been refused."""
-        plan = jobplan.plan(self.job, list(self.pods.values()), self.now, self.backoff)
+        plan = job_plan.plan(self.job, list(self.pods.values()), self.now, self.backoff)
         for pod in plan.delete:
             if plan.forget:
                 self._release(pod)
@@ -78,7 +78,7 @@ class World:
         pytest.fail("the plans never come to rest")
 
     def _create(self, index: int | None) -> None:
-        pod = jobplan.new_pod(self.job, index)
+        pod = job_plan.new_pod(self.job, index)
         name = f"p{next(self._numbers)}"
         metadata = pod["metadata"] | {"name": name, "uid": name, "creationTimestamp": stamp(self.now)}
         self.pods[name] = {**pod, "metadata": metadata, "status": {"phase": "Pending"}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from muster.model import names
-from muster.sandbox.controllers import podlife
+from muster.sandbox.controllers import pod_lifecycle
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.times import stamp
 
@@ -34,8 +34,8 @@ class Life:
         self.now = START
         self.removed = False
 
-    def step(self) -> podlife.Step:
-        step = podlife.step(self.pod, self.now, host_ip="10.0.0.1", pod_ip="10.128.0.7")
+    def step(self) -> pod_lifecycle.Step:
+        step = pod_lifecycle.step(self.pod, self.now, host_ip="10.0.0.1", pod_ip="10.128.0.7")
         if step.status is not None:
             self.pod = {**self.pod, "status": step.status}
         self.removed = step.remove
@@ -89,7 +89,7 @@ def test_a_pod_runs_until_it_is_deleted_unless_it_says_for_how_long() -> None:
     assert life.status["phase"] == "Running"
 
     life.delete()
-    assert life.step().wake == podlife.STOP_SECONDS
+    assert life.step().wake == pod_lifecycle.STOP_SECONDS
     life.now += timedelta(seconds=1)
     life.step()
 
@@ -180,7 +180,7 @@ def test_a_pod_with_a_closed_readiness_gate_runs_but_is_not_ready() -> None:
 def test_a_pod_that_is_deleted_before_it_ran_fails_and_goes() -> None:
     life = Life(pod())
     life.delete(grace=0)
-    assert life.step() == podlife.Step(), "without grace the API server needs no kubelet"
+    assert life.step() == pod_lifecycle.Step(), "without grace the API server needs no kubelet"
 
     life = Life(pod())
     life.delete(grace=30)
@@ -191,7 +191,7 @@ def test_a_pod_that_is_deleted_before_it_ran_fails_and_goes() -> None:
 
 
 def test_a_pod_without_room_fails_with_the_reason() -> None:
-    status = podlife.rejected(pod(), START, "OutOfcpu", "Pod was rejected: too little")
+    status = pod_lifecycle.rejected(pod(), START, "OutOfcpu", "Pod was rejected: too little")
     assert (status["phase"], status["reason"], status["message"]) == (
         "Failed",
         "OutOfcpu",
@@ -211,7 +211,7 @@ def test_a_pod_without_room_fails_with_the_reason() -> None:
 )
 def test_a_wrong_annotation_is_named_with_its_value_and_ignored(annotations: dict[str, str], named: str) -> None:
     life = Life(pod(**annotations))
-    text = podlife.wrong_annotation(life.pod)
+    text = pod_lifecycle.wrong_annotation(life.pod)
 
     assert named in text
     assert bool(text) == bool(named)

@@ -32,7 +32,7 @@ from certs import authority
 from muster.kube.clock import SystemClock
 from muster.sandbox import http
 from muster.sandbox.compose import Sandbox
-from muster.sandbox.controllers import podlife
+from muster.sandbox.controllers import pod_lifecycle
 from muster.sandbox.core.users import ADMIN
 
 SECONDS = 120
@@ -248,7 +248,7 @@ def sandbox_kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     """A sandbox that runs, as the path of a kubeconfig; kubectl is not to wait for its pods to start and to stop."""
     with pytest.MonkeyPatch.context() as quick, _sandbox(tmp_path_factory.mktemp("sandbox")) as path:
         for name in ("START_SECONDS", "STOP_SECONDS"):
-            quick.setattr(podlife, name, 0.1)
+            quick.setattr(pod_lifecycle, name, 0.1)
         yield path
 
 

@@ -16,18 +16,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.jobtally import (
+from muster.sandbox.controllers.event_correlator import EventRecord
+from muster.sandbox.controllers.job_counts import (
     AT_ONCE,
     INDEX,
     TRACKING,
     Backoff,
-    Tally,
+    JobCounts,
     count,
     index_of,
     indexed,
     tracked,
 )
-from muster.sandbox.controllers.notes import Note
 from muster.sandbox.controllers.times import read, seconds_since, stamp
 from muster.sandbox.core.store import Object
 
@@ -60,7 +60,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     delete: tuple[Object, ...] = ()
     forget: bool = False
     release: tuple[Object, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventRecord, ...] = ()
     wake: float | None = None
     remove: bool = False
     backoff: Backoff = field(default_factory=Backoff)
@@ -121,7 +121,7 @@ class _Draft(Struct, frozen=True):
     """What all plans for one look at a Job have in common."""
 
     job: Object
-    tally: Tally
+    tally: JobCounts
     now: datetime
     backoff: Backoff
 
@@ -177,7 +177,7 @@ def _unsupported(job: Object) -> tuple[str, str] | None:
     return "NotSupportedBySandbox", text
 
 
-def _failure(job: Object, tally: Tally, pods: Sequence[Object], now: datetime) -> tuple[str, str] | None:
+def _failure(job: Object, tally: JobCounts, pods: Sequence[Object], now: datetime) -> tuple[str, str] | None:
     """Why the Job fails: reason and message, or None."""
     target = p.condition(job, "FailureTarget")
     if target is not None and target["status"] == "True":
@@ -207,10 +207,10 @@ def _seconds_left(job: Object, now: datetime) -> float | None:
 
 
 def _fail(draft: _Draft, failure: tuple[str, str]) -> Plan:
-    return _end(draft, "FailureTarget", "Failed", failure, Note("Warning", *failure))
+    return _end(draft, "FailureTarget", "Failed", failure, EventRecord("Warning", *failure))
 
 
-def _complete(job: Object, tally: Tally) -> bool:
+def _complete(job: Object, tally: JobCounts) -> bool:
     completions = job["spec"].get("completions")
     if p.holds(job, "SuccessCriteriaMet"):
         return True
@@ -220,10 +220,10 @@ def _complete(job: Object, tally: Tally) -> bool:
 
 
 def _succeed(draft: _Draft) -> Plan:
-    return _end(draft, "SuccessCriteriaMet", "Complete", _REACHED, Note("Normal", "Completed", "Job completed"))
+    return _end(draft, "SuccessCriteriaMet", "Complete", _REACHED, EventRecord("Normal", "Completed", "Job completed"))
 
 
-def _end(draft: _Draft, first: str, last: str, why: tuple[str, str], note: Note) -> Plan:
+def _end(draft: _Draft, first: str, last: str, why: tuple[str, str], note: EventRecord) -> Plan:
     """Announce the end; delete what runs; when all is quiet and counted, declare it."""
     tally = draft.tally
     conditions = draft.conditions
@@ -245,17 +245,17 @@ def _suspend(draft: _Draft) -> Plan:
         return replace(draft.plan(remaining=remaining), delete=delete, forget=True)
     conditions = draft.with_condition("Suspended", "True", "JobSuspended", "Job suspended")
     suspended = draft.plan(remaining=remaining, conditions=conditions, startTime=None)
-    return replace(suspended, delete=delete, forget=True, notes=(Note("Normal", "Suspended", "Job suspended"),))
+    return replace(suspended, delete=delete, forget=True, notes=(EventRecord("Normal", "Suspended", "Job suspended"),))
 
 
 def _run(draft: _Draft) -> Plan:
     start = (draft.job.get("status") or {}).get("startTime") or stamp(draft.now)
     changes: dict[str, Any] = {"startTime": start}
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventRecord, ...] = ()
     if p.holds(draft.job, "Suspended"):
         conditions = draft.with_condition("Suspended", "False", "JobResumed", "Job resumed")
         changes = {"startTime": stamp(draft.now), "conditions": conditions}
-        notes = (Note("Normal", "Resumed", "Job resumed"),)
+        notes = (EventRecord("Normal", "Resumed", "Job resumed"),)
     delete, create, pause = _wanted(draft)
     running = draft.plan(remaining=len(draft.tally.active) - len(delete), **changes)
     left = _seconds_left({**draft.job, "status": running.status}, draft.now)
@@ -281,7 +281,7 @@ def _wanted(draft: _Draft) -> tuple[tuple[Object, ...], tuple[int | None, ...], 
     return (), tuple(_free_indexes(draft, keep, missing)), 0.0
 
 
-def _most(spec: dict[str, Any], tally: Tally) -> int:
+def _most(spec: dict[str, Any], tally: JobCounts) -> int:
     """How many pods may be active."""
     parallelism: int = spec.get("parallelism", 1)
     if spec.get("completions") is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from muster.sandbox.codec import selectors
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.index import PODS, Index, controller_of
+from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.store import Key, Object, Store, identity
 
@@ -31,15 +31,15 @@ def claimants(store: Store, key: Key, kind: str, pod: Object) -> list[tuple[str,
     return [identity(owner) for owner in store.list(key, namespace) if selects(owner, pod)]
 
 
-class Claims:
+class ControllerRefManager:
     """Adopts and releases the pods of one kind's objects; ``fits`` says what they need beside the selector."""
 
-    def __init__(self, write: Writer, pods: Index, fits: Callable[[Object, Object], bool] = lambda *_: True) -> None:
+    def __init__(self, write: Writer, pods: Indexer, fits: Callable[[Object, Object], bool] = lambda *_: True) -> None:
         """Work on ``pods``, an index by the uid of the controller."""
         self._write = write
         self._pods = pods
         self._fits = fits
-        self._orphans = Index(write.server.store, PODS, lambda pod: "" if controller_of(pod) else identity(pod)[0])
+        self._orphans = Indexer(write.server.store, PODS, lambda pod: "" if controller_of(pod) else identity(pod)[0])
 
     async def settle(self, owner: Object) -> None:
         """Take over what nobody controls and the selector takes; let go of own pods that it doesn't.

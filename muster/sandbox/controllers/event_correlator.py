@@ -23,7 +23,7 @@ _LONGEST_MESSAGE: Final = 1024
 V = TypeVar("V")
 
 
-class Note(Struct, frozen=True):
+class EventRecord(Struct, frozen=True):
     """What an event says: type Normal or Warning, reason, message."""
 
     type: str
@@ -50,17 +50,17 @@ class _Similar(Struct):
     texts: set[str] = field(default_factory=set)
 
 
-class Thinning:
+class EventCorrelator:
     """Decides what becomes of an event. Its memory is that of one component."""
 
     def __init__(self) -> None:
         self._buckets: Recent[_Bucket] = Recent()
         self._similar: Recent[_Similar] = Recent()
 
-    def thin(self, uid: str, note: Note, now: datetime) -> Note | None:
+    def thin(self, uid: str, note: EventRecord, now: datetime) -> EventRecord | None:
         """Return the event to write about the object ``uid``, or None when it is dropped."""
         message = self._combined((uid, note.type, note.reason), note.message[:_LONGEST_MESSAGE], now)
-        return Note(note.type, note.reason, message) if self._allowed((uid,), now) else None
+        return EventRecord(note.type, note.reason, message) if self._allowed((uid,), now) else None
 
     def _combined(self, about: tuple[str, ...], message: str, now: datetime) -> str:
         similar = self._similar.get(about)

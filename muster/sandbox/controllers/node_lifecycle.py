@@ -12,7 +12,7 @@ from typing import Any, Final
 from muster.sandbox.controllers import nodes
 from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.index import PODS, Index, node_name
+from muster.sandbox.controllers.indexer import PODS, Indexer, node_name
 from muster.sandbox.controllers.nodes import NODES
 from muster.sandbox.controllers.times import stamp
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
@@ -24,12 +24,12 @@ DEFAULT_CAPACITY: Final = {"cpu": "4", "ephemeral-storage": "100Gi", "memory": "
 _QUARANTINE_SECONDS: Final = 40.0
 
 
-class NodeKeeper(Controller[tuple[Key, str, str]]):
+class NodeLifecycleController(Controller[tuple[Key, str, str]]):
     """Looks after nodes, and after pods that no kubelet will."""
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server, service_account("kube-system", "node-controller"), "node-controller")
-        self._on_node = Index(self.store, PODS, node_name)
+        self._on_node = Indexer(self.store, PODS, node_name)
 
     def observe(self, event: StoreEvent) -> None:
         """A changed node; the pods of a deleted one; a pod without a node to end it."""

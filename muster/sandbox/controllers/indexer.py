@@ -10,7 +10,7 @@ from muster.sandbox.core.store import Key, Object, Store, StoreEvent, identity
 PODS: Final[Key] = ("", "pods")
 
 
-class Index:
+class Indexer:
     """The objects of one kind by a value read from each. Follows the store from its making on."""
 
     def __init__(self, store: Store, key: Key, value: Callable[[Object], str]) -> None:

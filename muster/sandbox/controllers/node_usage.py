@@ -19,7 +19,7 @@ def requests(pod: Object) -> Resources:
     return pod_request(msgspec.convert(pod["spec"], PodSpec)) + _ONE_POD
 
 
-class Held:
+class NodeUsage:
     """How much of each node is taken, kept up pod by pod."""
 
     def __init__(self) -> None:

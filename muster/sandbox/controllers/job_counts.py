@@ -25,7 +25,7 @@ _FIRST_PAUSE: Final = 10.0
 _LONGEST_PAUSE: Final = 600.0
 
 
-class Tally(Struct, frozen=True):
+class JobCounts(Struct, frozen=True):
     """A Job's pods, counted.
 
     Attributes:
@@ -72,7 +72,7 @@ def tracked(pod: Object) -> bool:
     return TRACKING in (pod["metadata"].get("finalizers") or ())
 
 
-def count(job: Object, pods: Sequence[Object]) -> Tally:
+def count(job: Object, pods: Sequence[Object]) -> JobCounts:
     """Count ``pods``, which are all those that the Job controls."""
     status = job.get("status") or {}
     waiting = {pod["metadata"]["uid"]: pod for pod in pods if tracked(pod)}
@@ -92,7 +92,7 @@ def count(job: Object, pods: Sequence[Object]) -> Tally:
         all_succeeded = succeeded = len(completed)
         new_uids = []
     uncounted = {"succeeded": [*old_succeeded, *new_uids], "failed": [*old_failed, *_uids(now_failed)]}
-    return Tally(
+    return JobCounts(
         succeeded=all_succeeded,
         failed=failed + len(old_failed) + len(fresh_failed),
         completed=completed,

@@ -30,7 +30,7 @@ def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-class AccountController(Controller[str]):
+class ServiceAccountController(Controller[str]):
     """Creates in active namespaces what belongs in each, and again when someone deletes it.
 
     ``root_ca`` is the certificate of the server's authority as PEM text; empty for a server without TLS.

@@ -14,7 +14,7 @@ _HOUR: Final = 3600.0
 _USER: Final = User("system:apiserver", groups=("system:masters",))
 
 
-class EventExpiry(Controller[tuple[str, str, str]]):
+class EventTtl(Controller[tuple[str, str, str]]):
     """Deletes old events, by the version that is an hour old: one that happened again since has another."""
 
     def __init__(self, server: ApiServer) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.notes import Note
+from muster.sandbox.controllers.event_correlator import EventRecord
 from muster.sandbox.controllers.times import read, stamp
 from muster.sandbox.core.store import Object, identity
 from muster.sandbox.strategies import cron
@@ -21,12 +21,12 @@ from muster.sandbox.strategies import cron
 SCHEDULED: Final = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 
 _MANY: Final = 100
-_MANY_MISSED: Final = Note(
+_MANY_MISSED: Final = EventRecord(
     "Warning",
     "TooManyMissedTimes",
     "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew",
 )
-_STILL_ACTIVE: Final = Note(
+_STILL_ACTIVE: Final = EventRecord(
     "Normal",
     "JobAlreadyActive",
     "Not starting job because prior execution is running and concurrency policy is Forbid",
@@ -38,7 +38,7 @@ class Due(Struct, frozen=True):
 
     start: datetime | None = None
     wake: float | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EventRecord, ...] = ()
 
 
 def surplus(owner: Object, jobs: Sequence[Object]) -> list[Object]:
@@ -50,25 +50,25 @@ def surplus(owner: Object, jobs: Sequence[Object]) -> list[Object]:
     return gone
 
 
-def noted(owner: Object, jobs: Sequence[Object]) -> tuple[dict[str, Any], list[Note]]:
+def noted(owner: Object, jobs: Sequence[Object]) -> tuple[dict[str, Any], list[EventRecord]]:
     """Return the status once Jobs that ended, are gone or are new to it are noted, and the events of that."""
     status = dict(owner.get("status") or {})
     active = list(status.get("active") or ())
     known, by_uid = {each["uid"] for each in active}, {job["metadata"]["uid"]: job for job in jobs}
-    notes: list[Note] = []
+    notes: list[EventRecord] = []
     for job in jobs:
         name, ending = job["metadata"]["name"], outcome(job)
         if not ending and job["metadata"]["uid"] not in known:
             text = f"Saw a job that the controller did not create or forgot: {name}"
-            notes.append(Note("Warning", "UnexpectedJob", text))
+            notes.append(EventRecord("Warning", "UnexpectedJob", text))
         elif ending and job["metadata"]["uid"] in known:
-            notes.append(Note("Normal", "SawCompletedJob", f"Saw completed job: {name}, condition: {ending}"))
+            notes.append(EventRecord("Normal", "SawCompletedJob", f"Saw completed job: {name}, condition: {ending}"))
         completed = (job.get("status") or {}).get("completionTime")
         if ending == "Complete" and completed:
             last = status.get("lastSuccessfulTime")
             status["lastSuccessfulTime"] = max(filter(None, (last, completed)), key=read)
     missing = (each["name"] for each in active if each["uid"] not in by_uid)
-    notes += [Note("Warning", "MissingJob", f"Active job went missing: {name}") for name in missing]
+    notes += [EventRecord("Warning", "MissingJob", f"Active job went missing: {name}") for name in missing]
     running = [each for each in active if each["uid"] in by_uid and not outcome(by_uid[each["uid"]])]
     return _with_active(status, running), notes
 
@@ -84,7 +84,9 @@ def due(owner: Object, now: datetime) -> Due:
     except cron.ScheduleError as error:
         # Admission refuses both; a time zone may go with an update of their database.
         return Due(
-            notes=(Note("Warning", "UnparseableSchedule", f"unparseable schedule: {spec['schedule']} : {error}"),)
+            notes=(
+                EventRecord("Warning", "UnparseableSchedule", f"unparseable schedule: {spec['schedule']} : {error}"),
+            )
         )
     deadline = spec.get("startingDeadlineSeconds")
     last = (owner.get("status") or {}).get("lastScheduleTime")
@@ -95,7 +97,7 @@ def due(owner: Object, now: datetime) -> Due:
     following = schedule.after(now, zone)
     if first is None or following is None:
         text = f"invalid schedule: {spec['schedule']} : time difference between two schedules is less than 1 second"
-        return Due(notes=(Note("Warning", "InvalidSchedule", text),))
+        return Due(notes=(EventRecord("Warning", "InvalidSchedule", text),))
     wake = (following - now).total_seconds()
     if first > now:
         return Due(wake=wake)
@@ -118,12 +120,12 @@ def _last_due(schedule: cron.Schedule, zone: Any, first: datetime, now: datetime
     return last if last <= now else first, missed
 
 
-def held(owner: Object, start: datetime, active: Sequence[Any], now: datetime) -> Note | None:
+def held(owner: Object, start: datetime, active: Sequence[Any], now: datetime) -> EventRecord | None:
     """Say why a due start doesn't happen; None when it does."""
     deadline = owner["spec"].get("startingDeadlineSeconds")
     if deadline is not None and start + timedelta(seconds=deadline) < now:
         text = f"Missed scheduled time to start a job: {start:%a, %d %b %Y %H:%M:%S %z}"
-        return Note("Warning", "MissSchedule", text)
+        return EventRecord("Warning", "MissSchedule", text)
     if owner["spec"]["concurrencyPolicy"] == "Forbid" and active:
         return _STILL_ACTIVE
     return None

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from muster.model import names
 from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.index import controller_of
+from muster.sandbox.controllers.indexer import controller_of
 from muster.sandbox.controllers.times import read, stamp
 from muster.sandbox.core.store import Object
 
