@@ -69,15 +69,15 @@ async def load(kubeconfig: str | None = None, context: str | None = None) -> End
     """
     _at_home()
     # A process that was given its endpoint needs no reader of files.
-    from muster.kube import kubeconfig as files
+    from muster.kube.kubeconfig import read_files, read_service_account
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
 
     async def read() -> ConnectionSettings:
-        return await files.read(paths, context)
+        return await read_files(paths, context)
 
     async def read_pod() -> ConnectionSettings:
-        return files.read_pod()
+        return read_service_account()
 
     if paths != SYSTEM_DEFAULT or _has_default():
         return await connect(read)
@@ -98,10 +98,10 @@ def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
         ConfigError: there is no such file or context.
     """
     _at_home()
-    from muster.kube import kubeconfig as files
+    from muster.kube.kubeconfig import context_namespace
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
-    return files.namespace(paths, context) if paths != SYSTEM_DEFAULT or _has_default() else "default"
+    return context_namespace(paths, context) if paths != SYSTEM_DEFAULT or _has_default() else "default"
 
 
 def _at_home() -> None:

@@ -51,7 +51,7 @@ class _Config(Struct, frozen=True):
     current: str
 
 
-async def read(paths: str, context: str | None) -> ConnectionSettings:
+async def read_files(paths: str, context: str | None) -> ConnectionSettings:
     """Read what a context of the kubeconfig files ``paths`` (several joined with a colon) says.
 
     Raises:
@@ -84,7 +84,7 @@ async def read(paths: str, context: str | None) -> ConnectionSettings:
         raise ConfigError(bounded(f"context {chosen!r} of kubeconfig {paths} can't be used: {error}")) from error
 
 
-def namespace(paths: str, context: str | None) -> str:
+def context_namespace(paths: str, context: str | None) -> str:
     """Return the namespace of a context, as kubectl uses it where no other is given.
 
     Raises:
@@ -94,7 +94,7 @@ def namespace(paths: str, context: str | None) -> str:
     return str(config.entries["contexts"][_chosen(config, paths, context)].value.get("namespace") or "default")
 
 
-def read_pod() -> ConnectionSettings:
+def read_service_account() -> ConnectionSettings:
     """Read the service account of the pod that this process runs in.
 
     Raises:

@@ -14,8 +14,8 @@ from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client, Listing
 from muster.ledger.reservations import held, reserving, taken_by
 from muster.ledger.view import (
-    PODS,
-    QUOTAS,
+    POD_SOURCE,
+    QUOTA_SOURCE,
     LedgerView,
     NamespaceView,
     ObservedGroup,
@@ -118,7 +118,7 @@ class Observer:
 
     def lacks(self, observed: Iterable[str]) -> bool:
         """Whether a source of ``observed`` isn't served here any more, so that no view can be as new."""
-        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTAS, PODS}
+        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTA_SOURCE, POD_SOURCE}
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Have ``changed`` called with the namespace of each group or quota that came, changed or went.
@@ -154,16 +154,21 @@ class Observer:
         )
         listings = dict(zip(self._groups, groups, strict=True))
         revisions = {source(kind.group): versions.number(each.resource_version) for kind, each in listings.items()}
-        revisions |= {QUOTAS: versions.number(quotas.resource_version), PODS: versions.number(pods.resource_version)}
+        revisions |= {
+            QUOTA_SOURCE: versions.number(quotas.resource_version),
+            POD_SOURCE: versions.number(pods.resource_version),
+        }
         listed = [_place(source(kind.group), group) for kind, each in listings.items() for group in each.items]
-        listed += [_place(QUOTAS, quota) for quota in quotas.items] + [_place(PODS, pod) for pod in pods.items]
+        listed += [_place(QUOTA_SOURCE, quota) for quota in quotas.items] + [
+            _place(POD_SOURCE, pod) for pod in pods.items
+        ]
         # What can't be read keeps the last state that could, in the caches as below: any state of it will do.
         unreadable = [
             *quotas.unreadable,
             *pods.unreadable,
             *(each for listing in groups for each in listing.unreadable),
         ]
-        listed += [(QUOTAS, each.about.metadata.uid, 0) for each in unreadable]
+        listed += [(QUOTA_SOURCE, each.about.metadata.uid, 0) for each in unreadable]
         caught_up = await self._catches_up(namespace, revisions, listed)
         known = self.view(namespace)
         if caught_up and covers(known, observed):
@@ -201,8 +206,8 @@ class Observer:
         """Whether the caches are past the lists, as far as this namespace goes: nothing older, nothing left over."""
         there = {uid for _, uid, _ in listed}
         held = [(source(each.group), each.uid, each.revision) for each in view.groups()]
-        held += [(QUOTAS, each.uid, each.revision) for each in view.quotas.values()]
-        held += [(PODS, each.uid, each.revision) for each in view.pods()]
+        held += [(QUOTA_SOURCE, each.uid, each.revision) for each in view.quotas.values()]
+        held += [(POD_SOURCE, each.uid, each.revision) for each in view.pods()]
         return (
             revisions.keys() <= view.revisions.keys()
             and all(view.revision_of(uid) >= at or self._tombstones.last_seen(uid)[1] for _, uid, at in listed)
@@ -277,7 +282,7 @@ class Observer:
             self._count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)
-            self._tombstones.add(quota.metadata.uid, QUOTAS, versions.number(quota.metadata.resource_version))
+            self._tombstones.add(quota.metadata.uid, QUOTA_SOURCE, versions.number(quota.metadata.resource_version))
         self._notify(quota.namespace)
 
     def _count_pods(self, namespace: str) -> None:
@@ -294,7 +299,7 @@ class Observer:
             return
         if change.new is None:
             self._own(pod.namespace).drop_pod(pod.metadata.uid)
-            self._tombstones.add(pod.metadata.uid, PODS, versions.number(pod.metadata.resource_version))
+            self._tombstones.add(pod.metadata.uid, POD_SOURCE, versions.number(pod.metadata.resource_version))
         else:
             view = self._own(pod.namespace)
             known = view.pod(pod.metadata.uid)
@@ -317,7 +322,9 @@ class Observer:
 
     def _catch_up(self) -> None:
         caches = {source(kind.group): cache.revision for kind, cache in self._groups.items()}
-        for place, revision in (caches | {QUOTAS: self._quotas.revision, PODS: self._pods.revision}).items():
+        for place, revision in (
+            caches | {QUOTA_SOURCE: self._quotas.revision, POD_SOURCE: self._pods.revision}
+        ).items():
             if revision:
                 self._revisions[place] = versions.number(revision)
 
@@ -343,9 +350,9 @@ class _CacheMemory:
             return source(shown.group), shown.revision
         pod = self._view.pod(uid)
         if pod is not None:
-            return PODS, pod.revision
+            return POD_SOURCE, pod.revision
         quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
-        return (QUOTAS, quota.revision) if quota else self._tombstones.last_seen(uid)
+        return (QUOTA_SOURCE, quota.revision) if quota else self._tombstones.last_seen(uid)
 
 
 def shown_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:

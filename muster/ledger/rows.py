@@ -33,7 +33,7 @@ from muster.model import scopes, versions
 from muster.model.amounts import NANO, QuantityError, Resources
 
 RESOURCEQUOTA: Final = "ResourceQuota"
-PODS: Final = "Pods"
+POD_SUMS: Final = "Pods"
 
 _MOST: Final = (2**63 - 1) * NANO
 
@@ -58,13 +58,13 @@ _STATES: Final[dict[str, frozenset[RowState]]] = {
     PODGROUP: frozenset(RowState),
     JOB: frozenset({RowState.NEW, RowState.FROM}),
     POD: frozenset({RowState.NEW, RowState.FROM}),
-    PODS: frozenset({RowState.SEEN}),
+    POD_SUMS: frozenset({RowState.SEEN}),
     RESOURCEQUOTA: frozenset({RowState.NEW, RowState.FROM}),
 }
 
 
 class Row(Struct, frozen=True):
-    """One reservation. ``revision`` is zero for `RowState.NEW` and for sums (`PODS`). A ResourceQuota's amounts are limits and charge nothing."""
+    """One reservation. ``revision`` is zero for `RowState.NEW` and for sums (`POD_SUMS`). A ResourceQuota's amounts are limits and charge nothing."""
 
     kind: str
     group: str
@@ -128,7 +128,7 @@ class Row(Struct, frozen=True):
             row = Row(kind, group, name, uid, _amounts(amounts), *_state(state), scope_facts)
         except (QuantityError, ValueError) as error:
             raise MalformedLedgerError(str(error)) from error
-        if bool(row.revision) is (row.state is RowState.NEW or kind == PODS):
+        if bool(row.revision) is (row.state is RowState.NEW or kind == POD_SUMS):
             raise MalformedLedgerError(f"{state[:64]!r} is not a state of a {kind}")
         if row.state not in _STATES[kind]:
             raise MalformedLedgerError(f"a {kind} is never {row.state.value}")

@@ -49,7 +49,6 @@ from typing import Final, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.ledger import view as views
 from muster.ledger.reservations import (
     GROUPS,
     JOB,
@@ -62,9 +61,9 @@ from muster.ledger.reservations import (
     Unavailable,
     limited,
 )
-from muster.ledger.rows import PODS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
+from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
 from muster.ledger.tally import Tally, Totals
-from muster.ledger.view import QUOTAS, LedgerView, ObservedGroup, covers, source
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import LedgerData, QuotaTotals
@@ -281,7 +280,7 @@ class Table(Struct, frozen=True):
             return row.state is RowState.NEW and any(shown.group == row.group for shown in view.called(row.name))
         if row.state is RowState.NEW:
             return view.delivered(row.uid)
-        place = {RESOURCEQUOTA: QUOTAS, POD: views.PODS}.get(row.kind) or source(row.group)
+        place = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE}.get(row.kind) or source(row.group)
         at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
@@ -314,7 +313,7 @@ def _seen(shown: ObservedGroup) -> Row:
 
 
 def _used(name: str, amounts: Resources) -> Row:
-    return Row(PODS, "", name, "-", amounts, RowState.SEEN, 0)
+    return Row(POD_SUMS, "", name, "-", amounts, RowState.SEEN, 0)
 
 
 def _apart(

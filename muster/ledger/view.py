@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
-QUOTAS: Final = "resourcequotas"
+QUOTA_SOURCE: Final = "resourcequotas"
 """The source that shows ResourceQuotas."""
-PODS: Final = "pods"
+POD_SOURCE: Final = "pods"
 """The source that shows Pods."""
 
 _REMEMBERED: Final = 10_000

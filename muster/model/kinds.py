@@ -6,10 +6,9 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from muster.model import names
-from muster.model import objects as o
+from muster.model import names, objects
 
-T = TypeVar("T", bound=o.Object)
+T = TypeVar("T", bound=objects.Object)
 
 
 class Kind(Struct, Generic[T], frozen=True):
@@ -38,32 +37,36 @@ class Kind(Struct, Generic[T], frozen=True):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", o.Namespace, namespaced=False)
-NODES: Final = Kind("", "v1", "nodes", "Node", o.Node, namespaced=False)
-PODS: Final = Kind("", "v1", "pods", "Pod", o.Pod)
-EVENTS: Final = Kind("", "v1", "events", "Event", o.Event)
-CONFIGMAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", o.ConfigMap)
-SECRETS: Final = Kind("", "v1", "secrets", "Secret", o.Secret)
-RESOURCEQUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", o.ResourceQuota)
-VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", o.PersistentVolume, namespaced=False)
-CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", o.PersistentVolumeClaim)
-STORAGECLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", o.StorageClass, namespaced=False)
-CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", o.CSINode, namespaced=False)
-JOBS: Final = Kind("batch", "v1", "jobs", "Job", o.Job)
-DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", o.Workload)
-REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", o.Workload)
-STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", o.Workload)
-LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", o.Lease)
-PRIORITYCLASSES: Final = Kind(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", o.PriorityClass, namespaced=False
+NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", objects.Namespace, namespaced=False)
+NODES: Final = Kind("", "v1", "nodes", "Node", objects.Node, namespaced=False)
+PODS: Final = Kind("", "v1", "pods", "Pod", objects.Pod)
+EVENTS: Final = Kind("", "v1", "events", "Event", objects.Event)
+CONFIGMAPS: Final = Kind("", "v1", "configmaps", "ConfigMap", objects.ConfigMap)
+SECRETS: Final = Kind("", "v1", "secrets", "Secret", objects.Secret)
+RESOURCEQUOTAS: Final = Kind("", "v1", "resourcequotas", "ResourceQuota", objects.ResourceQuota)
+VOLUMES: Final = Kind("", "v1", "persistentvolumes", "PersistentVolume", objects.PersistentVolume, namespaced=False)
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", objects.PersistentVolumeClaim)
+STORAGECLASSES: Final = Kind(
+    "storage.k8s.io", "v1", "storageclasses", "StorageClass", objects.StorageClass, namespaced=False
 )
-DISRUPTIONBUDGETS: Final = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", o.PodDisruptionBudget)
+CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", objects.CSINode, namespaced=False)
+JOBS: Final = Kind("batch", "v1", "jobs", "Job", objects.Job)
+DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", objects.Workload)
+REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", objects.Workload)
+STATEFULSETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet", objects.Workload)
+LEASES: Final = Kind("coordination.k8s.io", "v1", "leases", "Lease", objects.Lease)
+PRIORITYCLASSES: Final = Kind(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", objects.PriorityClass, namespaced=False
+)
+DISRUPTIONBUDGETS: Final = Kind(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", objects.PodDisruptionBudget
+)
 CRDS: Final = Kind(
     "apiextensions.k8s.io",
     "v1",
     "customresourcedefinitions",
     "CustomResourceDefinition",
-    o.CustomResourceDefinition,
+    objects.CustomResourceDefinition,
     namespaced=False,
 )
 _REGISTRATION: Final = "admissionregistration.k8s.io"
@@ -72,7 +75,7 @@ VALIDATING: Final = Kind(
     "v1",
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
-    o.WebhookConfiguration,
+    objects.WebhookConfiguration,
     namespaced=False,
 )
 MUTATING: Final = Kind(
@@ -80,35 +83,38 @@ MUTATING: Final = Kind(
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
-    o.WebhookConfiguration,
+    objects.WebhookConfiguration,
     namespaced=False,
 )
 POLICIES: Final = Kind(
-    _REGISTRATION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", o.Object, namespaced=False
+    _REGISTRATION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", objects.Object, namespaced=False
 )
 POLICYBINDINGS: Final = Kind(
     _REGISTRATION,
     "v1",
     "validatingadmissionpolicybindings",
     "ValidatingAdmissionPolicyBinding",
-    o.Object,
+    objects.Object,
     namespaced=False,
 )
-SERVICEACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", o.Object)
+SERVICEACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount", objects.Object)
 _RBAC: Final = "rbac.authorization.k8s.io"
-CLUSTERROLES: Final = Kind(_RBAC, "v1", "clusterroles", "ClusterRole", o.Object, namespaced=False)
-CLUSTERROLEBINDINGS: Final = Kind(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", o.Object, namespaced=False)
-ROLES: Final = Kind(_RBAC, "v1", "roles", "Role", o.Object)
-ROLEBINDINGS: Final = Kind(_RBAC, "v1", "rolebindings", "RoleBinding", o.Object)
+CLUSTERROLES: Final = Kind(_RBAC, "v1", "clusterroles", "ClusterRole", objects.Object, namespaced=False)
+CLUSTERROLEBINDINGS: Final = Kind(
+    _RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", objects.Object, namespaced=False
+)
+ROLES: Final = Kind(_RBAC, "v1", "roles", "Role", objects.Object)
+ROLEBINDINGS: Final = Kind(_RBAC, "v1", "rolebindings", "RoleBinding", objects.Object)
 
-PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", o.PodGroup)
-QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", o.Queue, namespaced=False)
-QUOTALEDGERS: Final = Kind(names.MUSTER_GROUP, "v1alpha1", "quotaledgers", "QuotaLedger", o.QuotaLedger)
+PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", objects.PodGroup)
+QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", objects.Queue, namespaced=False)
+QUOTALEDGERS: Final = Kind(names.MUSTER_GROUP, "v1alpha1", "quotaledgers", "QuotaLedger", objects.QuotaLedger)
 
 _LEGACY_VERSIONS: Final = {names.INCUBATOR_GROUP: "v1alpha1", names.SIGS_GROUP: "v1alpha2"}
 LEGACY_PODGROUPS: Final = tuple(
-    Kind(group, version, "podgroups", "PodGroup", o.PodGroup) for group, version in _LEGACY_VERSIONS.items()
+    Kind(group, version, "podgroups", "PodGroup", objects.PodGroup) for group, version in _LEGACY_VERSIONS.items()
 )
 LEGACY_QUEUES: Final = tuple(
-    Kind(group, version, "queues", "Queue", o.Queue, namespaced=False) for group, version in _LEGACY_VERSIONS.items()
+    Kind(group, version, "queues", "Queue", objects.Queue, namespaced=False)
+    for group, version in _LEGACY_VERSIONS.items()
 )

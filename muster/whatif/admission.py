@@ -31,7 +31,7 @@ from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects
 from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult
 from muster.whatif.remedies import QuotaShortage, Remedy
-from scheduler.controllers import manifests as generated
+from scheduler.controllers.manifests import podgroup
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
@@ -215,7 +215,7 @@ def _namespace(state: ClusterObjects, name: str) -> list[Meta]:
 
 def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spec: PodSpec) -> list[PodGroup]:
     try:
-        body = generated.podgroup(owner, metas, spec)
+        body = podgroup(owner, metas, spec)
     except QuantityError:
         return []  # refused as it is
     group = msgspec.convert(body, PodGroup)

@@ -21,8 +21,7 @@ from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.ledger.view import LedgerView
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
-from muster.model.objects import Job as BatchJob
-from muster.model.objects import Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
+from muster.model.objects import Job, Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
@@ -77,8 +76,8 @@ class WhatIfCluster:
         self._pods: dict[str, Pod] = {}
         self._members: Mapping[GroupName | None, Sequence[Pod]] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
-        self._jobs: dict[str, BatchJob] = {}
-        self._jobs_of: defaultdict[GroupName, list[BatchJob]] = defaultdict(list)
+        self._jobs: dict[str, Job] = {}
+        self._jobs_of: defaultdict[GroupName, list[Job]] = defaultdict(list)
         self._since: dict[GroupKey, datetime | None] = {}
         # What came of deciding: pods that Jobs have made, where pods were placed, since when groups have places.
         self._made: defaultdict[GroupName, list[Pod]] = defaultdict(list)
@@ -363,7 +362,7 @@ def _stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:
     )
 
 
-def pod_of(job: BatchJob, number: int) -> Pod:
+def pod_of(job: Job, number: int) -> Pod:
     """Write a pod as the Job controller would make it."""
     template, uid = job.spec.template, f"{job.metadata.uid}-{number}"
     annotations = {**(template.metadata.annotations or {}), names.GROUP_NAME: conversion.group_of_job(job)}

@@ -18,7 +18,7 @@ from muster.ledger.decision import decide
 from muster.ledger.observer import shown_group, shown_pod, shown_quota
 from muster.ledger.reservations import Exceeded, ReservationRequest, Unavailable
 from muster.ledger.table import Table
-from muster.ledger.view import PODS, QUOTAS, NamespaceView, Tombstones, source
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, NamespaceView, Tombstones, source
 from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
@@ -153,7 +153,7 @@ class InMemoryAdmission:
                     book.view.put(shown_group(kind.group, group, 0))
         book_or_none = self._books.get(namespace)
         if book_or_none is not None:
-            sources = (*(source(kind.group) for kind in _GROUPS), QUOTAS, PODS)
+            sources = (*(source(kind.group) for kind in _GROUPS), QUOTA_SOURCE, POD_SOURCE)
             self._revisions.update(dict.fromkeys(sources, self._revision))
         return book_or_none
 

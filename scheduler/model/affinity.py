@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from muster.model import labels as label_rules
+from muster.model.labels import matches
 from muster.model.objects import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -50,11 +50,11 @@ class Selection(Struct, frozen=True):
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether a pod is one of them. No selector picks nothing, an empty one everything."""
-        if self.selector is None or not label_rules.matches(self.selector, labels):
+        if self.selector is None or not matches(self.selector, labels):
             return False
         if namespace in self.namespaces:
             return True
-        return self.namespace_selector is not None and label_rules.matches(self.namespace_selector, namespace_labels)
+        return self.namespace_selector is not None and matches(self.namespace_selector, namespace_labels)
 
 
 class PodSet(Struct, frozen=True, eq=False):

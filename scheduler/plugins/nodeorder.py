@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from scheduler.engine.arguments import Given
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.session import Session
-from scheduler.model import constraints as rules
+from scheduler.model import constraints
 from scheduler.model.snapshot import NodeTable, TaskClass
 from scheduler.model.vectors import Floats
 from scheduler.topology import node_filters, pod_affinity, spread
@@ -113,7 +113,9 @@ def _remembered(kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTa
 
 def _wishes(table: NodeTable, kind: TaskClass) -> Floats:
     wishes = kind.constraints.preferred
-    sums = [sum(wish.weight for wish in wishes if rules.term_matches(wish.preference, node)) for node in table.nodes]
+    sums = [
+        sum(wish.weight for wish in wishes if constraints.term_matches(wish.preference, node)) for node in table.nodes
+    ]
     return _scaled(sums)
 
 
@@ -121,7 +123,7 @@ def _unwelcoming(table: NodeTable, kind: TaskClass) -> Floats:
     tolerations = kind.constraints.tolerations
     counts = [
         sum(
-            taint.effect == "PreferNoSchedule" and not rules.tolerated(tolerations, taint)
+            taint.effect == "PreferNoSchedule" and not constraints.tolerated(tolerations, taint)
             for taint in node.spec.taints or ()
         )
         for node in table.nodes

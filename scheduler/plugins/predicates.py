@@ -14,7 +14,7 @@ from scheduler.engine.arguments import Given, checked_by
 from scheduler.engine.colocation import Gathering
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.session import Session
-from scheduler.model import constraints as rules
+from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable, TaskClass
 from scheduler.model.vectors import Mask
@@ -66,7 +66,7 @@ _spreads: Final[_Asks] = attrgetter("company.spreads")
 def _ports_taken(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
     taken = session.ports_later if nodes.later else session.ports
     return np.array(
-        [rules.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
+        [constraints.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
     )
 
 

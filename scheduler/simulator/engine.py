@@ -30,7 +30,8 @@ from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
 from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
-from scheduler.simulator.workloads import Draw, TraceJob, Workloads
+from scheduler.simulator.trace import TraceJob
+from scheduler.simulator.workloads import Draw, Workloads
 from scheduler.state.cluster import Cluster
 
 PACE: Final = 0.05

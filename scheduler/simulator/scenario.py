@@ -20,7 +20,8 @@ from scheduler.simulator import state
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.engine import Setting
 from scheduler.simulator.state import GROUP_KINDS, UnreadableObjectError
-from scheduler.simulator.workloads import Draw, TraceJob
+from scheduler.simulator.trace import TraceJob
+from scheduler.simulator.workloads import Draw
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers

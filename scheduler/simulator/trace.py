@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from muster.model.amounts import QuantityError, Resources
 from scheduler.model.durations import duration
-from scheduler.simulator.workloads import TraceJob
 
 T = TypeVar("T")
 
@@ -33,6 +32,26 @@ _DAYS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)d(.*)")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _REQUEST: Final = re.compile(r"[\s;,]+")
 _MOST_PODS: Final = 100_000
+
+
+class TraceJob(Struct, frozen=True):
+    """A line of a trace: a gang of equal pods that come together and run for the same time.
+
+    Attributes:
+        arrival, duration: seconds.
+        minimum: how many of the pods have to start together.
+        priority: the name of a PriorityClass; empty for none.
+    """
+
+    name: str
+    namespace: str
+    queue: str
+    arrival: float
+    duration: float
+    pods: int
+    minimum: int
+    request: Resources
+    priority: str = ""
 
 
 class TraceError(ValueError):

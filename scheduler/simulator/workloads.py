@@ -36,32 +36,13 @@ from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures, Refusal
 from scheduler.simulator.pods import PodLifecycle
+from scheduler.simulator.trace import TraceJob
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 
 _PENDING: Final = PodStatus(phase="Pending")
 _COMPLETE: Final = Condition(type="Complete", status="True")
 _Likeness = tuple[str, str, int, Resources, str]
-
-
-class TraceJob(Struct, frozen=True):
-    """A line of a trace: a gang of equal pods that come together and run for the same time.
-
-    Attributes:
-        arrival, duration: seconds.
-        minimum: how many of the pods have to start together.
-        priority: the name of a PriorityClass; empty for none.
-    """
-
-    name: str
-    namespace: str
-    queue: str
-    arrival: float
-    duration: float
-    pods: int
-    minimum: int
-    request: Resources
-    priority: str = ""
 
 
 class Draw(Struct, frozen=True):

@@ -14,8 +14,7 @@ from muster.ledger.reservations import reserves_late
 from muster.ledger.table import Table
 from muster.model import names
 from muster.model.amounts import NOTHING, QuantityError
-from muster.model.objects import Job as BatchJob
-from muster.model.objects import Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
+from muster.model.objects import Job, Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
 from scheduler.model.images import Images
 from scheduler.model.plan import Bind
 from scheduler.model.snapshot import (
@@ -54,7 +53,7 @@ class Cluster:
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._kinds: set[str] = set()
-        self._batch: dict[str, BatchJob] = {}
+        self._batch: dict[str, Job] = {}
         self._batch_of: dict[GroupName, set[str]] = {}
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
@@ -177,7 +176,7 @@ class Cluster:
         if reason:
             self._refused[key] = reason
 
-    def batch_job(self, job: BatchJob, *, gone: bool = False) -> None:
+    def batch_job(self, job: Job, *, gone: bool = False) -> None:
         """Learn of a Job (batch/v1)."""
         uid = job.metadata.uid
         old = self._batch.pop(uid, None)
@@ -360,7 +359,7 @@ class Cluster:
         )
         return job if tally is None else job.counted(tally)
 
-    def _coming(self, batch: Collection[BatchJob], home: GroupName) -> Iterable[ExpectedPods]:
+    def _coming(self, batch: Collection[Job], home: GroupName) -> Iterable[ExpectedPods]:
         alive = self._population.controllers(home) if batch else {}
         for job in batch:
             missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
@@ -378,14 +377,14 @@ class Cluster:
         self._population.validate()
 
 
-def _held(batch: list[BatchJob]) -> str:
+def _held(batch: list[Job]) -> str:
     mine = next((job for job in batch if conversion.held_by_user(job)), None)
     if mine is None:
         return ""
     return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
 
 
-def _over(batch: list[BatchJob], members: Iterable[Member]) -> bool:
+def _over(batch: list[Job], members: Iterable[Member]) -> bool:
     statuses = [member.task.status for member in members]
     if batch:
         alive = any(status in OCCUPYING or status is Status.PENDING for status in statuses)

@@ -11,8 +11,7 @@ from msgspec import structs
 
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
-from muster.model.objects import Job as BatchJob
-from muster.model.objects import Node, Pod, PodDisruptionBudget, PodGroup, Queue
+from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, Queue
 from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.durations import duration
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
@@ -84,17 +83,17 @@ def replaced(pod: Pod) -> bool:
     return controller is not None and controller.kind in _REPLACERS
 
 
-def group_of_job(job: BatchJob) -> str:
+def group_of_job(job: Job) -> str:
     """Return the name of the group that a Job's pods are in."""
     return grouping.group_of_job(job.metadata, job.spec.template.metadata)
 
 
-def job_finished(job: BatchJob) -> bool:
+def job_finished(job: Job) -> bool:
     """Whether a Job has run its course."""
     return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in job.status.conditions or ())
 
 
-def pods_wanted(job: BatchJob) -> int:
+def pods_wanted(job: Job) -> int:
     """Return how many pods a Job wants at a time."""
     if job_finished(job):
         return 0
@@ -104,12 +103,12 @@ def pods_wanted(job: BatchJob) -> int:
     return max(min(parallelism, job.spec.completions - job.status.succeeded), 0)
 
 
-def held_by_user(job: BatchJob) -> bool:
+def held_by_user(job: Job) -> bool:
     """Whether a Job is suspended, and not by us."""
     return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
 
 
-def held_by_us(job: BatchJob) -> bool:
+def held_by_us(job: Job) -> bool:
     """Whether a Job is suspended by us."""
     return bool(job.spec.suspend) and bool(job.metadata.annotation(names.SUSPENDED))
 

@@ -20,10 +20,9 @@ from muster.model.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler.model import constraints as rules
-from scheduler.model import storage as facts
+from scheduler.model import constraints
 from scheduler.model.snapshot import NodeTable
-from scheduler.model.storage import Storage
+from scheduler.model.storage import Storage, by_size, capacity, class_of, requested
 from scheduler.model.vectors import Mask
 from scheduler.topology.domains import domains
 
@@ -57,14 +56,14 @@ class Supply:
 
     def first(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> PersistentVolume | None:
         """Return the smallest volume that suits a claim and is reached from a node, but for those that are taken."""
-        class_ = facts.class_of(claim)
+        class_ = class_of(claim)
         near = next(_free(self._local.get((class_, row), ()), claim, taken), None)
         anywhere = next((each for each in self._anywhere(class_, claim) if each.name not in taken), None)
-        return min((each for each in (near, anywhere) if each is not None), key=facts.by_size, default=None)
+        return min((each for each in (near, anywhere) if each is not None), key=by_size, default=None)
 
     def open(self, claim: PersistentVolumeClaim, taken: set[str]) -> Mask:
         """Tell on which nodes there is such a volume, [nodes]."""
-        class_ = facts.class_of(claim)
+        class_ = class_of(claim)
         if any(each.name not in taken for each in self._anywhere(class_, claim)):
             return np.ones(self._nodes, dtype=np.bool_)
         likeness = self._likeness(claim)
@@ -88,7 +87,7 @@ class Supply:
 
     def _likeness(self, claim: PersistentVolumeClaim) -> tuple[str, bytes]:
         """Return what is equal for claims that the same volumes suit; where some are kept for one claim, its uid."""
-        return (facts.class_of(claim), claim.metadata.uid.encode() if self._kept else msgspec.json.encode(claim.spec))
+        return (class_of(claim), claim.metadata.uid.encode() if self._kept else msgspec.json.encode(claim.spec))
 
 
 def _free(
@@ -104,7 +103,7 @@ def suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         return False
     if has.claim_ref is not None and has.claim_ref.uid not in {"", claim.metadata.uid}:
         return False
-    size, wanted = facts.capacity(has), facts.requested(wants)
+    size, wanted = capacity(has), requested(wants)
     return (
         size is not None
         and wanted is not None
@@ -122,7 +121,7 @@ def suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 def reaches(node: Node, volume: PersistentVolume) -> bool:
     """Whether a node is where a volume says, by its node affinity and by the zones that it is labelled with."""
     terms = _terms(volume)
-    if terms is not None and not any(rules.term_matches(term, node) for term in terms):
+    if terms is not None and not any(constraints.term_matches(term, node) for term in terms):
         return False
     has = node.metadata.labels or {}
     if not any(key in has for key in _ZONES):
@@ -146,7 +145,7 @@ def reached(table: NodeTable, volume: PersistentVolume) -> Mask:
 def _matching(table: NodeTable, term: NodeSelectorTerm) -> Mask:
     expressions = term.match_expressions or ()
     if not expressions or term.match_fields or any(each.operator != "In" for each in expressions):
-        return np.array([rules.term_matches(term, node) for node in table.nodes], dtype=np.bool_)
+        return np.array([constraints.term_matches(term, node) for node in table.nodes], dtype=np.bool_)
     mask: Mask = np.logical_and.reduce([_one_of(table, each) for each in expressions])
     return mask
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from muster.model.objects import Taint
-from scheduler.model import constraints as rules
+from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable
 from scheduler.model.vectors import Mask
@@ -26,7 +26,7 @@ def unready(table: NodeTable, _: Constraints) -> Mask:
 
 def cordoned(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes take no new pods, as far as the pod doesn't tolerate that."""
-    if rules.tolerated(demands.tolerations, _CORDON):
+    if constraints.tolerated(demands.tolerations, _CORDON):
         return np.zeros(len(table.nodes), dtype=np.bool_)
     return np.array([node.spec.unschedulable for node in table.nodes], dtype=np.bool_)
 
@@ -35,12 +35,12 @@ def unselected(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes the selector or the required node affinity excludes."""
     if not demands.selector and demands.required is None:
         return np.zeros(len(table.nodes), dtype=np.bool_)
-    return np.array([not rules.selects(demands, node) for node in table.nodes], dtype=np.bool_)
+    return np.array([not constraints.selects(demands, node) for node in table.nodes], dtype=np.bool_)
 
 
 def tainted(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes have a taint that keeps the pod off."""
-    found = [rules.repelling_taint(demands, node.spec.taints or ()) is not None for node in table.nodes]
+    found = [constraints.repelling_taint(demands, node.spec.taints or ()) is not None for node in table.nodes]
     return np.array(found, dtype=np.bool_)
 
 

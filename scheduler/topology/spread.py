@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.model import constraints as rules
+from scheduler.model import constraints
 from scheduler.model.affinity import Spread
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable
@@ -84,8 +84,8 @@ def _counts(
 
 def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
     accepted = [
-        (not spread.affinity or rules.selects(demands, node))
-        and (not spread.taints or rules.repelling_taint(demands, node.spec.taints or ()) is None)
+        (not spread.affinity or constraints.selects(demands, node))
+        and (not spread.taints or constraints.repelling_taint(demands, node.spec.taints or ()) is None)
         for node in table.nodes
     ]
     return np.array(accepted, dtype=np.bool_)

@@ -16,11 +16,19 @@ from typing import Final
 import numpy as np
 
 from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
-from scheduler.model import storage as facts
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable, Status
-from scheduler.model.storage import ClaimKey, ClaimRef, Storage, VolumeDecision
+from scheduler.model.storage import (
+    SELECTED_NODE,
+    ClaimKey,
+    ClaimRef,
+    Storage,
+    VolumeDecision,
+    bound,
+    class_of,
+    requested,
+)
 from scheduler.model.vectors import Mask
 from scheduler.topology.domains import Counts, TopologyCounts, domains
 from scheduler.topology.free_volumes import Supply, reached
@@ -64,16 +72,16 @@ class Volumes:
             return f"PersistentVolumeClaim {key} has lost its volume {claim.spec.volume_name}; create it anew"
         if claim.spec.volume_name:
             return self._wrong_volume(key, claim)
-        class_ = self._storage.classes.get(facts.class_of(claim))
-        if class_ is None and facts.class_of(claim):
-            return f"PersistentVolumeClaim {key} names StorageClass {facts.class_of(claim)}, which doesn't exist"
+        class_ = self._storage.classes.get(class_of(claim))
+        if class_ is None and class_of(claim):
+            return f"PersistentVolumeClaim {key} names StorageClass {class_of(claim)}, which doesn't exist"
         if class_ is None or class_.volume_binding_mode != "WaitForFirstConsumer":
             return f"PersistentVolumeClaim {key} has no volume yet; it is bound before its pods are placed"
         return ""
 
     def _wrong_volume(self, key: ClaimKey, claim: PersistentVolumeClaim) -> str:
         name = claim.spec.volume_name
-        if not facts.bound(claim):
+        if not bound(claim):
             return f"PersistentVolumeClaim {key} is not bound to its volume {name} yet"
         if name not in self._storage.volumes:
             return f"PersistentVolumeClaim {key} is bound to PersistentVolume {name}, which doesn't exist"
@@ -107,17 +115,17 @@ class Volumes:
         for claim in waiting:
             open_ &= self._open_to(claim)
         # Each alone would get one; several may want the same.
-        if sum(bool(self._storage.free.get(facts.class_of(claim))) for claim in waiting) > 1:
+        if sum(bool(self._storage.free.get(class_of(claim))) for claim in waiting) > 1:
             for row in np.flatnonzero(open_).tolist():
                 open_[row] = self._bindings(waiting, row) is not None
         return ~open_
 
     def _open_to(self, claim: PersistentVolumeClaim) -> Mask:
         """Tell on which nodes a claim alone would get a volume, [nodes]: where `_binding` finds one."""
-        class_ = self._storage.classes[facts.class_of(claim)]
+        class_ = self._storage.classes[class_of(claim)]
         if _key(claim) in self._chosen:
             return self._shared(self._chosen[_key(claim)][0], class_)
-        selected = claim.metadata.annotation(facts.SELECTED_NODE)
+        selected = claim.metadata.annotation(SELECTED_NODE)
         if selected:
             return np.array([name == selected for name in self._table.names], dtype=np.bool_)
         made: Mask = self._allowed(class_) & _provisions(class_)
@@ -177,7 +185,7 @@ class Volumes:
     def _bindings(self, waiting: Iterable[PersistentVolumeClaim], row: int) -> tuple[VolumeDecision, ...] | None:
         """Find each claim a volume that the node reaches, or could have made; None where one has none."""
         taken, found = set(self._taken), []
-        for claim in sorted(waiting, key=lambda each: (facts.requested(each.spec) or 0, each.name)):
+        for claim in sorted(waiting, key=lambda each: (requested(each.spec) or 0, each.name)):
             choice = self._binding(claim, row, taken)
             if choice is None:
                 return None
@@ -186,11 +194,11 @@ class Volumes:
         return tuple(found)
 
     def _binding(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> VolumeDecision | None:
-        key, node, class_ = _key(claim), self._table.names[row], self._storage.classes[facts.class_of(claim)]
+        key, node, class_ = _key(claim), self._table.names[row], self._storage.classes[class_of(claim)]
         if key in self._chosen:
             choice = self._chosen[key][0]
             return choice if self._shared(choice, class_)[row] else None
-        selected = claim.metadata.annotation(facts.SELECTED_NODE)
+        selected = claim.metadata.annotation(SELECTED_NODE)
         if selected:
             return VolumeDecision(key, claim.metadata.uid, node) if selected == node else None
         volume = self._supply.first(claim, row, taken)
@@ -211,7 +219,7 @@ class Volumes:
         volume = self._storage.volumes.get(claim.spec.volume_name)
         if volume is not None:
             return volume.spec.csi.driver if volume.spec.csi is not None else ""
-        class_ = self._storage.classes.get(facts.class_of(claim))
+        class_ = self._storage.classes.get(class_of(claim))
         return class_.provisioner if class_ is not None and class_.provisioner != _NO_PROVISIONER else ""
 
     def _limits(self, driver: str) -> Counts:

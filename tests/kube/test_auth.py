@@ -89,7 +89,7 @@ async def test_certificates_are_read_inline_or_from_files_beside_the_kubeconfig(
             (tmp_path / name).write_bytes(data)
         user, cluster = {"client-certificate": "crt", "client-key": "key"}, {"certificate-authority": "ca"}
     scratch = tmp_path / "scratch"
-    settings = await kubeconfig.read(write(user, cluster), None)
+    settings = await kubeconfig.read_files(write(user, cluster), None)
     assert (settings.authority, settings.certificate) == (ca.certificate.decode(), client.certificate.decode())
     endpoint = await auth.load(write(user, cluster))
     assert len(endpoint.tls.get_ca_certs()) == 1
@@ -176,7 +176,7 @@ async def test_a_plugin_may_give_a_certificate(write, tmp_path, pair):
     status = {"clientCertificateData": client.certificate.decode(), "clientKeyData": client.key.decode()}
     printed = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
     exec_ = plugin(tmp_path, f"print({json.dumps(printed)!r})")
-    settings = await kubeconfig.read(write({"exec": exec_}), None)
+    settings = await kubeconfig.read_files(write({"exec": exec_}), None)
     assert settings.certificate == client.certificate.decode()
     assert settings.fresh_for is None
 

@@ -12,8 +12,8 @@ from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.table import MOST_ROWS, Table
 from muster.ledger.tally import Totals
 from muster.ledger.view import (
-    PODS,
-    QUOTAS,
+    POD_SOURCE,
+    QUOTA_SOURCE,
     NamespaceView,
     ObservedGroup,
     ObservedPod,
@@ -39,7 +39,9 @@ def request(
 
 
 def view_of(*groups: ObservedGroup | ObservedPod, at: int = 100, **hard: Resources) -> NamespaceView:
-    view = NamespaceView({source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTAS: at, PODS: at}, Tombstones())
+    view = NamespaceView(
+        {source(VOLCANO_GROUP): at, source(SIGS_GROUP): at, QUOTA_SOURCE: at, POD_SOURCE: at}, Tombstones()
+    )
     for each in groups:
         if isinstance(each, ObservedGroup):
             view.put(each)

@@ -29,7 +29,7 @@ from muster.sandbox.compose import Sandbox
 from muster.sandbox.inprocess import InProcessTransport
 from scheduler.configuration import config
 from scheduler.leader.worker import Worker
-from scheduler.simulator.workloads import TraceJob
+from scheduler.simulator.trace import TraceJob
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics

@@ -12,9 +12,8 @@ from muster.ledger.reservations import held, limited
 from muster.model import kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
-from webhooks import view as views
 from webhooks.verdict import DenialReason, Problem, Ref
-from webhooks.view import AdmissionView
+from webhooks.view import AdmissionView, below, closed_above, find_queue, serves, state_of, usable_queues
 
 SHOWN: Final = 8
 """How many names a message lists."""
@@ -61,7 +60,7 @@ class QueueRequest(Struct, frozen=True):
 
 def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
     """Say why the queue can't take what is wished for."""
-    queue = views.find_queue(view, wanted.queue)
+    queue = find_queue(view, wanted.queue)
     if wanted.queue == names.ROOT_QUEUE:
         text = f"{wanted.subject} holds the other queues and takes no {wanted.noun} itself: {_remedy(view, wanted)}"
         return [Problem(text, denial_reason=DenialReason.QUEUE_OTHER)]
@@ -91,7 +90,7 @@ _FINE: Final[_Finding] = ("", ())
 
 
 def _state(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
-    state = views.state_of(queue)
+    state = state_of(queue)
     if state == "Open":
         return _above(view, queue, wanted)
     if queue.metadata.deletion_timestamp is not None:
@@ -101,11 +100,13 @@ def _state(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
 
 
 def _above(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
-    closed = views.closed_above(view, queue)
+    closed = closed_above(view, queue)
     if closed is None:
         return _FINE
     opening = "" if closed.metadata.deletion_timestamp else f'open that with "muster queue open {closed.name}"'
-    text = f'{wanted.subject} is below queue "{closed.name}", which is {views.state_of(closed)}, and takes no new {wanted.noun}'
+    text = (
+        f'{wanted.subject} is below queue "{closed.name}", which is {state_of(closed)}, and takes no new {wanted.noun}'
+    )
     refs = (*wanted.refs, Ref(kinds.QUEUES, closed.name))
     return f"{text}: {_remedy(view, wanted, *filter(None, [opening]))}", refs
 
@@ -114,7 +115,7 @@ def _children(view: AdmissionView, wanted: QueueRequest) -> _Finding:
     children = sorted(child.name for child in view.children(wanted.queue))
     if not children:
         return _FINE
-    usable = [name for name in views.usable_queues(view, wanted.namespace) if name in views.below(view, wanted.queue)]
+    usable = [name for name in usable_queues(view, wanted.namespace) if name in below(view, wanted.queue)]
     remedy = f"use one of them ({listed(usable)})" if usable else _remedy(view, wanted)
     text = f"{wanted.subject} has children and takes no {wanted.noun} itself: {remedy}"
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
@@ -122,7 +123,7 @@ def _children(view: AdmissionView, wanted: QueueRequest) -> _Finding:
 
 def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
     selector = queue.spec.namespace_selector
-    if selector is None or views.serves(view, queue, wanted.namespace):
+    if selector is None or serves(view, queue, wanted.namespace):
         return _FINE
     remedy = _remedy(view, wanted, "label the namespace so")
     text = f'{wanted.subject} serves only namespaces with {labels.text(selector)}, not "{wanted.namespace}": {remedy}'
@@ -130,7 +131,7 @@ def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Findi
 
 
 def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
-    usable = views.usable_queues(view, wanted.namespace)
+    usable = usable_queues(view, wanted.namespace)
     ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
     return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'
 
@@ -154,7 +155,7 @@ def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Pr
 
 def limit_warnings(view: AdmissionView, name: str) -> list[str]:
     """Say that a queue has as many unfinished groups past Pending as it may; a new one waits until others end."""
-    queue = views.find_queue(view, name)
+    queue = find_queue(view, name)
     if queue is None or not queue.spec.max_pod_groups:
         return []
     most = queue.spec.max_pod_groups

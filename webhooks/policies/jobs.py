@@ -11,14 +11,13 @@ from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
 from muster.model.requests import pod_request
-from webhooks import view as views
 from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
-from webhooks.view import AdmissionView
+from webhooks.view import AdmissionView, groups_named
 
 _OFF: Final = "off"
 _DELAYS: Final = ("suspend", _OFF)
@@ -95,7 +94,7 @@ def _metas(job: Job) -> tuple[Meta, Meta]:
 
 def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> _TargetQueue:
     if group := grouping.group_of(job.spec.template.metadata):
-        found = next(iter(views.groups_named(view, request.namespace, group).values()), None)
+        found = next(iter(groups_named(view, request.namespace, group).values()), None)
         queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
         return _TargetQueue(group, queue, f'of PodGroup "{group}"')
     namespace = view.get(kinds.NAMESPACES, request.namespace)
@@ -164,7 +163,7 @@ def _annotation_warnings(job: Job) -> list[str]:
 
 
 def _group_warnings(place: _TargetQueue, request: AdmissionRequest, view: AdmissionView) -> list[str]:
-    if not place.group or views.groups_named(view, request.namespace, place.group):
+    if not place.group or groups_named(view, request.namespace, place.group):
         return []
     return [f'PodGroup "{place.group}" does not exist yet; the pods wait until it does']
 

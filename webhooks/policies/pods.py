@@ -11,12 +11,11 @@ from muster.model import grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
-from webhooks import view as views
 from webhooks.patch import PatchRecorder
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
-from webhooks.view import AdmissionView
+from webhooks.view import AdmissionView, groups_named
 
 _LEVELS: Final = 10
 _OWNERS: Final[dict[tuple[str, str], Kind[Any]]] = {
@@ -117,7 +116,7 @@ def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
     group = grouping.group_of(meta)
     missing = ""
     # What a controller creates nobody reads the warnings of; and Muster makes the group of its pods.
-    if group and meta.controller() is None and not views.groups_named(view, namespace, group):
+    if group and meta.controller() is None and not groups_named(view, namespace, group):
         missing = f'PodGroup "{group}" does not exist yet; the pod waits until it does'
     return [warning for warning in (member, resources, missing) if warning]
 

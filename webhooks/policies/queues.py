@@ -9,13 +9,12 @@ from typing import Final
 from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import NOTHING, Resources, amount_text
 from muster.model.objects import Job, PodGroup, Queue
-from webhooks import view as views
 from webhooks.policies import common
 from webhooks.policies.common import counted, listed
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import Problem, Ref, Verdict, forbidden, judge
-from webhooks.view import AdmissionView, parent_of
+from webhooks.view import AdmissionView, below, groups_named, parent_of
 
 MAX_DEPTH: Final = 10
 """Levels below the root."""
@@ -181,14 +180,14 @@ def _warnings(queue: Queue, view: AdmissionView) -> list[str]:
 
 
 def _closing_warnings(queue: Queue, view: AdmissionView) -> list[str]:
-    below = views.below(view, queue.name)
+    beneath = below(view, queue.name)
     warnings = []
-    if names.DEFAULT_QUEUE in {queue.name, *below}:
+    if names.DEFAULT_QUEUE in {queue.name, *beneath}:
         text = f"PodGroups and Jobs that name no queue are refused while queue {queue.name} is closed"
         warnings.append(text)
-    if below:
+    if beneath:
         warnings.append(
-            f"{counted(len(below), 'queue')} below {queue.name} {'takes' if len(below) == 1 else 'take'} no new work either"
+            f"{counted(len(beneath), 'queue')} below {queue.name} {'takes' if len(beneath) == 1 else 'take'} no new work either"
         )
     return warnings
 
@@ -225,7 +224,7 @@ def _deletion_warnings(queue: Queue, view: AdmissionView, settings: WebhookSetti
 def _queue_of(job: Job, view: AdmissionView) -> str:
     """Return the queue that a Job's pods wait in; empty where a group is named that nobody made."""
     template = job.spec.template.metadata
-    found = views.groups_named(view, job.namespace, grouping.group_of_job(job.metadata, template))
+    found = groups_named(view, job.namespace, grouping.group_of_job(job.metadata, template))
     if found:
         return next(iter(found.values())).spec.queue or names.DEFAULT_QUEUE
     space = view.get(kinds.NAMESPACES, job.namespace)

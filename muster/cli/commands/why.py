@@ -37,13 +37,13 @@ def why(name: str, **options: Any) -> None:
     where = question.where()
     state, policy, _ = question.basis("muster.whatif.why")
     from muster.cli.answers.why import lines
-    from muster.whatif import why as reasons
+    from muster.whatif import why
     from muster.whatif.cluster import WhatIfCluster
 
-    key = reasons.find(state, where, name)
+    key = why.find(state, where, name)
     if key is None:
         raise click.ClickException(_unknown(state, where, name))
-    answer = reasons.ask(WhatIfCluster(state, policy, question.schedulers), key)
+    answer = why.ask(WhatIfCluster(state, policy, question.schedulers), key)
     if question.document:
         document(answer.data(), question.output)
     else:

@@ -21,7 +21,7 @@ from scheduler.simulator.engine import Simulation, SimulationProgress
 from scheduler.simulator.report import SimulationReport
 from scheduler.simulator.scenario import Scenario
 from scheduler.simulator.state import UnreadableObjectError
-from scheduler.simulator.workloads import TraceJob
+from scheduler.simulator.trace import TraceJob
 from webhooks.settings import WebhookSettings
 
 NEVER: Final = float("inf")

@@ -18,13 +18,12 @@ import pytest
 from muster.ledger import controller, observer
 from muster.ledger.decision import Decision, QuotaUpdate, decide
 from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
-from muster.ledger.rows import PODS as USED
-from muster.ledger.rows import Row, RowState
+from muster.ledger.rows import POD_SUMS, Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.ledger.view import (
-    PODS,
-    QUOTAS,
+    POD_SOURCE,
+    QUOTA_SOURCE,
     NamespaceView,
     ObservedGroup,
     ObservedPod,
@@ -148,7 +147,7 @@ class World:
         name, at = sorted(self.pods.items())[which % len(self.pods)]
         if gone:
             del self.pods[name]
-            self._log(PODS, at.uid)
+            self._log(POD_SOURCE, at.uid)
         else:
             self._store_pod(name, ObservedPod(at.uid, at.group, 0, NOTHING))
 
@@ -176,7 +175,7 @@ class World:
 
     def delete_quota(self) -> None:
         if self.quota is not None:
-            self._log(QUOTAS, self.quota.name)
+            self._log(QUOTA_SOURCE, self.quota.name)
             self.quota = None
             self._rebound()
 
@@ -190,7 +189,7 @@ class World:
         if request.quota:
             self.revision += 1
             self.quota = ObservedQuota("team", request.uid, self.revision, cpu(request.units))
-            self.log.append((QUOTAS, self.revision, self.quota))
+            self.log.append((QUOTA_SOURCE, self.revision, self.quota))
             self._rebound()
         elif request.pod_of is not None:
             at = self.pods.get(request.name)
@@ -228,7 +227,7 @@ class World:
     def _store_pod(self, name: str, pod: ObservedPod) -> None:
         self.revision += 1
         self.pods[name] = ObservedPod(pod.uid, pod.group, self.revision, pod.amounts)
-        self.log.append((PODS, self.revision, self.pods[name]))
+        self.log.append((POD_SOURCE, self.revision, self.pods[name]))
 
     def _log(self, place: str, gone: str) -> None:
         self.revision += 1
@@ -251,7 +250,7 @@ class World:
             return
         if isinstance(what, str) and (pod := view.pod(what)):
             view.drop_pod(what)
-            replica.tombstones.add(what, PODS, pod.revision)
+            replica.tombstones.add(what, POD_SOURCE, pod.revision)
             return
         if isinstance(what, ObservedQuota):
             view.put_quota(what)
@@ -263,7 +262,7 @@ class World:
             replica.tombstones.add(what, GROUPS, known.revision)
         elif quota := view.quotas.get(what):
             view.drop_quota(what)
-            replica.tombstones.add(quota.uid, QUOTAS, quota.revision)
+            replica.tombstones.add(quota.uid, QUOTA_SOURCE, quota.revision)
 
     def restart(self, replica: Replica) -> None:
         """A new process in its place, whose caches were just listed.
@@ -273,7 +272,7 @@ class World:
         if self.ledger and self._outside(Table.parse(self.ledger[1])):
             return
         fresh = Replica()
-        fresh.revisions |= {GROUPS: self.revision, QUOTAS: self.revision, PODS: self.revision}
+        fresh.revisions |= {GROUPS: self.revision, QUOTA_SOURCE: self.revision, POD_SOURCE: self.revision}
         for pod in self.pods.values():
             fresh.view.put_pod(pod)
         for shown in self.objects.values():
@@ -294,7 +293,7 @@ class World:
     def list_all(self, replica: Replica) -> None:
         """Read what exists, after the ledger, and let the watch catch up with it."""
         self.watch(replica, GROUPS, self.revision)
-        revisions = {GROUPS: self.revision, QUOTAS: self.revision, PODS: self.revision}
+        revisions = {GROUPS: self.revision, QUOTA_SOURCE: self.revision, POD_SOURCE: self.revision}
         memory = observer._CacheMemory(replica.view, replica.tombstones)
         view = NamespaceView(revisions, memory)
         for shown in sorted(replica.view.groups(), key=lambda each: each.absent_at):
@@ -371,7 +370,7 @@ class World:
 
     def _late(self, current: Table) -> set[str]:
         """The pods that came unasked and that no fold has counted. No reservation covers that they run."""
-        seen = current.observed.get(PODS, 0)
+        seen = current.observed.get(POD_SOURCE, 0)
         return {name for name in self.unasked & self.pods.keys() if self._created(self.pods[name].uid) > seen}
 
     def _used(self, current: Table) -> dict[str, int]:
@@ -454,7 +453,7 @@ class World:
         if self.ledger is None or not Table.parse(self.ledger[1]).seeded_at:
             return
         current = Table.parse(self.ledger[1])
-        assert all(row.state is RowState.UNRESERVED or row.kind == USED for row in current.rows), current.rows
+        assert all(row.state is RowState.UNRESERVED or row.kind == POD_SUMS for row in current.rows), current.rows
         for name in current.quotas:
             assert Tally(current.quotas, current.rows).taken(name, "cpu") == self.potential(current)
 
@@ -549,9 +548,9 @@ def meanwhile(world: World, choose: Choose) -> None:
             case 0 | 1 if granted:
                 world.store(granted[choose(len(granted))])
             case 2:
-                world.watch(replica, (GROUPS, QUOTAS, PODS)[choose(3)], world.revision)
+                world.watch(replica, (GROUPS, QUOTA_SOURCE, POD_SOURCE)[choose(3)], world.revision)
             case 3:
-                world.watch(replica, (GROUPS, PODS)[choose(2)], world.revision - choose(3))
+                world.watch(replica, (GROUPS, POD_SOURCE)[choose(2)], world.revision - choose(3))
         world.check()
 
 

@@ -11,7 +11,7 @@ from muster.ledger import table, tally
 from muster.ledger.reservations import POD, PODGROUP, ReservationRequest
 from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
-from muster.ledger.view import PODS, QUOTAS, NamespaceView, source
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, NamespaceView, source
 from muster.model.amounts import NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP
 
@@ -70,7 +70,7 @@ def settled_when_not_shown(self: Table, row: Row, view: NamespaceView) -> bool:
 
 def settled_when_old_value_seen(self: Table, row: Row, view: NamespaceView) -> bool:
     if row.state is RowState.FROM and row.kind in {PODGROUP, POD}:
-        return view.revisions.get(GROUPS if row.kind == PODGROUP else PODS, 0) >= row.revision
+        return view.revisions.get(GROUPS if row.kind == PODGROUP else POD_SOURCE, 0) >= row.revision
     return self.really_shown(row, view)
 
 
@@ -166,7 +166,7 @@ def with_quota(world: Any) -> None:
     granted(world)
     stored(world)
     for replica in world.replicas:
-        for place in (QUOTAS, GROUPS, PODS):
+        for place in (QUOTA_SOURCE, GROUPS, POD_SOURCE):
             world.watch(replica, place, world.revision)
 
 
@@ -227,8 +227,8 @@ def a_view_from_before_two_updates(world: Any) -> None:
     granted(world, afresh=False)
     leader = world.replicas[-1]
     world.watch(leader, GROUPS, world.revision - 3)
-    world.watch(leader, QUOTAS, world.revision)
-    world.watch(leader, PODS, world.revision)
+    world.watch(leader, QUOTA_SOURCE, world.revision)
+    world.watch(leader, POD_SOURCE, world.revision)
     world.read(leader)
     world.fold(leader)
     world.put(leader, heard=True)

@@ -13,7 +13,7 @@ from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.configuration import config
 from scheduler.simulator import scenario
 from scheduler.simulator.engine import Simulation
-from scheduler.simulator.workloads import TraceJob
+from scheduler.simulator.trace import TraceJob
 from webhooks.settings import WebhookSettings
 
 STEP = 40

@@ -18,7 +18,8 @@ from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.simulator import engine, report, scenario
 from scheduler.simulator.engine import Simulation
-from scheduler.simulator.workloads import TraceJob, Workloads
+from scheduler.simulator.trace import TraceJob
+from scheduler.simulator.workloads import Workloads
 from webhooks.settings import WebhookSettings
 
 EVICTING = """\
