@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.engine import allocation
+from scheduler.engine import placement
 from scheduler.engine.arguments import Given
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
@@ -24,9 +24,9 @@ class Allocate(Action):
 
     def __call__(self, session: Session, _: Given, /) -> None:
         """Place what can be placed."""
-        turns = JobOrder(session, [job for job in session.jobs if allocation.may_run(session, job)])
+        turns = JobOrder(session, [job for job in session.jobs if placement.may_run(session, job)])
         for queue, job in turns:
             if session.overused(queue):
                 turns.leave(queue)
-            elif allocation.turn(session, queue, job, session.allocatable):
+            elif placement.turn(session, queue, job, session.allocatable):
                 turns.again(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.engine import allocation, messages
+from scheduler.engine import messages, placement
 from scheduler.engine.arguments import Given
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
@@ -31,11 +31,11 @@ class Backfill(Action):
             [
                 job
                 for job in session.jobs
-                if job.waiting and not (line_waits and _asks(job)) and allocation.may_run(session, job)
+                if job.waiting and not (line_waits and _asks(job)) and placement.may_run(session, job)
             ],
         )
         for queue, job in turns:
-            if allocation.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
+            if placement.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
                 turns.again(job)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta, field
 
 from muster.model.text import counted
-from scheduler.engine import allocation, requeue
+from scheduler.engine import placement, requeue
 from scheduler.engine.arguments import Given
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.policy import Action
@@ -68,9 +68,9 @@ class Enqueue(Action):
                 or _held(job)
                 or _deserted(job)
                 or requeue.postponed(session, job)
-                or allocation.unreserved(job)
+                or placement.unreserved(job)
                 or _early(session, job)
-                or allocation.closed(queue)
+                or placement.closed(queue)
                 or _crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
                 or session.enqueueable(job, room=not session.sees_kept(job))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from scheduler.engine import allocation, partial_gangs, reservations
+from scheduler.engine import partial_gangs, placement, reservations
 from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
 from scheduler.engine.session import Session
@@ -22,7 +22,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
 
     # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.
-    allocation.keep_promises(session)
+    placement.keep_promises(session)
     reservations.honour(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, Struct, field
 
-from scheduler.engine import allocation
+from scheduler.engine import placement
 from scheduler.engine.policy import ActionArguments
 from scheduler.engine.session import JobState, QueueState, Session
 from scheduler.engine.statement import Statement
@@ -60,7 +60,7 @@ def hungry(session: Session) -> list[JobState]:
     for job in session.jobs:
         session.reconsider(job)
         before = job.obstacle
-        if session.starving(job) and allocation.may_run(session, job):
+        if session.starving(job) and placement.may_run(session, job):
             found.append(job)
         job.obstacle = job.obstacle or before
     return found

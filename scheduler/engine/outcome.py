@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from muster.model.objects import Condition
 from muster.model.text import counted
-from scheduler.engine import allocation, lifecycle, partial_gangs, requeue, reservations
+from scheduler.engine import lifecycle, partial_gangs, placement, requeue, reservations
 from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
 from scheduler.engine.reservations import ReservationArguments
@@ -271,7 +271,7 @@ class PlanBuilder:
             if wrong is not None:
                 words = f"queue {job.job.queue} can't be read and takes no part: {wrong}; correct it"
             return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
-        if (unreserved := allocation.unreserved(job)) is not None:
+        if (unreserved := placement.unreserved(job)) is not None:
             return unreserved
         if (
             job.obstacle is not None

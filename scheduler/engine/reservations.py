@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import field
 
-from scheduler.engine import allocation
+from scheduler.engine import placement
 from scheduler.engine.arguments import read_by
 from scheduler.engine.policy import ActionArguments
 from scheduler.engine.session import JobState, Session
@@ -45,8 +45,8 @@ def honour(session: Session) -> None:
     job = next((each for each in session.jobs if reservation and each.job.key == reservation.key), None)
     if reservation is None or job is None or (queue := session.queue_of(job)) is None or session.ready(job):
         return
-    if allocation.may_run(session, job):
-        allocation.turn(session, queue, job, session.allocatable)
+    if placement.may_run(session, job):
+        placement.turn(session, queue, job, session.allocatable)
     if not session.ready(job):
         rows = session.snapshot.table.row
         session.withhold(job, [rows[name] for name in reservation.nodes if name in rows])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler.configuration import config
-from scheduler.engine import allocation, picker
+from scheduler.engine import picker, placement
 from scheduler.engine.cycle import decide
 from scheduler.engine.plugin import Nodes
 from scheduler.engine.session import Session
@@ -82,7 +82,7 @@ def plain_place(session, statement, queue, job, taken, allowed):
             passed.append(task)
             continue
         against = allowed(queue, task, 1)
-        if against is None and allocation._place_one(session, statement, job, task):
+        if against is None and placement._place_one(session, statement, job, task):
             job.obstacle = None
         else:
             job.obstacle = against
@@ -151,7 +151,7 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     fast = decide(build.cluster.snapshot(), policy, NOW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scheduler.engine.session.Picker", PlainPicker)
-        patch.setattr("scheduler.engine.allocation._place", plain_place)
+        patch.setattr("scheduler.engine.placement._place", plain_place)
         plain = decide(build.cluster.snapshot(), policy, NOW)
     assert fast.binds == plain.binds
     assert fast.pipelined == plain.pipelined
