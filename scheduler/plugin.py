@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scheduler.engine.plugin import PERMIT, Key, Nodes, Permit, Plugin, Reach, Vote
+from scheduler.engine.view import SessionView
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "Plugin",
     "Reach",
     "Reason",
+    "SessionView",
     "Stage",
     "Vote",
 ]

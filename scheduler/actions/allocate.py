@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduler.engine import placement
-from scheduler.engine.arguments import Given
+from scheduler.engine.action import Action
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.policy import Action
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.engine.session import Session
 
@@ -22,11 +22,11 @@ class Allocate(Action):
     name = "allocate"
     arguments_type = ReservationArguments
 
-    def __call__(self, session: Session, _: Given, /) -> None:
+    def __call__(self, session: Session, _: BuiltinArguments, /) -> None:
         """Place what can be placed."""
         turns = JobOrder(session, [job for job in session.jobs if placement.may_run(session, job)])
         for queue, job in turns:
-            if session.overused(queue):
+            if session.extensions.overused(queue):
                 turns.leave(queue)
-            elif placement.turn(session, queue, job, session.allocatable):
+            elif placement.turn(session, queue, job, session.extensions.allocatable):
                 turns.again(job)

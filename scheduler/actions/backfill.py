@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from scheduler.engine import messages, placement
-from scheduler.engine.arguments import Given
+from scheduler.engine.action import Action
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.policy import Action
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState, QueueState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import Task
@@ -21,11 +22,11 @@ class Backfill(Action):
 
     name = "backfill"
 
-    def __call__(self, session: Session, _: Given, /) -> None:
+    def __call__(self, session: Session, _: BuiltinArguments, /) -> None:
         """Place what can be placed."""
-        line_waits = any(job.stuck is not None and job is not session.holder for job in session.jobs)
+        line_waits = any(job.blocked_class is not None and job is not session.reservation.job for job in session.jobs)
         for job in session.jobs:
-            session.reconsider(job)
+            session.retry(job)
         turns = JobOrder(
             session,
             [
@@ -63,4 +64,4 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     if vectors.fits(wanted, idle) and not vectors.fits(wanted, free):
         where = "free beside what is guaranteed to other queues"
         return messages.obstacle(count, wanted, free, axes, where)
-    return session.allocatable(queue, task, count, beyond=True)
+    return session.extensions.allocatable(queue, task, count, beyond=True)

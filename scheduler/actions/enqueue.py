@@ -8,10 +8,11 @@ from msgspec import Meta, field
 
 from muster.model.text import counted
 from scheduler.engine import placement, requeue
-from scheduler.engine.arguments import Given
+from scheduler.engine.action import Action
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.policy import Action
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState, QueueState
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase
 
@@ -21,7 +22,7 @@ _STANDING: Final = 60.0
 _SCALING: Final = 900.0
 
 
-class EnqueueArguments(Given, frozen=True, kw_only=True):
+class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
     """How long a job that was admitted may wait for something to happen, and whether nodes come when pods ask for them.
 
     ``timeout`` is in seconds; by default it is a minute, and with ``autoscaling`` a quarter of an hour.
@@ -54,8 +55,10 @@ class Enqueue(Action):
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
             job.rolled_back = requeue.due(session, job, arguments.patience)
             if job.rolled_back is not None or requeue.judged_again(job):
-                session.take_back(job)
-        scaling = {job.job.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.ready(job)}
+                session.requeue(job)
+        scaling = {
+            job.info.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.extensions.ready(job)
+        }
         pending = [job for job in session.jobs if job.phase is Phase.PENDING and session.queue_of(job) is not None]
         past = {
             queue.name: sum(job.unfinished for job in queue.jobs)
@@ -73,18 +76,18 @@ class Enqueue(Action):
                 or placement.closed(queue)
                 or _crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
-                or session.enqueueable(job, room=not session.sees_kept(job))
+                or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
             )
             if arguments.autoscaling and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
                 scaling.add(queue.name)
                 job.obstacle = None
             if job.obstacle is None:
-                session.let_in(job)
+                session.admit(job)
                 past[queue.name] = past.get(queue.name, 0) + 1
 
 
 def _held(job: JobState) -> Obstacle | None:
-    return Obstacle(Reason.NOT_ENOUGH_TASKS, job.job.held) if job.job.held else None
+    return Obstacle(Reason.NOT_ENOUGH_TASKS, job.info.held) if job.info.held else None
 
 
 def _deserted(job: JobState) -> Obstacle | None:
@@ -93,7 +96,7 @@ def _deserted(job: JobState) -> Obstacle | None:
 
 def _early(session: Session, job: JobState) -> Obstacle | None:
     """Wait a moment for what a group is made for: people apply the group first, and its Job with the same command."""
-    if not job.unknown_need or session.deadlines.passed(job.job.created + _MOMENT):
+    if not job.unknown_need or session.deadlines.passed(job.info.created + _MOMENT):
         return None
     return Obstacle(Reason.NOT_ENOUGH_TASKS, "no pod or Job is known yet that names it")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from scheduler.engine.action import Action
 from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.policy import Action
 from scheduler.engine.session import Session
 
 
@@ -18,7 +18,7 @@ class Preempt(Action):
         """Evict what lets such jobs start."""
         rules = Rules(
             sources=lambda queue: [queue],
-            choose=session.preemptable,
+            choose=session.extensions.preemptable,
             entitled=lambda *_: True,
             whole=arguments.whole,
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler.engine.action import Action
 from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.policy import Action
-from scheduler.engine.session import QueueState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import QueueState
 
 
 class Reclaim(Action):
@@ -22,11 +23,16 @@ class Reclaim(Action):
         def sources(queue: QueueState) -> Iterable[QueueState]:
             return (other for other in session.queues.values() if other is not queue and other.info.reclaimable)
 
-        rules = Rules(sources=sources, choose=session.reclaimable, entitled=session.preemptive, whole=arguments.whole)
+        rules = Rules(
+            sources=sources,
+            choose=session.extensions.reclaimable,
+            entitled=session.extensions.preemptive,
+            whole=arguments.whole,
+        )
         claims = EvictionRun(session, rules)
         turns = JobOrder(session, hungry(session))
         for queue, job in turns:
-            if queue.info.state != "Open" or session.overused(queue):
+            if queue.info.state != "Open" or session.extensions.overused(queue):
                 turns.leave(queue)
             else:
                 claims.make(queue, job)

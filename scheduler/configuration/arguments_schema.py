@@ -11,19 +11,19 @@ from msgspec import NODEFAULT, Meta
 from msgspec.structs import FieldInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, create_model
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
 
 _BOUNDS = ("gt", "ge", "lt", "le")
 
 
-def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> Given | Arguments:
+def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> BuiltinArguments | Arguments:
     """Check arguments and give them.
 
     Raises:
         pydantic.ValidationError: with every mistake.
     """
-    if not issubclass(type_, Given):
+    if not issubclass(type_, BuiltinArguments):
         return type_.model_validate(given)
     model = _model(type_).model_validate(type_.gathered(dict(given)))
     return type_(**{name: getattr(model, name) for name in type_.__struct_fields__})
@@ -31,13 +31,13 @@ def checked(type_: ArgumentsType, given: Mapping[str, Any]) -> Given | Arguments
 
 def names(type_: ArgumentsType) -> list[str]:
     """Return the names of arguments, as configurations have them."""
-    if issubclass(type_, Given):
+    if issubclass(type_, BuiltinArguments):
         return list(type_.__struct_encode_fields__)
     return [field.alias or name for name, field in type_.model_fields.items()]
 
 
 @cache
-def _model(type_: type[Given]) -> type[BaseModel]:
+def _model(type_: type[BuiltinArguments]) -> type[BaseModel]:
     fields: dict[str, Any] = {each.name: _field(each) for each in msgspec.structs.fields(type_)}
     return create_model(type_.__name__, __base__=Arguments, **fields)
 

@@ -10,8 +10,9 @@ from scheduler.actions.backfill import Backfill
 from scheduler.actions.enqueue import Enqueue
 from scheduler.actions.preempt import Preempt
 from scheduler.actions.reclaim import Reclaim
+from scheduler.engine.action import Action
 from scheduler.engine.plugin import POINTS, Plugin
-from scheduler.engine.policy import Action, Enabled, Policy
+from scheduler.engine.policy import Enabled, Policy
 from scheduler.plugins.binpack import Binpack
 from scheduler.plugins.capacity import Capacity
 from scheduler.plugins.conformance import Conformance

@@ -27,10 +27,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scheduler.configuration import arguments_schema, entry_points
 from scheduler.configuration.builtin import ACTIONS, PLUGINS, policy
-from scheduler.engine.arguments import Given
+from scheduler.engine.action import Action
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import FLAGS, POINTS
 from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
-from scheduler.engine.policy import Action, Enabled, Policy
+from scheduler.engine.policy import Enabled, Policy
 
 DEFAULT: Final = """\
 actions: "enqueue, allocate, backfill"
@@ -200,8 +201,8 @@ class _ConfigReader:
             return None
         flags = self._flags(option.model_extra or {}, place)
         arguments = self._arguments(plugin.arguments_type, option.arguments, (*place, "arguments"))
-        guarded = option.name not in PLUGINS
-        return Enabled(plugin, arguments, _points(flags), guarded=guarded) if arguments is not None else None
+        isolated = option.name not in PLUGINS
+        return Enabled(plugin, arguments, _points(flags), isolated=isolated) if arguments is not None else None
 
     def _flags(self, extra: Mapping[str, Any], place: Place) -> dict[str, bool]:
         flags = {}
@@ -228,7 +229,9 @@ class _ConfigReader:
                 found[each.name] = arguments
         return found
 
-    def _arguments(self, type_: ArgumentsType, given: dict[str, Any], place: Place) -> Given | Arguments | None:
+    def _arguments(
+        self, type_: ArgumentsType, given: dict[str, Any], place: Place
+    ) -> BuiltinArguments | Arguments | None:
         try:
             return arguments_schema.checked(type_, given)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Plugin
 from scheduler.engine.plugin_arguments import Arguments
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 GROUP: Final = "muster.scheduler.plugins"
-_TAKEN: Final = (Given, Arguments)
+_TAKEN: Final = (BuiltinArguments, Arguments)
 """What a plugin may take for arguments."""
 
 

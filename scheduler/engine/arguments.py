@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Meta, Struct
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class BuiltinArguments(Struct, frozen=True, kw_only=True):
     """The base of arguments: each a field, whose name in configurations is that of `msgspec.field`, and whose bounds are its `Meta`."""
 
     @classmethod

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.states import JobState
+from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.affinity import PodSet
 from scheduler.model.snapshot import TaskClass
@@ -25,7 +26,7 @@ Open = Callable[[TaskClass], Mask]
 class Gathering:
     """The parties of one session: who wants to be together with whom, job by job."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionView) -> None:
         self._session = session
         self._members: dict[PodSet, list[tuple[JobState, list[TaskClass]]]] | None = None
 
@@ -59,7 +60,7 @@ class Gathering:
             self._members = {}
             for job in self._session.jobs:
                 mine: dict[PodSet, list[TaskClass]] = {}
-                for task in job.job.pending:
+                for task in job.info.pending:
                     together = task.kind.constraints.company.together
                     if together is not None:
                         mine.setdefault(together, []).append(task.kind)
@@ -68,7 +69,7 @@ class Gathering:
         return self._members
 
 
-def _with_room(session: Session, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+def _with_room(session: SessionView, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
     open_to_some = np.zeros(len(by.codes), dtype=np.bool_)
     enough = np.ones(by.size + 1, dtype=np.bool_)
     total = session.axes.zero

@@ -47,11 +47,11 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         records=outcome.records(statuses) if records else {},
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
-        waiting=any(job.waiting or job.passed for job in session.jobs)
+        waiting=any(job.waiting or job.unplaced for job in session.jobs)
         or any(each.phase in {Phase.PENDING, Phase.INQUEUE} for each in statuses),
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
-        faults=tuple(session.faults.values()),
+        faults=tuple(session.extensions.faults.values()),
         next_deadline=session.deadlines.next,
     )
     session.close()

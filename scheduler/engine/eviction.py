@@ -10,9 +10,10 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from scheduler.engine import placement
-from scheduler.engine.policy import ActionArguments
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.action import ActionArguments
+from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
+from scheduler.engine.states import JobState, QueueState
 from scheduler.model import vectors
 from scheduler.model.constraints import ports_clash
 from scheduler.model.snapshot import OCCUPYING, Task
@@ -58,9 +59,9 @@ def hungry(session: Session) -> list[JobState]:
     """Return the jobs for which others may be evicted."""
     found = []
     for job in session.jobs:
-        session.reconsider(job)
+        session.retry(job)
         before = job.obstacle
-        if session.starving(job) and placement.may_run(session, job):
+        if session.extensions.starving(job) and placement.may_run(session, job):
             found.append(job)
         job.obstacle = job.obstacle or before
     return found
@@ -78,17 +79,17 @@ class EvictionRun:
         """Evict what lets a job start, and reserve the places for it; leave everything as it was where that fails."""
         session = self._session
         taken: list[Task] = []
-        passed: list[Task] = []
-        with session.lifted(job), session.statement() as statement:
-            while job.waiting and session.starving(job):
+        unplaced: list[Task] = []
+        with session.reservation.visible_to(job), session.statement() as statement:
+            while job.waiting and session.extensions.starving(job):
                 task = job.waiting.popleft()
                 taken.append(task)
                 if not self._place(statement, queue, job, task):
-                    passed.append(task)
+                    unplaced.append(task)
             # One that needs no evictions is left to the action allocate.
-            if statement.evicts and session.pipelined(job):
+            if statement.evicts and session.extensions.pipelined(job):
                 statement.commit()
-                job.passed += passed
+                job.unplaced += unplaced
                 return True
         job.waiting.extendleft(reversed(taken))
         return False
@@ -96,13 +97,13 @@ class EvictionRun:
     def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
         """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""
         session = self._session
-        if session.allocatable(queue, task) is None:
+        if session.extensions.allocatable(queue, task) is None:
             row = session.picker.best_later(task.kind)
             if row is not None:
                 statement.pipeline(job, task, row)
                 return True
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
-        alike = (queue.name, task.kind, task.priority, job.job.priority_class)
+        alike = (queue.name, task.kind, task.priority, job.info.priority_class)
         if task.patient or alike in self._hopeless or not self._rules.entitled(queue, task):
             return False
         room = self._room(queue)
@@ -120,7 +121,7 @@ class EvictionRun:
         """What each node would have if all that may be evicted were, [nodes, resources]."""
         room = self._session.future.copy()
         for source in self._rules.sources(queue):
-            room += self._session.tenants.amounts(source.name)
+            room += self._session.victims.amounts(source.name)
         return room
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
@@ -137,7 +138,7 @@ class EvictionRun:
         start, gone = len(statement), list[Task]()
 
         def fits_without(going: list[Task]) -> bool:
-            statement.back_to(start)
+            statement.undo_to(start)
             for victim in going:
                 self._evict(statement, job, task, victim)
             return self._fits(queue, task, row)
@@ -147,7 +148,7 @@ class EvictionRun:
             if fits_without(gone):
                 break
         else:
-            statement.back_to(start)
+            statement.undo_to(start)
             return False
         # The last one was needed; of those before it some may not be, now that it goes.
         for victim in gone[-2::-1]:
@@ -159,7 +160,9 @@ class EvictionRun:
 
     def _fits(self, queue: QueueState, task: Task, row: int) -> bool:
         session = self._session
-        return session.picker.fits(task.kind, row, session.future) and session.allocatable(queue, task) is None
+        return (
+            session.picker.fits(task.kind, row, session.future) and session.extensions.allocatable(queue, task) is None
+        )
 
     def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
         """Return the tasks on a node that may go and whose going helps, the least important first."""
@@ -168,27 +171,35 @@ class EvictionRun:
         candidates = [
             each
             for source in self._rules.sources(queue)
-            for each in session.tenants.there(source.name, row)
-            if session.tenants.owner(each) is not job and helps(session, task, each, short)
+            for each in session.victims.on_node(source.name, row)
+            if session.victims.job_of(each) is not job and helps(session, task, each, short)
         ]
         candidates.sort(key=self._importance, reverse=True)
         return self._rules.choose(task, candidates) if candidates else []
 
     def _importance(self, task: Task) -> tuple[Any, ...]:
         session = self._session
-        job = session.tenants.owner(task)
-        return (session.queue_key(session.queues[job.job.queue]), session.job_key(job), session.task_key(task))
+        job = session.victims.job_of(task)
+        return (
+            session.extensions.queue_key(session.queues[job.info.queue]),
+            session.extensions.job_key(job),
+            session.extensions.task_key(task),
+        )
 
     def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task) -> None:
         """Evict a task; and with it all of its job, where it would be left below its minimum and that is allowed."""
         session = self._session
-        owner = session.tenants.owner(victim)
-        if victim.uid in session.leaving:
+        owner = session.victims.job_of(victim)
+        if victim.uid in session.allocations.leaving:
             return
         rows = session.snapshot.table.row
         going = [victim]
         if self._rules.whole and not owner.spares(Counter([victim.role])):
-            going = [each for each in owner.job.tasks if each.status in OCCUPYING and each.uid not in session.leaving]
+            going = [
+                each
+                for each in owner.info.tasks
+                if each.status in OCCUPYING and each.uid not in session.allocations.leaving
+            ]
             chosen = self._rules.choose(task, going)
             if any(each not in chosen or not each.preemptable or each.node not in rows for each in going):
                 return
@@ -205,7 +216,7 @@ def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
 
 def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> bool:
     """Whether a pod makes way for what isn't to be had beside it: not one that says itself that it is as important."""
-    queues = [session.tenants.owner(each).job.queue for each in (task, victim)]
+    queues = [session.victims.job_of(each).info.queue for each in (task, victim)]
     if queues[0] == queues[1] and victim.priority and victim.priority >= task.priority:
         return False
     mine, its = task.kind.constraints, victim.kind.constraints

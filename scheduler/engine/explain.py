@@ -11,7 +11,8 @@ from msgspec import Struct
 from muster.model.amounts import Resources, amount_text
 from muster.model.text import counted
 from scheduler.engine import messages
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.records import NodeReport
@@ -62,14 +63,14 @@ class Explanations:
     def _side_by_side(self, job: JobState, kind: TaskClass) -> str:
         """Say how far its pods get, where each of them alone would find a node: they are in each other's way."""
         session, placed = self._session, 0
-        with session.lifted(job), session.statement() as trial:
-            tasks = [*job.waiting, *job.passed]
+        with session.reservation.visible_to(job), session.statement() as trial:
+            tasks = [*job.waiting, *job.unplaced]
             for task in tasks:
                 row = session.picker.best(task.kind)
                 if row is not None:
                     trial.allocate(job, [task], [row])
                     placed += 1
-            refusals = tuple(session.objections(kind))
+            refusals = tuple(session.extensions.objections(kind))
         return f"placed one by one, {placed or 'none'} of {len(tasks)} {'finds' if placed == 1 else 'find'} one{self._others(refusals)}"
 
     def shortage(self, job: JobState, kind: TaskClass) -> Obstacle | None:
@@ -79,23 +80,27 @@ class Explanations:
     def nodes(self, job: JobState, kind: TaskClass) -> NodeReport:
         """Count the nodes as pods of ``kind`` see them."""
         look, session = self._look(job, kind), self._session
-        with session.lifted(job):
+        with session.reservation.visible_to(job):
             fitting = int((session.picker.places(kind, session.idle[look.open_]) > 0).sum())
             nearest = "" if look.room or not look.open_.any() else self._nearest(kind, look.open_)
-        holder = session.holder
-        kept = (len(session.kept), str(holder.job.key)) if holder is not None and holder is not job else (0, "")
+        holder = session.reservation.job
+        kept = (
+            (len(session.reservation.rows), str(holder.info.key))
+            if holder is not None and holder is not job
+            else (0, "")
+        )
         total = len(session.snapshot.table.nodes)
         return NodeReport(total, look.refusals, fitting, look.room, self._count(job, kind), nearest, kept)
 
     def _count(self, job: JobState, kind: TaskClass) -> int:
         """Return how many pods of a class the minimum lacks."""
-        missing = max(self._session.missing(job), 1)
+        missing = max(self._session.extensions.missing(job), 1)
         others = sum(task.kind is not kind for task in self._next(job, missing))
         return max(missing - others, 1)
 
     def _wanted(self, job: JobState, kind: TaskClass) -> tuple[int, Vector]:
         """Return how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
-        axes, missing = self._session.axes, max(self._session.missing(job), 1)
+        axes, missing = self._session.axes, max(self._session.extensions.missing(job), 1)
         kinds = [task.kind for task in self._next(job, missing)]
         if kind not in kinds or any(each.constraints != kind.constraints for each in set(kinds)):
             count = self._count(job, kind)
@@ -105,17 +110,17 @@ class Explanations:
         return missing, reduce(vectors.add, (vectors.scale(each.vector(axes), times) for each, times in many.items()))
 
     def _next(self, job: JobState, count: int) -> list[Task]:
-        return [*job.waiting, *job.passed][:count]
+        return [*job.waiting, *job.unplaced][:count]
 
     def _look(self, job: JobState, kind: TaskClass) -> _Look:
         session = self._session
-        key = (kind, job is session.holder)
+        key = (kind, job is session.reservation.job)
         known = self._looks.get(key)
         if known is None:
-            with session.lifted(job):
+            with session.reservation.visible_to(job):
                 open_ = session.picker.open_to(kind)
                 free = vectors.total(session.idle[open_].clip(min=0))
-                known = _Look(open_, free, session.picker.room(kind), tuple(session.objections(kind)))
+                known = _Look(open_, free, session.picker.room(kind), tuple(session.extensions.objections(kind)))
             self._looks[key] = known
         return known
 

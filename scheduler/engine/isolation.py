@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from scheduler.engine.plugin import Key, Nodes, Permit, Plugin, Reach, Vote, defines
+from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.view import SessionView
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import Floats, Mask, Vector
-
-if TYPE_CHECKING:
-    from scheduler.engine.session import JobState, QueueState, Session
 
 T = TypeVar("T")
 
@@ -34,14 +33,14 @@ Report = Callable[[str, str, str], None]
 class IsolatedPlugin(Plugin):
     """Stands for a plugin; its points are those of the one it stands for."""
 
-    def __init__(self, plugin: type[Plugin], arguments: Any, session: Session, report: Report) -> None:
+    def __init__(self, plugin: type[Plugin], arguments: Any, session: SessionView, report: Report) -> None:
         super().__init__(arguments, session)
         self.plugin = plugin
         self._report = report
         self._inner: Plugin | None = None
         self._failed: set[str] = set()
-        for trait in ("name", "guards", "by_amount", "divides", "node_local"):
-            setattr(self, trait, getattr(plugin, trait))
+        for attribute in ("name", "guards", "by_amount", "divides", "node_local"):
+            setattr(self, attribute, getattr(plugin, attribute))
         try:
             self._inner = plugin(arguments, session)
         except Exception as error:  # noqa: BLE001 - anybody's code

@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from scheduler.engine.plugin import Key
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState, QueueState
 
 
 class JobOrder:
@@ -20,16 +21,16 @@ class JobOrder:
         self._session = session
         self._lines: dict[str, list[tuple[Key, JobState]]] = {}
         for job in jobs:
-            self._lines.setdefault(job.job.queue, []).append((session.job_key(job), job))
+            self._lines.setdefault(job.info.queue, []).append((session.extensions.job_key(job), job))
         for line in self._lines.values():
             heapq.heapify(line)
         queues = [session.queues[name] for name in self._lines]
-        self._queues = [(session.queue_key(queue), queue.name) for queue in queues]
+        self._queues = [(session.extensions.queue_key(queue), queue.name) for queue in queues]
         heapq.heapify(self._queues)
 
     def again(self, job: JobState) -> None:
         """Let a job have another turn."""
-        heapq.heappush(self._lines[job.job.queue], (self._session.job_key(job), job))
+        heapq.heappush(self._lines[job.info.queue], (self._session.extensions.job_key(job), job))
 
     def leave(self, queue: QueueState) -> None:
         """Let no more jobs of a queue have a turn."""
@@ -43,4 +44,4 @@ class JobOrder:
                 continue
             _, job = heapq.heappop(line)
             yield queue, job
-            heapq.heappush(self._queues, (self._session.queue_key(queue), name))
+            heapq.heappush(self._queues, (self._session.extensions.queue_key(queue), name))

@@ -14,7 +14,8 @@ from scheduler.engine import lifecycle, partial_gangs, placement, requeue, reser
 from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
 from scheduler.engine.reservations import ReservationArguments
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState, QueueState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
@@ -50,23 +51,24 @@ class PlanBuilder:
             Bind(
                 task,
                 names[row],
-                mark.job.job.key,
+                operation.job.info.key,
                 volumes.choices(task.uid, row) if task.kind.constraints.claims else (),
             )
-            for mark in self._session.placed
-            if mark.status is status and (status is Status.PIPELINED or self._session.ready(mark.job))
-            for task, row in zip(mark.tasks, mark.rows, strict=True)
+            for operation in self._session.allocations.committed
+            if operation.status is status
+            and (status is Status.PIPELINED or self._session.extensions.ready(operation.job))
+            for task, row in zip(operation.tasks, operation.rows, strict=True)
         )
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Return who has to go, and for whom."""
         claimed = [
-            Eviction(task, mark.job.job.key, mark.beneficiary.job.key)
-            for mark in self._session.placed
-            if mark.status is Status.RELEASING and mark.beneficiary is not None
-            for task in mark.tasks
+            Eviction(task, operation.job.info.key, operation.beneficiary.info.key)
+            for operation in self._session.allocations.committed
+            if operation.status is Status.RELEASING and operation.beneficiary is not None
+            for task in operation.tasks
         ]
-        undone = [Eviction(task, job.job.key, job.job.key) for job, task in partial_gangs.undone(self._session)]
+        undone = [Eviction(task, job.info.key, job.info.key) for job, task in partial_gangs.undone(self._session)]
         return (*claimed, *undone)
 
     def reserved(self) -> Reservation | None:
@@ -79,15 +81,15 @@ class PlanBuilder:
         return frozenset(
             each.job
             for job in self._session.jobs
-            if job.unfinished and not job.job.about_to_reserve
-            for each in job.job.coming
+            if job.unfinished and not job.info.about_to_reserve
+            for each in job.info.coming
             if each.held
         )
 
     def rolled_back(self) -> Mapping[str, RequeueState]:
         """Return the groups that were taken back because nothing came of them, and for how long."""
         return {
-            job.job.uid: requeue.postponement(self._session, job, job.rolled_back)
+            job.info.uid: requeue.postponement(self._session, job, job.rolled_back)
             for job in self._session.jobs
             if job.rolled_back is not None
         }
@@ -95,18 +97,18 @@ class PlanBuilder:
     def unplaced(self) -> Mapping[GroupKey, tuple[Task, ...]]:
         """Return the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""
         return {
-            job.job.key: (*job.waiting, *job.passed)
+            job.info.key: (*job.waiting, *job.unplaced)
             for job in self._session.jobs
-            if (job.waiting or job.passed) and self._lacks_nodes(job)
+            if (job.waiting or job.unplaced) and self._lacks_nodes(job)
         }
 
     def _lacks_nodes(self, job: JobState) -> bool:
-        if job.phase is Phase.COMPLETED or job.job.unreserved:
+        if job.phase is Phase.COMPLETED or job.info.unreserved:
             return False
         if job.obstacle is None:
-            return job.stuck is not None and self._explanations.of(job, job.stuck).nodes
+            return job.blocked_class is not None and self._explanations.of(job, job.blocked_class).nodes
         # Of a gang of which pods are still missing, nobody knows whether it will ever start.
-        return job.obstacle.nodes and self._session.valid(job) is None
+        return job.obstacle.nodes and self._session.extensions.valid(job) is None
 
     def statuses(self) -> list[GroupStatus]:
         """Return each group's status, in the order of the snapshot."""
@@ -120,7 +122,7 @@ class PlanBuilder:
         self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
     ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
-        seen = {job.job.key: job.job.counts for job in self._session.jobs}
+        seen = {job.info.key: job.info.counts for job in self._session.jobs}
         changes = [
             *[(bind.group, Status.PENDING, Status.BINDING) for bind in binds],
             *[(bind.group, Status.PENDING, Status.PIPELINED) for bind in pipelined],
@@ -137,7 +139,7 @@ class PlanBuilder:
 
     def _share(self, queue: QueueState) -> QueueShare:
         session = self._session
-        axes, deserved, known = session.axes, session.deserved(queue), queue.info.share
+        axes, deserved, known = session.axes, session.extensions.deserved(queue), queue.info.share
         amounts = (axes.names, queue.allocated, deserved)
         if not known or known[0] != amounts:
             known[:] = (
@@ -155,18 +157,18 @@ class PlanBuilder:
         """Return a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
         if not _is_quiet(job):
             return self._new_status(job)
-        ready = self._session.ready(job)
+        ready = self._session.extensions.ready(job)
         known: GroupStatus
-        for known, policy, was_ready in job.job.quiet:
+        for known, policy, was_ready in job.info.quiet:
             if policy is self._session.policy and was_ready is ready:
                 return known
         status = self._new_status(job)
-        if not differs(job.job, status):
-            job.job.quiet[:] = [(status, self._session.policy, ready)]
+        if not differs(job.info, status):
+            job.info.quiet[:] = [(status, self._session.policy, ready)]
         return status
 
     def _new_status(self, job: JobState) -> GroupStatus:
-        old, facts = job.job, self._facts(job)
+        old, facts = job.info, self._facts(job)
         if old.settled and old.settled[0] == facts:
             # Nothing changed by what is so, and it is so still.
             known: GroupStatus = old.settled[1]
@@ -177,7 +179,7 @@ class PlanBuilder:
         return status
 
     def _settle(self, job: JobState, facts: Facts) -> GroupStatus:
-        old = job.job
+        old = job.info
         phase = lifecycle.settle(old.phase, facts)
         finished = old.phase is Phase.COMPLETED
         conditions = lifecycle.conditions(old.conditions, phase, facts, transition=self._transition, now=self._now)
@@ -197,20 +199,20 @@ class PlanBuilder:
         )
 
     def _facts(self, job: JobState) -> Facts:
-        counts = job.job.counts
-        ready = self._session.ready(job) and job.ready >= max(job.job.min_member, 1)
-        waiting = len(job.waiting) + len(job.passed)
+        counts = job.info.counts
+        ready = self._session.extensions.ready(job) and job.ready >= max(job.info.min_member, 1)
+        waiting = len(job.waiting) + len(job.unplaced)
         return Facts(
-            minimum=job.job.min_member,
+            minimum=job.info.min_member,
             let_in=job.phase is not Phase.PENDING,
             running=counts.get(Status.RUNNING, 0),
             succeeded=counts.get(Status.SUCCEEDED, 0),
             failed=counts.get(Status.FAILED, 0),
             placed=job.ready,
             waiting=waiting,
-            leaving=0 if ready else _making_room(job.job),
-            pods=len(job.job.tasks),
-            over=job.job.over,
+            leaving=0 if ready else _making_room(job.info),
+            pods=len(job.info.tasks),
+            over=job.info.over,
             ready=ready,
             obstacle=None if ready else self._obstacle(job),
             postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
@@ -219,28 +221,28 @@ class PlanBuilder:
     def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
         """Return what is known of each group that doesn't run."""
         phases = {status.key: status.phase for status in statuses}
-        waiting = [job for job in self._session.jobs if phases[job.job.key] not in _RUNS]
+        waiting = [job for job in self._session.jobs if phases[job.info.key] not in _RUNS]
         ahead = self._line(waiting)
-        return {job.job.key: self._record(job, ahead.get(job.job.key, 0)) for job in waiting}
+        return {job.info.key: self._record(job, ahead.get(job.info.key, 0)) for job in waiting}
 
     def _line(self, waiting: Iterable[JobState]) -> Mapping[GroupKey, int]:
         """Return how many groups of its queue have their turn before each."""
         queues: dict[str, list[JobState]] = {}
         for job in waiting:
-            if not self._session.ready(job):
-                queues.setdefault(job.job.queue, []).append(job)
+            if not self._session.extensions.ready(job):
+                queues.setdefault(job.info.queue, []).append(job)
         return {
-            job.job.key: place
+            job.info.key: place
             for jobs in queues.values()
-            for place, job in enumerate(sorted(jobs, key=self._session.job_key))
+            for place, job in enumerate(sorted(jobs, key=self._session.extensions.job_key))
         }
 
     def _record(self, job: JobState, ahead: int) -> Record:
-        key, queue = job.job.key, job.job.queue
-        if self._session.ready(job) and job.ready:
-            there = sum(job.job.counts.get(status, 0) for status in READY)
+        key, queue = job.info.key, job.info.queue
+        if self._session.extensions.ready(job) and job.ready:
+            there = sum(job.info.counts.get(status, 0) for status in READY)
             words = (
-                f"{counted(job.ready, 'pod')} of the minimum of {job.job.min_member} have nodes, {there} of them bound"
+                f"{counted(job.ready, 'pod')} of the minimum of {job.info.min_member} have nodes, {there} of them bound"
             )
             return Record(key, queue, Stage.BIND, None, words, 0)
         if job.pipelined and job.obstacle is None:
@@ -251,25 +253,25 @@ class PlanBuilder:
         if obstacle is None:
             stage, words = Stage.ENQUEUE, "it has its turn in the next cycle"
             if job.unfinished:
-                stage, words = Stage.GANG, _to_come(job.job)
+                stage, words = Stage.GANG, _to_come(job.info)
             return Record(key, queue, stage, None, words, ahead)
         stage = obstacle.stage or _stage(obstacle.reason, job)
-        kind = job.stuck or (job.waiting[0].kind if job.waiting else None)
+        kind = job.blocked_class or (job.waiting[0].kind if job.waiting else None)
         nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
         return Record(key, queue, stage, obstacle.reason, obstacle.message, ahead, obstacle.limit, nodes)
 
     def _obstacle(self, job: JobState) -> Obstacle | None:
-        key = job.job.key
+        key = job.info.key
         if key not in self._obstacles:
             self._obstacles[key] = self._find_obstacle(job)
         return self._obstacles[key]
 
     def _find_obstacle(self, job: JobState) -> Obstacle | None:
         if self._session.queue_of(job) is None:
-            wrong = self._session.snapshot.unreadable.get(job.job.queue)
-            words = f"queue {job.job.queue} doesn't exist; create it, or name another in spec.queue"
+            wrong = self._session.snapshot.unreadable.get(job.info.queue)
+            words = f"queue {job.info.queue} doesn't exist; create it, or name another in spec.queue"
             if wrong is not None:
-                words = f"queue {job.job.queue} can't be read and takes no part: {wrong}; correct it"
+                words = f"queue {job.info.queue} can't be read and takes no part: {wrong}; correct it"
             return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
         if (unreserved := placement.unreserved(job)) is not None:
             return unreserved
@@ -283,23 +285,29 @@ class PlanBuilder:
             lack = self._explanations.shortage(job, job.waiting[0].kind)
             if lack is None:
                 text = (
-                    f"{job.rolled_back.message}, though nodes have room: queue {job.job.queue} had nothing left for it"
+                    f"{job.rolled_back.message}, though nodes have room: queue {job.info.queue} had nothing left for it"
                 )
                 return replace(job.rolled_back, message=text)
             return replace(lack, message=f"{job.rolled_back.message}: {lack.message}")
-        if job.stuck is not None and job.obstacle is None:
-            return self._explanations.of(job, job.stuck)
+        if job.blocked_class is not None and job.obstacle is None:
+            return self._explanations.of(job, job.blocked_class)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about;
         # no node helps a queue that is used up.
         capped = job.obstacle is not None and job.obstacle.reason is Reason.NOT_ENOUGH_QUOTA
-        if job.unfinished and job.obstacle is not None and not capped and job.waiting and not self._session.valid(job):
+        if (
+            job.unfinished
+            and job.obstacle is not None
+            and not capped
+            and job.waiting
+            and not self._session.extensions.valid(job)
+        ):
             return self._explanations.shortage(job, job.waiting[0].kind) or job.obstacle
         return job.obstacle
 
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
-        coming = sum(each.count for each in job.job.coming if not each.held)
-        return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.job.min_member
+        coming = sum(each.count for each in job.info.coming if not each.held)
+        return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.info.min_member
 
 
 def _to_come(job: JobInfo) -> str:
@@ -326,9 +334,9 @@ def _is_quiet(job: JobState) -> bool:
     return (
         job.phase in _RUNS
         and not job.waiting
-        and not job.passed
+        and not job.unplaced
         and job.obstacle is None
-        and job.allocated is job.job.sums(job.axes).allocated
+        and job.allocated is job.info.sums(job.axes).allocated
         and not job.pipelined
     )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState
 from scheduler.model.snapshot import GroupKey, Phase, Status, Task
 
 PATIENCE: Final = 30.0
@@ -19,7 +20,7 @@ PATIENCE: Final = 30.0
 def since(session: Session) -> Mapping[GroupKey, float]:
     """Return the gangs that are torn, and since when."""
     before, now = session.snapshot.torn, session.now.timestamp()
-    torn = {job.job.key: before.get(job.job.key, now) for job in session.jobs if _torn(session, job)}
+    torn = {job.info.key: before.get(job.info.key, now) for job in session.jobs if _torn(session, job)}
     for began in torn.values():
         session.deadlines.passed(began + PATIENCE)
     return torn
@@ -29,10 +30,10 @@ def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
     """Return the pods to be taken back, because their gang has been torn for too long."""
     torn = session.snapshot.torn
     for job in session.jobs if torn else ():
-        began = torn.get(job.job.key)
+        began = torn.get(job.info.key)
         if began is not None and session.deadlines.passed(began + PATIENCE) and _torn(session, job):
-            for task in job.job.tasks:
-                if task.status in _BOUND and task.uid not in session.leaving:
+            for task in job.info.tasks:
+                if task.status in _BOUND and task.uid not in session.allocations.leaving:
                     yield job, task
 
 
@@ -47,8 +48,8 @@ def _torn(session: Session, job: JobState) -> bool:
         # Pending, where the leader was lost before it wrote the phase.
         and job.phase in _NOT_YET
         and not job.pipelined
-        and any(status in _BOUND for status in job.job.tally.counts)
-        and Status.BINDING not in job.job.tally.counts
-        and not session.ready(job)
-        and session.valid(job) is None
+        and any(status in _BOUND for status in job.info.tally.counts)
+        and Status.BINDING not in job.info.tally.counts
+        and not session.extensions.ready(job)
+        and session.extensions.valid(job) is None
     )

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.model import vectors
-from scheduler.model.snapshot import TaskClass
+from scheduler.model.snapshot import NodeTable, TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
-
-if TYPE_CHECKING:
-    from scheduler.engine.session import Session
 
 _NEVER: Final = -np.inf
 _NONE: Final[Floats] = np.zeros(0)
@@ -86,16 +83,20 @@ class _View:
 
 
 class Picker:
-    """The nodes of a session, as classes of tasks see them."""
+    """The nodes of a session, as classes of tasks see them.
+
+    ``idle`` and ``future`` are what they have, [nodes, resources], and change under way: `touched` tells where.
+    """
 
     def __init__(
         self,
-        session: Session,
+        table: NodeTable,
+        idle: Matrix,
+        future: Matrix,
         feasible: list[Callable[[TaskClass, Nodes], Mask]],
         score: list[Callable[[TaskClass, Nodes], Floats]],
     ) -> None:
-        self._session = session
-        self._table = session.snapshot.table
+        self._table, self._idle, self._future = table, idle, future
         self._feasible, self._score = feasible, score
         self._plugins = {
             plugin: None for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
@@ -181,7 +182,7 @@ class Picker:
     def best_later(self, kind: TaskClass) -> int | None:
         """Return the best node that will have room once the pods that are leaving it are gone, or None."""
         view = self._view(kind)
-        return _highest(self._scores(kind, view, self._all, self._session.future))
+        return _highest(self._scores(kind, view, self._all, self._future))
 
     def fits(self, kind: TaskClass, row: int, free: Matrix) -> bool:
         """Whether a task fits on one node with ``free`` of each node, [nodes, resources]."""
@@ -196,7 +197,7 @@ class Picker:
     def open_to(self, kind: TaskClass) -> Mask:
         """Tell which nodes accept the class, however full they are."""
         mask = np.ones(len(self._all), dtype=np.bool_)
-        nodes = Nodes(self._table, self._all, self._session.idle)
+        nodes = Nodes(self._table, self._all, self._idle)
         for ask in self._feasible:
             mask &= ask(kind, nodes)
         return mask
@@ -205,7 +206,7 @@ class Picker:
         """Return how many tasks of the class fit in what is idle: no placement of them can do better."""
         view = self._view(kind)
         self._refresh(kind, view)
-        return self.capacity(kind, view.scores > _NEVER, self._session.idle)
+        return self.capacity(kind, view.scores > _NEVER, self._idle)
 
     def capacity(self, kind: TaskClass, mask: Mask, free: Matrix) -> int:
         """Return how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
@@ -221,7 +222,7 @@ class Picker:
     def rated_ahead(self, kind: TaskClass, view: _View, rows: list[int], first: int, steps: int) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
         which = np.array(rows)
-        idle = self._session.idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
+        idle = self._idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
         repeated = which.repeat(steps)
         rated: list[list[float]] = (
             self._rate(kind, view, repeated, idle.reshape(len(repeated), -1)).reshape(len(rows), steps).tolist()
@@ -231,7 +232,7 @@ class Picker:
     def _view(self, kind: TaskClass) -> _View:
         view = self._views.get(kind)
         if view is None:
-            vector = kind.vector(self._session.axes)
+            vector = kind.vector(self._table.axes)
             reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
             view = self._views[kind] = _View(vector, reach)
         return view
@@ -241,7 +242,7 @@ class Picker:
             return
         if view.seen < 0 or view.reach is Reach.CLUSTER:
             view.ahead.clear()
-            view.scores = self._scores(kind, view, self._all, self._session.idle)
+            view.scores = self._scores(kind, view, self._all, self._idle)
         else:
             self._catch_up(kind, view)
         view.seen = self._time
@@ -256,11 +257,11 @@ class Picker:
                 view.scores[row] = scores[0]
         else:
             view.ahead.clear()
-            view.scores[rows] = self._scores(kind, view, rows, self._session.idle)
+            view.scores[rows] = self._scores(kind, view, rows, self._idle)
 
     def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
         idle = free.copy() if rows is self._all else free.take(rows, axis=0)
-        return self._rate(kind, view, rows, idle, later=free is not self._session.idle)
+        return self._rate(kind, view, rows, idle, later=free is not self._idle)
 
     def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
         nodes = Nodes(self._table, rows, idle, later=later)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from muster.model.amounts import NOTHING
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
+from scheduler.engine.states import JobState, QueueState
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase, Task, TaskClass
 
@@ -19,9 +20,9 @@ def may_run(session: Session, job: JobState) -> bool:
     queue = session.queue_of(job)
     if not job.waiting or job.phase is Phase.COMPLETED or queue is None:
         return False
-    if session.policy.enqueues and (job.phase is Phase.PENDING or job.job.about_to_reserve):
+    if session.policy.enqueues and (job.phase is Phase.PENDING or job.info.about_to_reserve):
         return False
-    job.obstacle = unreserved(job) or closed(queue) or session.valid(job)
+    job.obstacle = unreserved(job) or closed(queue) or session.extensions.valid(job)
     return job.obstacle is None
 
 
@@ -35,21 +36,21 @@ def closed(queue: QueueState) -> Obstacle | None:
 
 def unreserved(job: JobState) -> Obstacle | None:
     """Object where a job would run on what the quota of its namespace may have reserved for others."""
-    if not job.job.unreserved:
+    if not job.info.unreserved:
         return None
-    limit = Limit("namespace", job.job.key.namespace, NOTHING)
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.job.unreserved, Stage.QUOTA, limit)
+    limit = Limit("namespace", job.info.key.namespace, NOTHING)
+    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.info.unreserved, Stage.QUOTA, limit)
 
 
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
     """Return a job its turn; tell whether it could use another."""
     taken: list[Task] = []
-    with session.lifted(job), session.statement() as statement:
-        passed = _place(session, statement, queue, job, taken, allowed)
-        if statement and (session.ready(job) or session.pipelined(job)):
+    with session.reservation.visible_to(job), session.statement() as statement:
+        unplaced = _place(session, statement, queue, job, taken, allowed)
+        if statement and (session.extensions.ready(job) or session.extensions.pipelined(job)):
             statement.commit()
-            job.passed += passed
-            return bool(job.waiting) and session.ready(job)
+            job.unplaced += unplaced
+            return bool(job.waiting) and session.extensions.ready(job)
     job.waiting.extendleft(reversed(taken))
     return False
 
@@ -62,7 +63,7 @@ def keep_promises(session: Session) -> None:
         if not count or queue is None or not may_run(session, job):
             continue
         for _ in range(count):
-            if not turn(session, queue, job, session.allocatable):
+            if not turn(session, queue, job, session.extensions.allocatable):
                 break
 
 
@@ -80,12 +81,12 @@ def _place(
     A task like one that found no place isn't tried. Nor is the rest, once too few are left for the minimum.
     """
     failed: set[TaskClass] = set()
-    passed: list[Task] = []
+    unplaced: list[Task] = []
     while job.waiting:
         alike = _next(session, job)
         kind = alike[0].kind
         if kind in failed:
-            passed += alike
+            unplaced += alike
             taken += alike
             continue
         count, against = _allowance(queue, alike, allowed)
@@ -95,20 +96,20 @@ def _place(
         else:
             job.obstacle = against
             placed = 1
-            passed.append(alike[0])
+            unplaced.append(alike[0])
             failed.add(kind)
         taken += alike[:placed]
         job.waiting.extendleft(reversed(alike[placed:]))
-        if session.ready(job) or (failed and _hopeless(session, job, failed)):
+        if session.extensions.ready(job) or (failed and _hopeless(session, job, failed)):
             break
-    return passed
+    return unplaced
 
 
 def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
     alike, promised = [first], session.snapshot.promised
-    most = session.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
+    most = session.extensions.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
     while job.waiting and len(alike) < most:
         other = job.waiting[0]
         if other.kind is not first.kind or other.uid in promised:
@@ -135,7 +136,7 @@ def _allowance(queue: QueueState, alike: list[Task], allowed: Allowed) -> tuple[
 
 def _hopeless(session: Session, job: JobState, failed: set[TaskClass], placed: int = 0) -> bool:
     """Whether too few tasks are left for the minimum, even if all of them find a place and ``placed`` more did."""
-    needed = session.missing(job) - job.pipelined - placed
+    needed = session.extensions.missing(job) - job.pipelined - placed
     if needed > len(job.waiting):
         return True
     return needed > 0 and sum(other.kind not in failed for other in job.waiting) < needed
@@ -151,7 +152,11 @@ def _place_alike(
         return int(_place_one(session, statement, job, alike[0]))
     kind = alike[0].kind
     rows = session.picker.pick(kind, len(alike))
-    if len(rows) < len(alike) and not session.releasing and _hopeless(session, job, failed | {kind}, len(rows)):
+    if (
+        len(rows) < len(alike)
+        and not session.allocations.releasing
+        and _hopeless(session, job, failed | {kind}, len(rows))
+    ):
         # It would all be undone.
         rows = []
     if rows:
@@ -174,12 +179,12 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
 def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
     """Reserve a place that others are leaving for a task."""
     picker, row = session.picker, _promised(session, task)
-    if (row is None or not picker.fits(task.kind, row, session.future)) and session.releasing:
+    if (row is None or not picker.fits(task.kind, row, session.future)) and session.allocations.releasing:
         row = picker.best_later(task.kind)
     elif row is not None and not picker.fits(task.kind, row, session.future):
         row = None
     if row is None:
-        job.stuck = task.kind
+        job.blocked_class = task.kind
         return False
     statement.pipeline(job, task, row)
     return True

@@ -7,18 +7,19 @@ configuration (the ``enable*`` flag of each).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
+from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.view import SessionView
 from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import NodeTable, Task, TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
 if TYPE_CHECKING:
     from scheduler.engine.plugin_arguments import ArgumentsType
-    from scheduler.engine.session import JobState, QueueState, Session
 
 Key = Any
 """A value that sorts; the smaller comes first. It may change only by the turns of its own job or queue."""
@@ -84,7 +85,7 @@ class Plugin:
     """The base of all plugins. A method that isn't overridden is an extension point that the plugin doesn't have."""
 
     name: ClassVar[str]
-    arguments_type: ClassVar[ArgumentsType] = Given
+    arguments_type: ClassVar[ArgumentsType] = BuiltinArguments
     node_local: ClassVar[bool] = True
     """Whether `feasible` and `score` of a node look at its row and at what is idle there only; `reach` says it by class."""
 
@@ -101,7 +102,7 @@ class Plugin:
     guards: ClassVar[bool] = False
     """Whether its choice of victims is a protection that holds in all tiers, not only in its own."""
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         self.arguments = arguments
         self.session = session
 
@@ -218,9 +219,3 @@ POINTS: Final = (*FLAGS, "valid", "deserved")
 def defines(plugin: type[Plugin], point: str) -> bool:
     """Whether a plugin has an extension point."""
     return getattr(plugin, point) is not getattr(Plugin, point)
-
-
-def is_guard(ask: Callable[..., object]) -> bool:
-    """Whether an extension point belongs to a plugin that guards."""
-    plugin = getattr(ask, "__self__", None)
-    return isinstance(plugin, Plugin) and plugin.guards

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 
 
 class Arguments(BaseModel):
@@ -15,4 +15,4 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-ArgumentsType: TypeAlias = type[Given] | type[Arguments]
+ArgumentsType: TypeAlias = type[BuiltinArguments] | type[Arguments]

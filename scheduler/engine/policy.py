@@ -3,51 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Plugin
 
 if TYPE_CHECKING:
     from scheduler.engine.plugin_arguments import Arguments
-    from scheduler.engine.session import Session
 
 
-class ActionArguments(Given, frozen=True, kw_only=True):
-    """What any action may be given."""
+class Step(Protocol):
+    """One step of a cycle: an action, as far as a policy knows it. What it does, `scheduler.engine.action` says."""
 
-    cache: bool = field(default=True, name="predicateErrorCacheEnable")
-    """Accepted for the format's sake: what a node refused isn't asked again before something changed."""
+    @property
+    def name(self) -> str:
+        """Its name in configurations."""
 
-
-class Action:
-    """The base of actions: one step of a cycle. Stateless; the arguments come with each call."""
-
-    name: ClassVar[str]
-    arguments_type: ClassVar[type[Given]] = ActionArguments
-
-    def __call__(self, session: Session, arguments: Any, /) -> None:
-        """Do it to the session."""
-        raise NotImplementedError
+    def __call__(self, session: Any, arguments: Any, /) -> None:
+        """Do it to a session."""
 
 
 class Enabled(Struct, frozen=True):
-    """A plugin with its arguments and the extension points that are on. ``guarded``: it is a user's own."""
+    """A plugin with its arguments and the extension points that are on. ``isolated``: it is a user's own."""
 
     plugin: type[Plugin]
-    arguments: Given | Arguments
+    arguments: BuiltinArguments | Arguments
     points: frozenset[str]
-    guarded: bool = False
+    isolated: bool = False
 
 
 class Policy(Struct, frozen=True):
     """What `scheduler.engine.cycle.decide` follows."""
 
-    actions: tuple[Action, ...]
+    actions: tuple[Step, ...]
     tiers: tuple[tuple[Enabled, ...], ...]
-    arguments: Mapping[str, Given] = field(default_factory=dict)
+    arguments: Mapping[str, BuiltinArguments] = field(default_factory=dict)
 
     @property
     def enqueues(self) -> bool:

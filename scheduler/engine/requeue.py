@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Final
 
 from muster.model import grouping
 from muster.model.objects import Condition
 from muster.model.text import counted
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState
 
@@ -34,31 +36,31 @@ def judged_again(job: JobState) -> bool:
     """
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
-    suspended = bool(job.job.held) and not job.job.tasks
-    return job.job.withheld or suspended or bool(job.job.unreserved) or deserted(job)
+    suspended = bool(job.info.held) and not job.info.tasks
+    return job.info.withheld or suspended or bool(job.info.unreserved) or deserted(job)
 
 
 def deserted(job: JobState) -> bool:
     """Whether a group stands for a workload that has no pods now and wants none, as one scaled to zero."""
-    return grouping.is_generated(job.job.key.name) and not job.job.tasks and not job.job.coming
+    return grouping.is_generated(job.info.key.name) and not job.info.tasks and not job.info.coming
 
 
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     """Say why a group goes back: nothing happened for so long, and its minimum has no nodes."""
-    wait = session.snapshot.waits.get(job.job.uid)
-    if job.phase is not Phase.INQUEUE or session.ready(job) or job.pipelined:
+    wait = session.snapshot.waits.get(job.info.uid)
+    if job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.pipelined:
         return None
     if wait is None:
         session.deadlines.after(seconds)
         return None  # its waiting is counted from this cycle on
     if not session.deadlines.passed(wait.since + seconds):
         return None
-    if len(job.job.tasks) > wait.pods:
+    if len(job.info.tasks) > wait.pods:
         session.deadlines.after(seconds)
         return None  # pods that came this very moment are to be looked at first
-    missing = job.job.min_member - job.ready - len(job.waiting)
+    missing = job.info.min_member - job.ready - len(job.waiting)
     if missing > 0 or not job.waiting:
-        there, least = job.ready + len(job.waiting), max(job.job.min_member, 1)
+        there, least = job.ready + len(job.waiting), max(job.info.min_member, 1)
         came = (
             f"{there} of {least} pods came" if there else "no pod came" if least == 1 else f"none of {least} pods came"
         )
@@ -82,11 +84,13 @@ def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState
 
 def _wait(session: Session, job: JobState) -> RequeueState | None:
     """Return what is known of a group: by this worker, or by the last one, which wrote it down."""
-    return session.snapshot.waits.get(job.job.uid) or recorded(job.job.conditions)
+    return session.snapshot.waits.get(job.info.uid) or recorded(job.info.conditions)
 
 
 def _picture(session: Session, job: JobState) -> int:
-    return hash((session.offer, job.need(), job.job.min_member, len(job.job.tasks))) or 1
+    """Return a digest of what nodes and queues offer, and of what the group needs: never `_ANY`, nor below it."""
+    seen = repr((session.offer, job.need(), job.info.min_member, len(job.info.tasks)))
+    return int.from_bytes(blake2b(seen.encode(), digest_size=8).digest()) or 1
 
 
 def postponed(session: Session, job: JobState) -> Obstacle | None:
@@ -95,7 +99,7 @@ def postponed(session: Session, job: JobState) -> Obstacle | None:
     if wait is None or not wait.tries:
         return None
     if wait.idle == _ANY:
-        if session.deadlines.passed(wait.until) or job.ready + len(job.waiting) >= max(job.job.min_member, 1):
+        if session.deadlines.passed(wait.until) or job.ready + len(job.waiting) >= max(job.info.min_member, 1):
             return None
         return Obstacle(Reason.NOT_ENOUGH_TASKS, f"its pods did not come{_again(wait)}")
     if session.deadlines.passed(wait.until) and wait.idle != _picture(session, job):

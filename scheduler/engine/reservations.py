@@ -16,9 +16,10 @@ import numpy as np
 from msgspec import field
 
 from scheduler.engine import placement
+from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by
-from scheduler.engine.policy import ActionArguments
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.durations import duration
 from scheduler.model.obstacle import Obstacle, Stage
@@ -42,14 +43,14 @@ class ReservationArguments(ActionArguments, frozen=True, kw_only=True):
 def honour(session: Session) -> None:
     """Let the one who has a reservation go first; what it can't use yet is withheld from all others."""
     reservation = session.snapshot.reserved
-    job = next((each for each in session.jobs if reservation and each.job.key == reservation.key), None)
-    if reservation is None or job is None or (queue := session.queue_of(job)) is None or session.ready(job):
+    job = next((each for each in session.jobs if reservation and each.info.key == reservation.key), None)
+    if reservation is None or job is None or (queue := session.queue_of(job)) is None or session.extensions.ready(job):
         return
     if placement.may_run(session, job):
-        placement.turn(session, queue, job, session.allocatable)
-    if not session.ready(job):
+        placement.turn(session, queue, job, session.extensions.allocatable)
+    if not session.extensions.ready(job):
         rows = session.snapshot.table.row
-        session.withhold(job, [rows[name] for name in reservation.nodes if name in rows])
+        session.reservation.keep(job, [rows[name] for name in reservation.nodes if name in rows])
 
 
 def choose(session: Session, arguments: ReservationArguments) -> Reservation | None:
@@ -57,7 +58,7 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
     after, deadlines = arguments.after, session.deadlines
     if after is None:
         return None
-    held, holder = session.snapshot.reserved, session.holder
+    held, holder = session.snapshot.reserved, session.reservation.job
     if (
         held is not None
         and holder is not None
@@ -70,11 +71,13 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
     waiting = [
         job
         for job in session.jobs
-        if (job.waiting or job.phase is Phase.PENDING) and job.job.created and deadlines.passed(job.job.created + after)
+        if (job.waiting or job.phase is Phase.PENDING)
+        and job.info.created
+        and deadlines.passed(job.info.created + after)
     ]
     if not waiting:
         return None
-    line = (job for job in sorted(waiting, key=session.job_key) if _lacks_room(session, job))
+    line = (job for job in sorted(waiting, key=session.extensions.job_key) if _lacks_room(session, job))
     names = session.snapshot.table.names
     # All pods are looked through for it, so once at most.
     drained = cache(partial(_drained, session))
@@ -82,13 +85,13 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
         nodes = _nodes(session, job, drained)
         if nodes:
             deadlines.after(after)
-            return Reservation(job.job.key, tuple(names[row] for row in nodes), session.now.timestamp())
+            return Reservation(job.info.key, tuple(names[row] for row in nodes), session.now.timestamp())
     return None
 
 
 def _keeps(session: Session, holder: JobState, *, lately: bool) -> bool:
     """Whether it still waits for room, or was admitted and its pods are on their way."""
-    if session.ready(holder):
+    if session.extensions.ready(holder):
         return False
     return _lacks_room(session, holder) or (lately and holder.phase is Phase.INQUEUE and not holder.waiting)
 
@@ -96,16 +99,18 @@ def _keeps(session: Session, holder: JobState, *, lately: bool) -> bool:
 def _lacks_room(session: Session, job: JobState) -> bool:
     """Whether nothing but what others use, of the nodes or of its queue, keeps a job from starting."""
     queue, against = session.queue_of(job), job.obstacle
-    if queue is None or job.pipelined or session.ready(job):
+    if queue is None or job.pipelined or session.extensions.ready(job):
         return False
-    with session.lifted(job), queue.counted_with(vectors.scale(queue.allocated, -1)):
+    with session.reservation.visible_to(job), session.allocations.counting(queue, vectors.scale(queue.allocated, -1)):
         if job.phase is Phase.PENDING and session.policy.enqueues:
-            return _is_for_amounts(against) and session.enqueueable(job, room=False) is None
-        if not job.unfinished or not (job.stuck is not None if against is None else _is_for_amounts(against)):
+            return _is_for_amounts(against) and session.extensions.enqueueable(job, room=False) is None
+        if not job.unfinished or not (job.blocked_class is not None if against is None else _is_for_amounts(against)):
             return False
         first = {task.kind: task for task in job.waiting}
         return all(
-            session.allocatable(queue, first[kind], count) is None for kind, count in _needs(job) if kind in first
+            session.extensions.allocatable(queue, first[kind], count) is None
+            for kind, count in _needs(job)
+            if kind in first
         )
 
 
@@ -118,8 +123,8 @@ def _is_for_amounts(against: Obstacle | None) -> bool:
 
 def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
     """Return what is still to be placed for the minimum, by class."""
-    missing = job.job.min_member - job.ready
-    for kind, count in (*job.job.tally.wanting.items(), *((each.kind, each.count) for each in job.job.coming)):
+    missing = job.info.min_member - job.ready
+    for kind, count in (*job.info.tally.wanting.items(), *((each.kind, each.count) for each in job.info.coming)):
         if missing > 0:
             yield kind, min(count, missing)
             missing -= count
@@ -135,7 +140,7 @@ def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> li
 
 def _drained(session: Session) -> Matrix:
     """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
-    free, rows = session.future + session.withheld, session.snapshot.table.row
+    free, rows = session.future + session.reservation.held, session.snapshot.table.row
     others = chain.from_iterable(each.jobs for each in session.snapshot.beside.values())
     for job in (*session.snapshot.jobs, *others):
         for task in job.tasks:
@@ -147,7 +152,7 @@ def _drained(session: Session) -> Matrix:
 def _fit(session: Session, job: JobState, free: Matrix, rows: Iterable[int]) -> set[int]:
     """Return the rows that it takes to place the minimum of a job on ``free``; none where they don't suffice."""
     free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
-    now = session.idle + session.withheld
+    now = session.idle + session.reservation.held
     for kind, count in _needs(job):
         wanted = session.picker.row_of(kind)
         open_ = among[session.picker.open_to(kind)[among]]

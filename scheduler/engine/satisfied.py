@@ -23,7 +23,7 @@ def may_aggregate(policy: Policy) -> bool:
     """Whether nothing looks at who runs: nobody is evicted, and no plugin of a user's own is asked."""
     if any(action.name in _EVICTING for action in policy.actions):
         return False
-    return not any(enabled.guarded for tier in policy.tiers for enabled in tier)
+    return not any(enabled.isolated for tier in policy.tiers for enabled in tier)
 
 
 def found(snapshot: Snapshot) -> Iterator[JobInfo]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -35,16 +34,6 @@ class QueueState:
         """The last word where plugins see no difference."""
         return (self.info.created, self.info.name)
 
-    @contextmanager
-    def counted_with(self, more: Vector) -> Iterator[None]:
-        """Let plugins see the queue as though it had so much more, or less."""
-        before = self.allocated
-        self.allocated = vectors.add(before, more)
-        try:
-            yield
-        finally:
-            self.allocated = before
-
 
 # Shared by all that have none, since there may be ten thousand: nothing can be put into the one, and of the other nothing
 # is counted where minTaskMember doesn't ask.
@@ -57,22 +46,22 @@ class JobState:
 
     Attributes:
         waiting: tasks without a place, in the order in which they get one.
-        passed: tasks that found no place in this cycle.
+        unplaced: tasks that found no place in this cycle.
         ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
         pipelined: tasks for which this cycle reserved a place.
         roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
         obstacle: why it got no further in this cycle, as far as an action knows.
         rolled_back: why it was taken back in this cycle, after it had been admitted for too long in vain.
-        stuck: the class of a task that found no node.
+        blocked_class: the class of a task that found no node.
     """
 
     def __init__(self, job: JobInfo, axes: Axes) -> None:
-        self.job = job
+        self.info = job
         self.axes = axes
         self.phase = job.phase
         tally = job.tally
         self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
-        self.passed: list[Task] = []
+        self.unplaced: list[Task] = []
         self.ready = tally.ready
         self.pipelined = 0
         self.roles = _NO_ROLES
@@ -82,12 +71,12 @@ class JobState:
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
-        self.stuck: TaskClass | None = None
+        self.blocked_class: TaskClass | None = None
 
     @property
     def order(self) -> Any:
         """The last word where plugins see no difference."""
-        return self.job.order
+        return self.info.order
 
     @property
     def unfinished(self) -> bool:
@@ -105,12 +94,12 @@ class JobState:
         seen yet are taken to be like the last one.
         """
         if self._need is None:
-            stated = self.job.stated
+            stated = self.info.stated
             self._need = self.axes.vector(stated) if stated is not None else self._estimate()
         return self._need
 
     def _estimate(self) -> Vector:
-        amounts, missing = self.axes.zero, self.job.min_member
+        amounts, missing = self.axes.zero, self.info.min_member
         last: Vector = self.axes.zero
         for kind, count in self._members():
             last, taken = self.vector(kind), min(count, missing)
@@ -121,30 +110,30 @@ class JobState:
 
     def _members(self) -> Iterator[tuple[TaskClass, int]]:
         """Return its pods by class: those that run, those that are placed first, those that don't exist yet."""
-        yield from self.job.tally.occupying.items()
+        yield from self.info.tally.occupying.items()
         for kind, alike in groupby(self.waiting, key=_kind):
             yield kind, sum(1 for _ in alike)
-        yield from ((each.kind, each.count) for each in self.job.coming)
+        yield from ((each.kind, each.count) for each in self.info.coming)
 
     def spares(self, roles: Counter[str]) -> bool:
         """Whether it has its minimum without so many tasks of these roles."""
-        if self.ready - roles.total() < self.job.min_member:
+        if self.ready - roles.total() < self.info.min_member:
             return False
-        least = self.job.min_task_member
+        least = self.info.min_task_member
         return all(self.roles[role, Status.ALLOCATED] - roles[role] >= least[role] for role in least)
 
     @property
     def unknown_need(self) -> bool:
         """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
-        return self.job.stated is None and not self.job.tasks and not self.job.coming and self.job.min_member > 0
+        return self.info.stated is None and not self.info.tasks and not self.info.coming and self.info.min_member > 0
 
     def lacking(self) -> Vector:
         """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
-        if self.job.over or (self.job.stated is None and not self.job.min_member):
+        if self.info.over or (self.info.stated is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated
-        if Status.SUCCEEDED in self.job.counts:
-            for task in self.job.tasks:
+        if Status.SUCCEEDED in self.info.counts:
+            for task in self.info.tasks:
                 if task.status is Status.SUCCEEDED:
                     had = vectors.add(had, self.vector(task.kind))
         return vectors.above_zero(vectors.subtract(self.need(), had))

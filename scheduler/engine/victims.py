@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
 
 import numpy as np
 
-from scheduler.model.snapshot import Status, Task, TaskClass
+from scheduler.engine.states import JobState
+from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
 from scheduler.model.vectors import Matrix
-
-if TYPE_CHECKING:
-    from scheduler.engine.session import JobState, Session
 
 _RUNS: Final = frozenset({Status.RUNNING, Status.BOUND})
 
 
 class Victims:
-    """The evictable tasks of a session by queue and node, and the jobs that all tasks belong to."""
+    """The evictable tasks of a cycle by queue and node, and the jobs that all tasks belong to.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._owners = {task.uid: job for job in session.jobs for task in job.job.tasks}
+    ``leaving``: uids of those that are evicted already, kept up to date by who evicts. ``request``: what a task takes.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[JobState],
+        table: NodeTable,
+        leaving: AbstractSet[str],
+        request: Callable[[TaskClass], Matrix],
+    ) -> None:
+        self._leaving, self._request = leaving, request
+        self._shape = table.allocatable.shape
+        self._jobs = {task.uid: job for job in jobs for task in job.info.tasks}
         self._on: dict[tuple[str, int], list[Task]] = {}
         self._sums: dict[str, Matrix] = {}
-        rows = session.snapshot.table.row
-        for job in session.jobs:
-            for task in job.job.tasks:
+        rows = table.row
+        for job in jobs:
+            for task in job.info.tasks:
                 if task.status in _RUNS and task.preemptable and task.node in rows:
-                    self._on.setdefault((job.job.queue, rows[task.node]), []).append(task)
-                    self._sum(job)[rows[task.node]] += session.picker.row_of(task.kind)
+                    self._on.setdefault((job.info.queue, rows[task.node]), []).append(task)
+                    self._sum(job)[rows[task.node]] += request(task.kind)
 
-    def owner(self, task: Task) -> JobState:
+    def job_of(self, task: Task) -> JobState:
         """Return the job of a task."""
-        return self._owners[task.uid]
+        return self._jobs[task.uid]
 
-    def there(self, queue: str, row: int) -> list[Task]:
+    def on_node(self, queue: str, row: int) -> list[Task]:
         """Return the tasks of a queue's jobs that may still be evicted from a node."""
-        leaving = self._session.leaving
-        return [task for task in self._on.get((queue, row), ()) if task.uid not in leaving]
+        return [task for task in self._on.get((queue, row), ()) if task.uid not in self._leaving]
 
     def amounts(self, queue: str) -> Matrix:
         """Return what those tasks use, [nodes, resources]; not to be changed."""
         known = self._sums.get(queue)
-        return known if known is not None else np.zeros_like(self._session.idle)
+        return known if known is not None else np.zeros(self._shape, dtype=np.int64)
 
     def evicted(self, job: JobState, kind: TaskClass, row: int, sign: int) -> None:
-        """Learn that a task is evicted (1), or that it is not after all (-1)."""
-        self._sum(job)[row] -= sign * self._session.picker.row_of(kind)
+        """Learn that a task is evicted (1), or that it is not after all (-1); only `Allocations` calls this."""
+        self._sum(job)[row] -= sign * self._request(kind)
 
     def _sum(self, job: JobState) -> Matrix:
-        queue = job.job.queue
+        queue = job.info.queue
         if queue not in self._sums:
-            self._sums[queue] = np.zeros_like(self._session.idle)
+            self._sums[queue] = np.zeros(self._shape, dtype=np.int64)
         return self._sums[queue]

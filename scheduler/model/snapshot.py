@@ -196,7 +196,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
 
 
 UNKNOWN: Final = -1
-"""No picture of what is idle: a hash is never that."""
+"""No picture of what is idle: a digest is never that."""
 
 
 class RequeueState(Struct, frozen=True):
@@ -207,7 +207,7 @@ class RequeueState(Struct, frozen=True):
         pods: how many pods it had then.
         tries: how often it was taken back since something of it ran.
         until: when it may be admitted again, once taken back.
-        idle: a picture of what was idle when it was taken back for lack of room; zero where that doesn't matter,
+        idle: a digest of what was idle when it was taken back for lack of room; zero where that doesn't matter,
             ``UNKNOWN`` where another leader saw it.
     """
 

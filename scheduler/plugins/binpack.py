@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin
-from scheduler.engine.session import Session
+from scheduler.engine.view import SessionView
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats
 
@@ -20,7 +20,7 @@ _RESOURCE = "binpack.resources."
 _Weight = Annotated[float, Meta(ge=0)]
 
 
-class BinpackArguments(Given, frozen=True, kw_only=True):
+class BinpackArguments(BuiltinArguments, frozen=True, kw_only=True):
     """Weights: of the plugin, of cpu and memory, and of other resources (``binpack.resources: a, b`` names them)."""
 
     weight: _Weight = field(default=1, name="binpack.weight")
@@ -44,7 +44,7 @@ class Binpack(Plugin):
     name = "binpack"
     arguments_type = BinpackArguments
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         weights = {"cpu": arguments.cpu, "memory": arguments.memory, **arguments.others}
         place = session.axes.place

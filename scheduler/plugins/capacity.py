@@ -9,9 +9,10 @@ from msgspec import Meta, field
 
 from muster.model.amounts import NOTHING
 from scheduler.engine import messages
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Key, Plugin, Vote
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.snapshot import Task
@@ -21,7 +22,7 @@ ROOT = "root"
 _NAMED = 5
 
 
-class CapacityArguments(Given, frozen=True, kw_only=True):
+class CapacityArguments(BuiltinArguments, frozen=True, kw_only=True):
     """How many ancestors of a queue count for reclaim, beside the queue itself."""
 
     level: Annotated[int, Meta(ge=0)] = field(default=0, name="ancestorReclaimLevel")
@@ -39,7 +40,7 @@ class Capacity(Plugin):
     guards = True
     by_amount = True
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         axes, infos = session.axes, session.queues
         self._lines = {name: self._line(name) for name in infos}
@@ -85,10 +86,10 @@ class Capacity(Plugin):
 
     def valid(self, job: JobState) -> Obstacle | None:
         """Object to starting a job in a queue that has others below it; what is left there of before goes on."""
-        children = [name for name in self._children.get(job.job.queue, ()) if name != ROOT]
+        children = [name for name in self._children.get(job.info.queue, ()) if name != ROOT]
         if not children or job.ready:
             return None
-        words = f"queue {job.job.queue} has children and starts no work itself; move it to one of them: {_few(sorted(children))}"
+        words = f"queue {job.info.queue} has children and starts no work itself; move it to one of them: {_few(sorted(children))}"
         return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
@@ -106,8 +107,8 @@ class Capacity(Plugin):
             return None
         if (parent := self.valid(job)) is not None:
             return parent
-        count = max(job.job.min_member - job.ready, 1)
-        stated = job.job.stated is not None
+        count = max(job.info.min_member - job.ready, 1)
+        stated = job.info.stated is not None
         return self._objection(queue, job.lacking(), count, self._awaiting(), within_cluster=stated)
 
     def enqueued(self, job: JobState) -> None:
@@ -125,7 +126,7 @@ class Capacity(Plugin):
 
     def _await(self, awaited: dict[str, Vector], job: JobState) -> None:
         queue = self.session.queue_of(job)
-        if queue is not None and job.job.stated is not None:
+        if queue is not None and job.info.stated is not None:
             for name in self._lines[queue.name]:
                 awaited[name] = vectors.add(awaited.get(name, self.session.axes.zero), job.lacking())
 
@@ -177,12 +178,12 @@ class Capacity(Plugin):
         """
         if not self._stated:
             return None
-        session, owner = self.session, self.session.tenants.owner
-        mine = owner(claimant).job.queue
+        session, owner = self.session, self.session.victims.job_of
+        mine = owner(claimant).info.queue
         left: dict[str, Vector] = {}
         chosen = []
         for task in candidates:
-            theirs = owner(task).job.queue
+            theirs = owner(task).info.queue
             apart = [name for name in self._lines[theirs] if name not in self._lines[mine]]
             own = [name for name in self._counting(mine) if name not in self._lines[theirs]]
             amounts = task.kind.vector(session.axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.engine.plugin import Key, Plugin
-from scheduler.engine.session import JobState
+from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.snapshot import GroupKey, Task
 from scheduler.model.vectors import Vector
@@ -23,14 +23,14 @@ class Drf(Plugin):
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose tasks of jobs that keep no smaller a share than the claimant's job will have."""
         session, left = self.session, dict[GroupKey, Vector]()
-        axes, job = session.axes, session.tenants.owner(claimant)
+        axes, job = session.axes, session.victims.job_of(claimant)
         mine = self._share(vectors.add(job.allocated, claimant.kind.vector(axes)))
         chosen = []
         for task in candidates:
-            owner = session.tenants.owner(task)
-            rest = vectors.subtract(left.get(owner.job.key, owner.allocated), task.kind.vector(axes))
+            owner = session.victims.job_of(task)
+            rest = vectors.subtract(left.get(owner.info.key, owner.allocated), task.kind.vector(axes))
             if mine <= self._share(rest):
-                left[owner.job.key] = rest
+                left[owner.info.key] = rest
                 chosen.append(task)
         return chosen
 

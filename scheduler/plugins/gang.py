@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from muster.model.amounts import NOTHING
 from muster.model.text import counted
 from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
-from scheduler.engine.session import JobState
+from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import GroupKey, Status, Task
@@ -27,14 +27,14 @@ class Gang(Plugin):
 
     def valid(self, job: JobState) -> Obstacle | None:
         """Object while fewer pods exist than have to start together."""
-        least, there = job.job.min_member, job.ready + len(job.waiting)
+        least, there = job.info.min_member, job.ready + len(job.waiting)
         if there < least:
             exist = "exists" if there == 1 else "exist"
             return Obstacle(
                 Reason.NOT_ENOUGH_TASKS,
                 f"{counted(least, 'pod')} have to start together and {there or 'none'} {exist}; waiting for {least - there} more",
             )
-        for role, wanted in sorted(job.job.min_task_member.items()):
+        for role, wanted in sorted(job.info.min_task_member.items()):
             there = job.roles[role, Status.ALLOCATED] + sum(task.role == role for task in job.waiting)
             if there < wanted:
                 return Obstacle(
@@ -46,15 +46,15 @@ class Gang(Plugin):
 
     def ready(self, job: JobState) -> bool:
         """Whether the minimum is placed."""
-        if job.ready < job.job.min_member:
+        if job.ready < job.info.min_member:
             return False
-        if not job.job.min_task_member:
+        if not job.info.min_task_member:
             return True
-        return all(job.roles[role, Status.ALLOCATED] >= least for role, least in job.job.min_task_member.items())
+        return all(job.roles[role, Status.ALLOCATED] >= least for role, least in job.info.min_task_member.items())
 
     def missing(self, job: JobState) -> int:
         """Count what is left of the minimum."""
-        return job.job.min_member - job.ready
+        return job.info.min_member - job.ready
 
     def starving(self, job: JobState) -> bool:
         """Whether it lacks some of its minimum, reserved places counted."""
@@ -78,12 +78,12 @@ class Gang(Plugin):
         axes, left = self.session.axes, dict[GroupKey, Vector]()
         chosen = []
         for task in candidates:
-            job = self.session.tenants.owner(task)
-            stated = axes.vector(job.job.stated or NOTHING)
+            job = self.session.victims.job_of(task)
+            stated = axes.vector(job.info.stated or NOTHING)
             amounts = task.kind.vector(axes)
-            rest = vectors.subtract(left.get(job.job.key, job.allocated), amounts)
+            rest = vectors.subtract(left.get(job.info.key, job.allocated), amounts)
             if all(rest[place] >= stated[place] for place in axes.shared if amounts[place]):
-                left[job.job.key] = rest
+                left[job.info.key] = rest
                 chosen.append(task)
         return chosen
 
@@ -91,8 +91,8 @@ class Gang(Plugin):
         gone: dict[GroupKey, Counter[str]] = {}
         chosen = []
         for task in candidates:
-            job = self.session.tenants.owner(task)
-            roles = gone.setdefault(job.job.key, Counter())
+            job = self.session.victims.job_of(task)
+            roles = gone.setdefault(job.info.key, Counter())
             roles[task.role] += 1
             if job.spares(roles):
                 chosen.append(task)
@@ -104,10 +104,10 @@ class Gang(Plugin):
         """Permit holding places when they make up the minimum; reject else."""
         if self._enough(job):
             return PERMIT
-        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"fewer than {counted(job.job.min_member, 'pod')} find a place")
+        return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"fewer than {counted(job.info.min_member, 'pod')} find a place")
 
     def _enough(self, job: JobState) -> bool:
-        return job.ready + job.pipelined >= job.job.min_member and all(
+        return job.ready + job.pipelined >= job.info.min_member and all(
             job.roles[role, Status.ALLOCATED] + job.roles[role, Status.PIPELINED] >= least
-            for role, least in job.job.min_task_member.items()
+            for role, least in job.info.min_task_member.items()
         )

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Meta, field
 
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin, Reach
-from scheduler.engine.session import Session
+from scheduler.engine.view import SessionView
 from scheduler.model import constraints
 from scheduler.model.snapshot import NodeTable, TaskClass
 from scheduler.model.vectors import Floats
@@ -25,7 +25,7 @@ _LARGE: Final = 1000 * 2**20
 _Weight = Annotated[float, Meta(ge=0)]
 
 
-class NodeOrderArguments(Given, frozen=True, kw_only=True):
+class NodeOrderArguments(BuiltinArguments, frozen=True, kw_only=True):
     """_Weights; 0 turns a rating off."""
 
     least: _Weight = field(default=1, name="leastrequested.weight")
@@ -46,7 +46,7 @@ class NodeOrder(Plugin):
     name = "nodeorder"
     arguments_type = NodeOrderArguments
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         place = session.axes.place
         self._cpu, self._memory = place["cpu"], place["memory"]
@@ -81,7 +81,7 @@ class NodeOrder(Plugin):
         return ratings
 
     def _company(self, kind: TaskClass, nodes: Nodes) -> Floats:
-        around, demands = self.session.around, kind.constraints
+        around, demands = self.session.topology, kind.constraints
         among, rated = node_filters.eligible(nodes.table, demands), np.zeros(len(nodes))
         if self.arguments.pods:
             rated += self.arguments.pods * pod_affinity.rate(demands, around, among, later=nodes.later)[nodes.rows]

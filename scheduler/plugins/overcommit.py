@@ -9,16 +9,17 @@ from msgspec import Meta, field
 
 from muster.model.text import counted
 from scheduler.engine import messages
-from scheduler.engine.arguments import Given
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Plugin, Vote
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.states import JobState
+from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.vectors import Vector
 
 _STEPS = 1000
 
 
-class OvercommitArguments(Given, frozen=True, kw_only=True):
+class OvercommitArguments(BuiltinArguments, frozen=True, kw_only=True):
     """The factor: 1 admits what fits in what is idle, 1.2 a fifth of the cluster more."""
 
     factor: Annotated[float, Meta(ge=1, le=1000)] = field(default=1.2, name="overcommit-factor")
@@ -31,7 +32,7 @@ class Overcommit(Plugin):
     arguments_type = OvercommitArguments
     about_room = True
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._free: Vector | None = None
         self._awaiting = 0
@@ -46,7 +47,7 @@ class Overcommit(Plugin):
             where += f" beside what {counted(self._awaiting, 'group')} let in before {'waits' if self._awaiting == 1 else 'wait'} for"
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
-        count = max(job.job.min_member - job.ready, 1)
+        count = max(job.info.min_member - job.ready, 1)
         return messages.obstacle(count, wanted, free, self.session.axes, where)
 
     def enqueued(self, job: JobState) -> None:
@@ -63,7 +64,7 @@ class Overcommit(Plugin):
 
     def _set_aside(self, free: Vector, job: JobState) -> None:
         """Count as taken what a job that was admitted waits for; what is reserved for one is out of the count already."""
-        lacking = job.lacking() if job is not self.session.holder else self.session.axes.zero
+        lacking = job.lacking() if job is not self.session.reserved_for else self.session.axes.zero
         if any(lacking):
             self._free = vectors.subtract(free, lacking)
             self._awaiting += 1

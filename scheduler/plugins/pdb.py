@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler.engine.plugin import Plugin
-from scheduler.engine.session import Session
+from scheduler.engine.view import SessionView
 from scheduler.model.affinity import PodSet
 from scheduler.model.snapshot import Task
 
@@ -21,7 +21,7 @@ class Pdb(Plugin):
     name = "pdb"
     guards = True
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._budgets = session.snapshot.budgets
         self._before: dict[PodSet, int] = {}
@@ -47,7 +47,7 @@ class Pdb(Plugin):
 
     def _gone(self, peers: PodSet) -> int:
         """Count whom this cycle has evicted already; before it the budget's own status counts."""
-        stay = int(self.session.around.tally(peers).later.sum())
+        stay = int(self.session.topology.tally(peers).later.sum())
         return self._before.setdefault(peers, self._at_start(peers)) - stay
 
     def _at_start(self, peers: PodSet) -> int:

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Struct, field
 
-from scheduler.engine.arguments import Given, checked_by
+from scheduler.engine.arguments import BuiltinArguments, checked_by
 from scheduler.engine.colocation import Gathering
 from scheduler.engine.plugin import Nodes, Plugin, Reach
-from scheduler.engine.session import Session
+from scheduler.engine.view import SessionView
 from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable, TaskClass
@@ -31,7 +31,7 @@ NotHere = Annotated[bool, checked_by(_not_here)]
 """A switch that the format knows for something that Muster doesn't have."""
 
 
-class PredicatesArguments(Given, frozen=True, kw_only=True):
+class PredicatesArguments(BuiltinArguments, frozen=True, kw_only=True):
     """Which rules hold. Those of a node's pressure do in any case, by the taints that such nodes have."""
 
     affinity: bool = field(default=True, name="predicate.NodeAffinityEnable")
@@ -63,46 +63,46 @@ _apart: Final[_Asks] = attrgetter("company.apart")
 _spreads: Final[_Asks] = attrgetter("company.spreads")
 
 
-def _ports_taken(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _ports_taken(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     taken = session.ports_later if nodes.later else session.ports
     return np.array(
         [constraints.ports_clash(demands.ports, taken.get(row, ())) for row in nodes.rows.tolist()], dtype=np.bool_
     )
 
 
-def _unwanted(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.unwanted(demands, session.around, later=nodes.later)[nodes.rows]
+def _unwanted(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return pod_affinity.unwanted(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
-def _beside(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.near(demands, session.around, later=nodes.later)[nodes.rows]
+def _beside(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return pod_affinity.near(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
-def _far(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.far(demands, session.around, later=nodes.later)[nodes.rows]
+def _far(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return pod_affinity.far(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
-def _unlabelled(_: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _unlabelled(_: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return spread.unlabelled(demands, nodes.table)[nodes.rows]
 
 
-def _crowded(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
-    return spread.crowded(demands, session.around, later=nodes.later)[nodes.rows]
+def _crowded(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return spread.crowded(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
-def _unreachable(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _unreachable(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return session.volumes.unreachable(demands)[nodes.rows]
 
 
-def _unbindable(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _unbindable(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return session.volumes.unbindable(demands)[nodes.rows]
 
 
-def _in_use(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _in_use(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return np.full(len(nodes), session.volumes.in_use(demands, later=nodes.later), dtype=np.bool_)
 
 
-def _beyond_limits(session: Session, demands: Constraints, nodes: Nodes) -> Mask:
+def _beyond_limits(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]
 
 
@@ -110,7 +110,7 @@ class _Rules(Struct, frozen=True, eq=False):
     """The rules that hold, by the words for a node that one excludes: those about nodes alone, and those about what is there."""
 
     fixed: tuple[tuple[str, Callable[[NodeTable, Constraints], Mask]], ...]
-    others: tuple[tuple[str, _Asks, Callable[[Session, Constraints, Nodes], Mask]], ...]
+    others: tuple[tuple[str, _Asks, Callable[[SessionView, Constraints, Nodes], Mask]], ...]
 
 
 @lru_cache(maxsize=16)
@@ -121,7 +121,7 @@ def _rules(arguments: PredicatesArguments) -> _Rules:
         (arguments.affinity, "not matched by the node selector or affinity", node_filters.unselected),
         (arguments.taints, "tainted", node_filters.tainted),
     ]
-    others: list[tuple[bool, str, _Asks, Callable[[Session, Constraints, Nodes], Mask]]] = [
+    others: list[tuple[bool, str, _Asks, Callable[[SessionView, Constraints, Nodes], Mask]]] = [
         (arguments.ports, "using its host port already", _ports, _ports_taken),
         (arguments.pods, "near pods that its own anti-affinity excludes", _apart, _beside),
         (arguments.pods, "kept free by the anti-affinity of other pods", _peers, _unwanted),
@@ -145,7 +145,7 @@ class Predicates(Plugin):
     name = "predicates"
     arguments_type = PredicatesArguments
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._gathering = Gathering(session)
         self._rules = _rules(arguments)
@@ -174,7 +174,7 @@ class Predicates(Plugin):
             if (
                 self.arguments.pods
                 and demands.company.near
-                and pod_affinity.begins(demands, self.session.around, later=nodes.later)
+                and pod_affinity.begins(demands, self.session.topology, later=nodes.later)
             ):
                 mask &= ~self._without_the_others(kind, nodes)
         return mask

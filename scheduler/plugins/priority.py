@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.engine.plugin import Key, Plugin
-from scheduler.engine.session import JobState
+from scheduler.engine.states import JobState
 from scheduler.model.snapshot import Task
 
 
@@ -17,7 +17,7 @@ class Priority(Plugin):
     def job_key(self, job: JobState) -> Key:
         """Order jobs by the value of their priority class; none counts as the cluster's default class, or 0."""
         priorities = self.session.snapshot.priorities
-        return -priorities.get(job.job.priority_class, priorities.get("", 0))
+        return -priorities.get(job.info.priority_class, priorities.get("", 0))
 
     def starving(self, job: JobState) -> bool:
         """Whether some of it has no place."""
@@ -25,7 +25,7 @@ class Priority(Plugin):
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose the tasks of jobs below the claimant's, and of its own job those below itself."""
-        owner = self.session.tenants.owner
+        owner = self.session.victims.job_of
         job = owner(claimant)
         mine = self.job_key(job)
         return [

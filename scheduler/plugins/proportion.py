@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from muster.model.amounts import NOTHING
 from scheduler.engine import messages
 from scheduler.engine.plugin import Key, Plugin, Vote
-from scheduler.engine.session import JobState, QueueState, Session
+from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import NodeTable, QueueInfo, Task
@@ -24,7 +25,7 @@ class Proportion(Plugin):
     by_amount = True
     divides = True
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         table, infos = session.snapshot.table, tuple([queue.info for queue in session.queues.values()])
         # A queue that changes becomes another object, as does the table.
@@ -94,7 +95,7 @@ class Proportion(Plugin):
         session, left = self.session, dict[str, Vector]()
         chosen = []
         for task in candidates:
-            queue = session.queues[session.tenants.owner(task).job.queue]
+            queue = session.queues[session.victims.job_of(task).info.queue]
             amounts = task.kind.vector(session.axes)
             rest = vectors.subtract(left.get(queue.name, queue.allocated), amounts)
             deserved = self._deserved[queue.name]
@@ -113,12 +114,12 @@ class Proportion(Plugin):
         queue, axes = self.session.queue_of(job), self.session.axes
         if queue is None:
             return None
-        limit = (self._capability if job.job.stated is None else self._within)[queue.name]
+        limit = (self._capability if job.info.stated is None else self._within)[queue.name]
         free = vectors.subtract(limit, vectors.add(queue.allocated, self._awaiting(queue)))
         wanted = job.lacking()
         if vectors.fits(wanted, free):
             return None
-        count = max(job.job.min_member - job.ready, 1)
+        count = max(job.info.min_member - job.ready, 1)
         where = f"left of the capability of queue {queue.name}"
         own = vectors.add(free, vectors.subtract(self._capability[queue.name], limit))
         grows = vectors.fits(wanted, own)
@@ -194,5 +195,5 @@ def _requested(queue: QueueState, axes: Axes) -> Vector:
     requested = queue.allocated
     for job in queue.jobs:
         if job.waiting:
-            requested = vectors.add(requested, job.job.sums(axes).wanted)
+            requested = vectors.add(requested, job.info.sums(axes).wanted)
     return requested

@@ -8,7 +8,8 @@ from muster.ledger import wording
 from muster.ledger.headroom import Headroom
 from muster.model.amounts import Resources
 from scheduler.engine.plugin import Plugin, Vote
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.states import JobState
+from scheduler.engine.view import SessionView
 from scheduler.model.obstacle import Obstacle, Reason
 
 
@@ -21,7 +22,7 @@ class ResourceQuotaPlugin(Plugin):
 
     name = "resourcequota"
 
-    def __init__(self, arguments: Any, session: Session) -> None:
+    def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._left: dict[str, Headroom] = {}
 
@@ -38,8 +39,8 @@ class ResourceQuotaPlugin(Plugin):
             left.take(*_asked(job))
 
     def _headroom(self, job: JobState) -> Headroom | None:
-        namespace = job.job.key.namespace
-        table = self.session.snapshot.ledgers.get(namespace) if job.job.about_to_reserve else None
+        namespace = job.info.key.namespace
+        table = self.session.snapshot.ledgers.get(namespace) if job.info.about_to_reserve else None
         if table is None:
             return None
         if namespace not in self._left:
@@ -48,5 +49,5 @@ class ResourceQuotaPlugin(Plugin):
 
 
 def _asked(job: JobState) -> tuple[str, str, str, Resources]:
-    key = job.job.key
-    return key.group, key.name, job.job.uid, job.job.stated or Resources({})
+    key = job.info.key
+    return key.group, key.name, job.info.uid, job.info.stated or Resources({})

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import field
 
-from scheduler.engine.arguments import Given, read_by
+from scheduler.engine.arguments import BuiltinArguments, read_by
 from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
-from scheduler.engine.session import JobState
+from scheduler.engine.states import JobState
 from scheduler.model.durations import duration
 
 
@@ -16,7 +16,7 @@ def _waiting(text: Any) -> float | None:
     return None if text is None else duration(text)
 
 
-class SlaArguments(Given, frozen=True, kw_only=True):
+class SlaArguments(BuiltinArguments, frozen=True, kw_only=True):
     """How long a job that doesn't say so itself may wait before it goes first; None for as long as it takes."""
 
     waiting: Annotated[float | None, read_by(_waiting)] = field(default=None, name="sla-waiting-time")
@@ -34,9 +34,9 @@ class Sla(Plugin):
 
     def enqueueable(self, job: JobState) -> Vote:
         """Permit what has waited for long enough."""
-        over = job.job.created and self.session.deadlines.passed(self._deadline(job))
+        over = job.info.created and self.session.deadlines.passed(self._deadline(job))
         return PERMIT if over else None
 
     def _deadline(self, job: JobState) -> float:
-        waiting = job.job.sla if job.job.sla is not None else self.arguments.waiting
-        return job.job.created + waiting if waiting is not None else float("inf")
+        waiting = job.info.sla if job.info.sla is not None else self.arguments.waiting
+        return job.info.created + waiting if waiting is not None else float("inf")

@@ -22,6 +22,7 @@ from muster.model.objects import Job, PodGroup
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
+from scheduler.engine.session import Session
 from scheduler.leader.worker import Worker
 from scheduler.model.plan import Plan
 from scheduler.simulator import state
@@ -37,6 +38,19 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run the tests of this folder in virtual time."""
     return {"virtual": VirtualTimeLoop}
+
+
+@pytest.fixture(autouse=True)
+def recounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cycle that a test decides, whoever asks for it, ends with a recount of its amounts."""
+
+    close = Session.close
+
+    def close_recounted(session: Session) -> None:
+        session.allocations.validate()
+        close(session)
+
+    monkeypatch.setattr(Session, "close", close_recounted)
 
 
 class Line:

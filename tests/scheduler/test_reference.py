@@ -45,11 +45,11 @@ class PlainPicker(picker.Picker):
 
     def pick(self, kind, count):
         assert count == 1
-        row = self._highest(kind, self._session.idle)
+        row = self._highest(kind, self._idle)
         return [] if row is None else [row]
 
     def best_later(self, kind):
-        return self._highest(kind, self._session.future)
+        return self._highest(kind, self._future)
 
     def fits(self, kind, row, free):
         return self._one(kind, row, free) > -np.inf
@@ -63,10 +63,10 @@ class PlainPicker(picker.Picker):
         return rows[0] if rows else None
 
     def _one(self, kind, row, free):
-        room, wanted = free[row].tolist(), kind.vector(self._session.axes)
+        room, wanted = free[row].tolist(), kind.vector(self._table.axes)
         if any(want > have for want, have in zip(wanted, room, strict=True) if want):
             return -np.inf
-        nodes = Nodes(self._table, np.array([row]), free[[row]], later=free is not self._session.idle)
+        nodes = Nodes(self._table, np.array([row]), free[[row]], later=free is not self._idle)
         if not all(ask(kind, nodes)[0] for ask in self._feasible):
             return -np.inf
         return sum((rate(kind, nodes)[0] for rate in self._score), 0.0)
@@ -74,23 +74,23 @@ class PlainPicker(picker.Picker):
 
 def plain_place(session, statement, queue, job, taken, allowed):
     """Place task after task until the job is ready."""
-    failed, passed = set(), []
+    failed, unplaced = set(), []
     while job.waiting:
         task = job.waiting.popleft()
         taken.append(task)
         if task.kind in failed:
-            passed.append(task)
+            unplaced.append(task)
             continue
         against = allowed(queue, task, 1)
         if against is None and placement._place_one(session, statement, job, task):
             job.obstacle = None
         else:
             job.obstacle = against
-            passed.append(task)
+            unplaced.append(task)
             failed.add(task.kind)
-        if session.ready(job):
+        if session.extensions.ready(job):
             break
-    return passed
+    return unplaced
 
 
 REQUIRED, PREFERRED = (f"{mood}DuringSchedulingIgnoredDuringExecution" for mood in ("required", "preferred"))
@@ -210,7 +210,7 @@ def _state(session):
     jobs = [(job.ready, job.pipelined, job.allocated, +job.roles, list(job.waiting)) for job in session.jobs]
     queues = [queue.allocated for queue in session.queues.values()]
     ports = {row: taken for row, taken in session.ports.items() if taken}
-    return session.idle.tolist(), session.future.tolist(), jobs, queues, ports, session.placed
+    return session.idle.tolist(), session.future.tolist(), jobs, queues, ports, session.allocations.committed
 
 
 SCRIPT = """

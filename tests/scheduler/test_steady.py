@@ -6,7 +6,8 @@ import gc
 
 from scheduler.configuration import config
 from scheduler.engine.plugin import Plugin
-from scheduler.engine.session import JobState, Session
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState
 
 POLICY = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
 

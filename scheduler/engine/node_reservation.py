@@ -1,0 +1,65 @@
+"""The nodes that are kept for one job during a cycle: what is idle there is out of sight of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+from scheduler.engine.allocations import Allocations, Held
+from scheduler.engine.states import JobState
+from scheduler.model.vectors import Matrix
+
+_NOTHING: Final = Held((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
+"""Nothing of any node."""
+
+
+class NodeReservation:
+    """Nobody has one until `keep` is called: `job` is None then.
+
+    Attributes:
+        job: the job that nodes are kept for.
+        rows: these nodes.
+        visible: whether what is held can be seen now, since the job that is looked at may use it.
+    """
+
+    def __init__(self, allocations: Allocations, priorities: Mapping[str, int]) -> None:
+        self._allocations = allocations
+        self._priorities = priorities
+        self.job: JobState | None = None
+        self.rows: Sequence[int] = ()
+        self.visible = False
+        self._held = _NOTHING
+
+    @property
+    def held(self) -> Matrix:
+        """What is kept of what is idle, [nodes, resources], or nothing of any node."""
+        return self._held.idle
+
+    def keep(self, job: JobState, rows: Sequence[int]) -> None:
+        """Keep what is and will be idle on some nodes from all but one job."""
+        self.job, self.rows = job, rows
+        self._held = self._allocations.hold(rows)
+
+    def serves(self, job: JobState) -> bool:
+        """Whether nodes are kept for a job, or for one of lower priority, which doesn't hold it up."""
+        return self.job is not None and (job is self.job or self._priority(job) > self._priority(self.job))
+
+    @contextmanager
+    def visible_to(self, job: JobState) -> Iterator[None]:
+        """Let a job see what is kept for it; to all others nothing changes."""
+        if not self.serves(job):
+            yield
+            return
+        self._allocations.give_back(self._held)
+        self.visible = True
+        try:
+            yield
+        finally:
+            self.visible = False
+            self._held = self._allocations.hold(self.rows)
+
+    def _priority(self, job: JobState) -> int:
+        return self._priorities.get(job.info.priority_class, self._priorities.get("", 0))
