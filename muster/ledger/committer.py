@@ -118,7 +118,7 @@ class Committer:
     ) -> Observed | Unavailable:
         """Have new limits of a quota count from now on; return where reservations exceed them.
 
-        ``hard`` is what `observer.limits_of` says, or None on DELETE. Where that is nothing there is nothing to do:
+        ``hard`` is what `conversion.limits_of` says, or None on DELETE. Where that is nothing there is nothing to do:
         the old limits count until a view shows the change. A namespace's first quota makes its ledger.
         """
         if hard is None or not hard.nano:

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client, Listing
-from muster.ledger.reservations import held, reserving, taken_by
+from muster.ledger.conversion import limits_of, observed_group, observed_pod, observed_quota
+from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.view import (
     POD_SOURCE,
     QUOTA_SOURCE,
     LedgerView,
-    NamespaceView,
     ObservedGroup,
-    ObservedPod,
-    ObservedQuota,
-    Tombstones,
     covers,
     source,
 )
-from muster.model import grouping, kinds, names, scopes, versions
-from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model import kinds, names, versions
+from muster.model.amounts import Resources
 from muster.model.kinds import RESOURCEQUOTAS, Kind
 from muster.model.objects import Namespace, Pod, PodGroup, ResourceQuota
 
 _CATCH_UP_SECONDS: Final = 0.5  # seconds; a watch that works is behind by milliseconds
-
-
-def limits_of(quota: ResourceQuota) -> Resources:
-    """Return what a quota limits, by names that tell its scopes."""
-    return scopes.scoped(readable(quota.spec.hard), scopes.scope_set(quota.spec))
 
 
 def guaranteed_in(namespaces: ObjectCache[Namespace]) -> Callable[[str], bool]:
@@ -46,38 +36,6 @@ def guaranteed_in(namespaces: ObjectCache[Namespace]) -> Callable[[str], bool]:
         return found is not None and found.metadata.label(names.QUOTA_MODE) == names.GUARANTEED
 
     return guaranteed
-
-
-def readable(amounts: Mapping[str, object] | None) -> Resources:
-    """Return the amounts that can be read; the others hold and limit nothing, as with the API server's own controllers.
-
-    Only for what is stored already: admission refuses a malformed amount, naming it.
-    """
-    read = NOTHING
-    for name, amount in (amounts or {}).items():
-        try:
-            read += Resources.parse({name: amount})
-        except QuantityError:
-            continue
-    return read
-
-
-def listed(
-    groups: Mapping[str, Iterable[PodGroup]], quotas: Iterable[ResourceQuota], pods: Iterable[Pod]
-) -> NamespaceView:
-    """Return a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
-
-    ``groups`` are by API group.
-    """
-    view = NamespaceView({}, Tombstones())
-    for quota in quotas:
-        view.put_quota(shown_quota(quota))
-    for pod in pods:
-        view.put_pod(shown_pod(pod))
-    for group, items in groups.items():
-        for item in items:
-            view.put(shown_group(group, item, 0))
-    return view
 
 
 class Observer:
@@ -106,7 +64,7 @@ class Observer:
         for kind, cache in self._groups.items():
             self._follow(kind, cache)
         for quota in quotas.items():
-            self._own(quota.namespace).put_quota(shown_quota(quota))
+            self._own(quota.namespace).put_quota(observed_quota(quota))
             self._count_pods(quota.namespace)
         quotas.subscribe(self._quota_changed)
         pods.subscribe(self._pod_changed)
@@ -177,9 +135,9 @@ class Observer:
         for kind, listing in listings.items():
             self._put_listed(view, known, kind, listing)
         for quota in quotas.items:
-            view.put_quota(shown_quota(quota))
+            view.put_quota(observed_quota(quota))
         for pod in pods.items:
-            view.put_pod(shown_pod(pod))
+            view.put_pod(observed_pod(pod))
         return view
 
     async def _catches_up(self, namespace: str, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
@@ -226,7 +184,7 @@ class Observer:
         self, view: NamespaceView, known: LedgerView, kind: Kind[PodGroup], listing: Listing[PodGroup]
     ) -> None:
         absent_at = self._revisions.get(source(kind.group), 0)
-        shown = [shown_group(kind.group, group, absent_at) for group in listing.items]
+        shown = [observed_group(kind.group, group, absent_at) for group in listing.items]
         for each in sorted((self._as_known(known, each) for each in shown), key=lambda each: each.absent_at):
             view.put(each)
         for unreadable in listing.unreadable:
@@ -243,7 +201,7 @@ class Observer:
 
     def _follow(self, kind: Kind[PodGroup], cache: ObjectCache[PodGroup]) -> None:
         for group in cache.items():
-            self._own(group.namespace).put(shown_group(kind.group, group, 0))
+            self._own(group.namespace).put(observed_group(kind.group, group, 0))
         cache.subscribe(lambda change: self._group_changed(kind, cache, change))
 
     def _group_changed(
@@ -260,7 +218,7 @@ class Observer:
         view = self._own(change.new.namespace)
         known = view.group(change.new.metadata.uid)
         absent_at = known.absent_at if known else self._absent_at(place, cache, change.new)
-        view.put(shown_group(kind.group, change.new, absent_at))
+        view.put(observed_group(kind.group, change.new, absent_at))
         self._notify(change.new.namespace)
 
     def _absent_at(self, place: str, cache: ObjectCache[PodGroup], group: PodGroup) -> int:
@@ -278,7 +236,7 @@ class Observer:
         quota = change.new or change.old
         assert quota is not None
         if change.new is not None:
-            self._own(quota.namespace).put_quota(shown_quota(quota))
+            self._own(quota.namespace).put_quota(observed_quota(quota))
             self._count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)
@@ -290,7 +248,7 @@ class Observer:
         if namespace not in self._counted:
             self._counted.add(namespace)
             for pod in self._pods.by_namespace(namespace):
-                self._own(namespace).put_pod(shown_pod(pod))
+                self._own(namespace).put_pod(observed_pod(pod))
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
@@ -304,7 +262,7 @@ class Observer:
             view = self._own(pod.namespace)
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
-            view.put_pod(shown_pod(change.new, known.amounts if known is not None and same else None))
+            view.put_pod(observed_pod(change.new, known.amounts if known is not None and same else None))
         self._notify(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:
@@ -355,41 +313,6 @@ class _CacheMemory:
         return (QUOTA_SOURCE, quota.revision) if quota else self._tombstones.last_seen(uid)
 
 
-def shown_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
-    """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
-    stated = item.spec.min_resources
-    amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
-    meta = item.metadata
-    scope_facts = scopes.parse_facts(meta.annotation(names.POD_TRAITS))
-    return ObservedGroup(
-        group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
-    )
-
-
-@lru_cache(maxsize=4096)
-def _minimum(written: bytes) -> Resources:
-    """Read what groups alike ask for, in JSON, once: it is looked at again whenever the status of one comes back."""
-    return held(readable(msgspec.json.decode(written)))
-
-
 def _takes_the_same(old: Pod, new: Pod) -> bool:
     # Most changes of a pod are of its conditions, and adding up what it asks for is most of the work.
     return old.metadata.uid == new.metadata.uid and (old.spec, old.status.phase) == (new.spec, new.status.phase)
-
-
-def shown_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
-    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes."""
-    if amounts is None:
-        try:
-            amounts = taken_by(pod)
-        except QuantityError:
-            amounts = NOTHING
-    meta = pod.metadata
-    version = versions.number(meta.resource_version)
-    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.scope_facts(pod.spec))
-
-
-def shown_quota(quota: ResourceQuota) -> ObservedQuota:
-    """Return a ResourceQuota as a view shows it."""
-    meta = quota.metadata
-    return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))

@@ -54,6 +54,7 @@ class RowState(Enum):
     UNRESERVED = "unreserved"
 
 
+_STATE_NAMES: Final = {state.value: state for state in RowState}
 _STATES: Final[dict[str, frozenset[RowState]]] = {
     PODGROUP: frozenset(RowState),
     JOB: frozenset({RowState.NEW, RowState.FROM}),
@@ -155,7 +156,9 @@ def _amounts(text: str) -> Resources:
 
 def _state(text: str) -> tuple[RowState, int]:
     name, colon, revision = text.partition(":")
-    state = RowState(name)
+    state = _STATE_NAMES.get(name)
+    if state is None:
+        raise MalformedLedgerError(f"{name[:64]!r} is not a state")
     return state, versions.number(revision) if colon else 0
 
 

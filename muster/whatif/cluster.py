@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.observer import listed
+from muster.ledger.conversion import view_of_lists
 from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.ledger.view import LedgerView
 from muster.model import grouping, kinds, names
@@ -391,7 +391,7 @@ def view_of(state: ClusterObjects, namespace: str) -> LedgerView:
     """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
     quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
-    return listed(groups, map(_versioned, quotas), map(_versioned, pods))
+    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods))
 
 
 def _versioned(item: T) -> T:

@@ -14,11 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from muster.ledger import wording
+from muster.ledger.conversion import observed_group, observed_pod, observed_quota
 from muster.ledger.decision import decide
-from muster.ledger.observer import shown_group, shown_pod, shown_quota
+from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import Exceeded, ReservationRequest, Unavailable
 from muster.ledger.table import Table
-from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, NamespaceView, Tombstones, source
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, source
 from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
@@ -105,7 +106,7 @@ class InMemoryAdmission:
         one = self._renewed(one)
         if isinstance(one, Pod):
             if book is not None:
-                book.view.put_pod(shown_pod(one))
+                book.view.put_pod(observed_pod(one))
             return
         self._of(kind)[one.namespace, one.name] = one
         if isinstance(one, Queue):
@@ -113,9 +114,9 @@ class InMemoryAdmission:
         elif isinstance(one, Node):
             self._capacity += _allocatable(one)
         elif book is not None and isinstance(one, PodGroup):
-            book.view.put(shown_group(kind.group, one, 0))
+            book.view.put(observed_group(kind.group, one, 0))
         elif book is not None and isinstance(one, ResourceQuota):
-            book.view.put_quota(shown_quota(one))
+            book.view.put_quota(observed_quota(one))
 
     def hide(self, kind: Kind[Any], one: Object) -> None:
         """Tell that a group, a Job or a Pod is gone."""
@@ -150,7 +151,7 @@ class InMemoryAdmission:
             book = self._books[namespace] = _NamespaceLedger(self._revisions)
             for kind in _GROUPS:
                 for group in self.items(kind, namespace):
-                    book.view.put(shown_group(kind.group, group, 0))
+                    book.view.put(observed_group(kind.group, group, 0))
         book_or_none = self._books.get(namespace)
         if book_or_none is not None:
             sources = (*(source(kind.group) for kind in _GROUPS), QUOTA_SOURCE, POD_SOURCE)

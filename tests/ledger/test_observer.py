@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 from muster.kube.cache import ObjectCache
-from muster.ledger.observer import Observer, limits_of
+from muster.ledger.conversion import limits_of
+from muster.ledger.namespace_view import NamespaceView
+from muster.ledger.observer import Observer
 from muster.ledger.reservations import Exceeded
-from muster.ledger.view import LedgerView, NamespaceView, source
+from muster.ledger.view import LedgerView, source
 from muster.model.amounts import Resources
 from muster.model.kinds import PODGROUPS
 from muster.model.names import VOLCANO_GROUP

@@ -55,7 +55,7 @@ def test_a_row_reads_well() -> None:
         ("PodGroup g/a u cpu=1 from", "'from' is not a state"),
         ("PodGroup g/a u cpu=1 new:7", "'new:7' is not a state"),
         ("PodGroup g/a u cpu=1 from:07", "is not a positive integer"),
-        ("PodGroup g/a u cpu=1 gone", "'gone' is not a valid State"),
+        ("PodGroup g/a u cpu=1 gone", "'gone' is not a state"),
         ("Job g/a u cpu=1 seen:7", "a Job is never seen"),
         ("Pods /a - cpu=1 seen:7", "'seen:7' is not a state of a Pods"),
         ("Pods /a - cpu=1 new", "a Pods is never new"),

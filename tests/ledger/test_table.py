@@ -7,20 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from muster.ledger import wording
+from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
 from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.table import MOST_ROWS, Table
 from muster.ledger.tally import Totals
-from muster.ledger.view import (
-    POD_SOURCE,
-    QUOTA_SOURCE,
-    NamespaceView,
-    ObservedGroup,
-    ObservedPod,
-    ObservedQuota,
-    Tombstones,
-    source,
-)
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, ObservedQuota, source
 from muster.model.amounts import QuantityError, Resources
 from muster.model.names import SIGS_GROUP, VOLCANO_GROUP
 from muster.model.objects import LedgerData, QuotaTotals

@@ -79,14 +79,14 @@ async def ledger_of(client: Client, namespace: str) -> tuple[Table, LedgerView]:
         NotFoundError: Muster isn't installed.
         KubeError: something couldn't be read.
     """
-    from muster.ledger.observer import listed
+    from muster.ledger.conversion import view_of_lists
     from muster.ledger.table import Table
 
     ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
     quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
     pods = (await client.list(kinds.PODS, namespace)).items
     stored = Table.parse(ledger.data) if ledger is not None else Table()
-    return stored, listed(await podgroups(client, namespace), quotas, pods)
+    return stored, view_of_lists(await podgroups(client, namespace), quotas, pods)
 
 
 async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:

@@ -17,20 +17,12 @@ import pytest
 
 from muster.ledger import controller, observer
 from muster.ledger.decision import Decision, QuotaUpdate, decide
+from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
 from muster.ledger.rows import POD_SUMS, Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
-from muster.ledger.view import (
-    POD_SOURCE,
-    QUOTA_SOURCE,
-    NamespaceView,
-    ObservedGroup,
-    ObservedPod,
-    ObservedQuota,
-    Tombstones,
-    source,
-)
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, ObservedQuota, source
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP as GROUP
 from muster.model.objects import LedgerData

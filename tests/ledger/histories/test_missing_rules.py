@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from muster.ledger import table, tally
+from muster.ledger.namespace_view import NamespaceView
 from muster.ledger.reservations import POD, PODGROUP, ReservationRequest
 from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
-from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, NamespaceView, source
+from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, source
 from muster.model.amounts import NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP
 

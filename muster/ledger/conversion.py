@@ -1,0 +1,87 @@
+"""PodGroups, Pods and ResourceQuotas as a view of the ledger shows them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from muster.ledger.namespace_view import NamespaceView, Tombstones
+from muster.ledger.reservations import held, reserving, taken_by
+from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
+from muster.model import grouping, names, scopes, versions
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import Pod, PodGroup, ResourceQuota
+
+
+def limits_of(quota: ResourceQuota) -> Resources:
+    """Return what a quota limits, by names that tell its scopes."""
+    return scopes.scoped(readable(quota.spec.hard), scopes.scope_set(quota.spec))
+
+
+def readable(amounts: Mapping[str, object] | None) -> Resources:
+    """Return the amounts that can be read; the others hold and limit nothing, as with the API server's own controllers.
+
+    Only for what is stored already: admission refuses a malformed amount, naming it.
+    """
+    read = NOTHING
+    for name, amount in (amounts or {}).items():
+        try:
+            read += Resources.parse({name: amount})
+        except QuantityError:
+            continue
+    return read
+
+
+def view_of_lists(
+    groups: Mapping[str, Iterable[PodGroup]], quotas: Iterable[ResourceQuota], pods: Iterable[Pod]
+) -> NamespaceView:
+    """Return a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
+
+    ``groups`` are by API group.
+    """
+    view = NamespaceView({}, Tombstones())
+    for quota in quotas:
+        view.put_quota(observed_quota(quota))
+    for pod in pods:
+        view.put_pod(observed_pod(pod))
+    for group, items in groups.items():
+        for item in items:
+            view.put(observed_group(group, item, 0))
+    return view
+
+
+def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
+    """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
+    stated = item.spec.min_resources
+    amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
+    meta = item.metadata
+    scope_facts = scopes.parse_facts(meta.annotation(names.POD_TRAITS))
+    return ObservedGroup(
+        group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
+    )
+
+
+@lru_cache(maxsize=4096)
+def _minimum(written: bytes) -> Resources:
+    """Read what groups alike ask for, in JSON, once: it is looked at again whenever the status of one comes back."""
+    return held(readable(msgspec.json.decode(written)))
+
+
+def observed_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
+    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes."""
+    if amounts is None:
+        try:
+            amounts = taken_by(pod)
+        except QuantityError:
+            amounts = NOTHING
+    meta = pod.metadata
+    version = versions.number(meta.resource_version)
+    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.scope_facts(pod.spec))
+
+
+def observed_quota(quota: ResourceQuota) -> ObservedQuota:
+    """Return a ResourceQuota as a view shows it."""
+    meta = quota.metadata
+    return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))
