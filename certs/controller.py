@@ -27,7 +27,7 @@ from muster.model import kinds
 
 log = logging.getLogger(__name__)
 
-LOOK: Final = 2.0
+PROBE_INTERVAL: Final = 2.0
 """Seconds between two looks at replicas: what they serve, no event tells."""
 _ATTEMPTS: Final = 6
 _AT_MOST: Final = 3600.0
@@ -86,44 +86,46 @@ class Driver:
         self._clock = clock
 
     async def until(
-        self, holds: Callable[[StepResult], bool], tell: Callable[[StepResult], None], wish: Command | None = None
+        self, holds: Callable[[StepResult], bool], tell: Callable[[StepResult], None], requested: Command | None = None
     ) -> StepResult:
-        """Go on until ``holds`` is true of a turn, and give that; ``tell`` hears of each. A wish is had once.
+        """Go on until ``holds`` is true of a step's result, and return that; ``tell`` is called with each.
+
+        A command is carried out once.
 
         Raises:
-            RefusedError, StateError, CertificateError, KubeError: as `Rotator.turn`; what may pass by itself is tried
+            RefusedError, StateError, CertificateError, KubeError: as `Rotator.take_step`; what may pass by itself is tried
                 again first.
         """
         first: StepResult | None = None
         crowded = Backoff(0.02, 2.0)
         while True:
             self._changes.forget()
-            turn = await self._patiently(wish)
-            first = first or turn
-            tell(turn)
-            if holds(turn):
-                return turn
-            granted = turn.step.action in {RotationAction.ENTER, RotationAction.ISSUE} and not turn.conflict
-            wish = None if granted else rotation.pending(wish, first.state, turn.state)
-            if turn.conflict:
+            result = await self._with_retries(requested)
+            first = first or result
+            tell(result)
+            if holds(result):
+                return result
+            granted = result.step.action in {RotationAction.ENTER, RotationAction.ISSUE} and not result.conflict
+            requested = None if granted else rotation.pending(requested, first.state, result.state)
+            if result.conflict:
                 await asyncio.sleep(crowded.pause())
-            elif turn.step.action is RotationAction.WAIT:
-                await self._changes.within(self._pause(turn))
+            elif result.step.action is RotationAction.WAIT:
+                await self._changes.within(self._pause(result))
 
-    async def _patiently(self, wish: Command | None) -> StepResult:
+    async def _with_retries(self, requested: Command | None) -> StepResult:
         backoff = Backoff(0.5, 10.0)
         for _ in range(_ATTEMPTS - 1):
             try:
-                return await self._rotator.turn(wish)
+                return await self._rotator.take_step(requested)
             except (UnreachableError, ServerError, TooManyRequestsError) as error:
                 log.info("trying again: %s", error)
                 await asyncio.sleep(backoff.pause(error.retry_after if isinstance(error, ApiError) else None))
-        return await self._rotator.turn(wish)
+        return await self._rotator.take_step(requested)
 
-    def _pause(self, turn: StepResult) -> float:
-        until = turn.step.until
+    def _pause(self, result: StepResult) -> float:
+        until = result.step.until
         left = (until - self._clock.now()).total_seconds() if until is not None else _AT_MOST
-        most = LOOK if turn.state.phase in PROVING else _AT_MOST
+        most = PROBE_INTERVAL if result.state.phase in PROVING else _AT_MOST
         return min(max(left, 0.0), most)
 
 
@@ -166,12 +168,12 @@ class CertificateController:
                 else:
                     backoff.reset()
 
-    def _tell(self, turn: StepResult) -> None:
-        self._metrics.seen(turn.state)
-        if turn.did:
-            self._say(logging.INFO, turn.did)
-        elif turn.step.until is None:
-            self._say(logging.INFO, f"phase {turn.step.phase.value}: waiting: {turn.step.why}")
+    def _tell(self, result: StepResult) -> None:
+        self._metrics.seen(result.state)
+        if result.did:
+            self._say(logging.INFO, result.did)
+        elif result.step.until is None:
+            self._say(logging.INFO, f"phase {result.step.phase.value}: waiting: {result.step.why}")
 
     def _say(self, level: int, text: str) -> None:
         if text != self._said:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from certs import bundle, rotation, stored
 from certs.bundle import CertificateError, CertificateFault
 from certs.observation import Observation
-from certs.replicas import Shown
+from certs.replicas import ProbeResult
 from certs.state import RotationPhase
 from certs.targets import BundleTarget, Entry
 
@@ -35,23 +35,32 @@ class Finding(Struct, frozen=True):
         return f"{self.about}: {self.text}"
 
 
-def findings(sight: Observation, now: datetime, hosts: Iterable[str]) -> list[Finding]:
+def findings(observation: Observation, now: datetime, hosts: Iterable[str]) -> list[Finding]:
     """Say all that is wrong; each thing once, the causes before what follows from them."""
-    found = [*_clocks(sight), *_secrets(sight, now, tuple(hosts)), *_targets(sight), *_replicas(sight, now)]
+    found = [
+        *_clocks(observation),
+        *_secrets(observation, now, tuple(hosts)),
+        *_targets(observation),
+        *_replicas(observation, now),
+    ]
     return list(dict.fromkeys(found))
 
 
-def _clocks(sight: Observation) -> Iterator[Finding]:
-    if abs(sight.skew) > rotation.TOLERANCE:
-        yield Finding("API server", f"its clock is {_apart(sight.skew)} this machine's: set the clocks by NTP")
-    for address, shown in (sight.shown or {}).items():
-        skew = shown.clock - sight.now if shown.clock is not None else timedelta()
+def _clocks(observation: Observation) -> Iterator[Finding]:
+    if abs(observation.skew) > rotation.TOLERANCE:
+        yield Finding(
+            "API server", f"its clock is {_skew_text(observation.skew)} this machine's: set the clocks by NTP"
+        )
+    for address, shown in (observation.shown or {}).items():
+        skew = shown.clock - observation.now if shown.clock is not None else timedelta()
         if abs(skew) > rotation.TOLERANCE:
-            yield Finding(f"replica {address}", f"its clock is {_apart(skew)} this machine's: set the clocks by NTP")
+            yield Finding(
+                f"replica {address}", f"its clock is {_skew_text(skew)} this machine's: set the clocks by NTP"
+            )
 
 
-def _secrets(sight: Observation, now: datetime, hosts: tuple[str, ...]) -> Iterator[Finding]:
-    keys, served = sight.keys, sight.served
+def _secrets(observation: Observation, now: datetime, hosts: tuple[str, ...]) -> Iterator[Finding]:
+    keys, served = observation.keys, observation.served
     if keys is None:
         # Without a CA of ours everything may still be right: certificates from files, or from cert-manager.
         return
@@ -74,12 +83,12 @@ def _secrets(sight: Observation, now: datetime, hosts: tuple[str, ...]) -> Itera
         yield Finding(about, "the CA of Secret muster-webhook-ca didn't sign it; `muster certs renew` issues another")
 
 
-def _targets(sight: Observation) -> Iterator[Finding]:
-    if not sight.targets:
+def _targets(observation: Observation) -> Iterator[Finding]:
+    if not observation.targets:
         text = "none of Muster's name; `muster install` makes them, --configuration says another name"
         yield Finding("webhook configurations", text)
-    for holder, entry in _entries(sight):
-        about = f"{holder} {entry.name}"
+    for target, entry in _entries(observation):
+        about = f"{target} {entry.name}"
         try:
             found = bundle.certificates(entry.trusted)
         except CertificateError:
@@ -87,61 +96,61 @@ def _targets(sight: Observation) -> Iterator[Finding]:
             continue
         if not found:
             yield Finding(about, "it has no caBundle; `muster certs inject` writes it")
-        elif sight.keys is not None and not holder.injector and entry.fingerprints != sight.state().wanted:
+        elif observation.keys is not None and not target.injector and entry.fingerprints != observation.state().wanted:
             yield Finding(about, "it trusts something else than the Secret's bundle; `muster certs inject` writes it")
 
 
-def _replicas(sight: Observation, now: datetime) -> Iterator[Finding]:
-    if sight.shown is None:
+def _replicas(observation: Observation, now: datetime) -> Iterator[Finding]:
+    if observation.shown is None:
         text = "nobody knows them: webhooks are called by URL; name each with --probe HOST:PORT"
         yield Finding("replicas", text)
         return
-    if not sight.shown:
+    if not observation.shown:
         yield Finding("replicas", "none is ready; start the webhook server")
-    for address, shown in sight.shown.items():
+    for address, shown in observation.shown.items():
         about = f"replica {address}"
         if not shown.chain:
             yield Finding(about, f"it doesn't answer ({shown.trouble}); start it, or leave its --probe out")
             continue
-        faults = {text for holder, entry in _entries(sight) if (text := _refusal(shown, holder, entry, now))}
+        faults = {text for target, entry in _entries(observation) if (text := _refusal(shown, target, entry, now))}
         yield from (Finding(about, text) for text in sorted(faults))
 
 
-def refusals(sight: Observation, trusted: bytes, now: datetime) -> list[str]:
+def refusals(observation: Observation, trusted: bytes, now: datetime) -> list[str]:
     """Say which replicas would be refused, for which reason, if every webhook trusted a bundle (PEM)."""
-    with_it = [(holder, replace(entry, trusted=trusted)) for holder, entry in _entries(sight)]
+    with_it = [(target, replace(entry, trusted=trusted)) for target, entry in _entries(observation)]
     found = [
         f"replica {address}: {text}"
-        for address, shown in (sight.shown or {}).items()
-        for holder, entry in with_it
-        if (text := _refusal(shown, holder, entry, now) if shown.chain else shown.trouble)
+        for address, shown in (observation.shown or {}).items()
+        for target, entry in with_it
+        if (text := _refusal(shown, target, entry, now) if shown.chain else shown.trouble)
     ]
     return list(dict.fromkeys(found))
 
 
-def _refusal(shown: Shown, holder: BundleTarget, entry: Entry, now: datetime) -> str:
+def _refusal(shown: ProbeResult, target: BundleTarget, entry: Entry, now: datetime) -> str:
     """Say why the API server would refuse a replica for a webhook, nothing when it wouldn't."""
     try:
         trusted = bundle.certificates(entry.trusted)
     except CertificateError:
-        return ""  # told of the holder
+        return ""  # reported with the target
     if not trusted or not entry.host:
         return ""
     try:
         bundle.accepted(shown.chain, trusted, entry.host, now)
     except CertificateError as error:
-        return f"{_said(error)} ({holder})" if error.fault is CertificateFault.CA else _said(error)
+        return f"{_said(error)} ({target})" if error.fault is CertificateFault.CA else _said(error)
     return ""
 
 
-def _entries(sight: Observation) -> Iterator[tuple[BundleTarget, Entry]]:
-    return ((holder, entry) for holder in sight.targets for entry in holder.entries)
+def _entries(observation: Observation) -> Iterator[tuple[BundleTarget, Entry]]:
+    return ((target, entry) for target in observation.targets for entry in target.entries)
 
 
 def _said(error: CertificateError) -> str:
     return f"{error.fault.value}: {error}"
 
 
-def _apart(skew: timedelta) -> str:
+def _skew_text(skew: timedelta) -> str:
     minutes = round(abs(skew).total_seconds() / 60)
     return f"{minutes} minutes {'ahead of' if skew > timedelta() else 'behind'}"

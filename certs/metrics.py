@@ -26,7 +26,7 @@ class CertificateMetrics:
         )
         self._bundle = Gauge(f"{_PREFIX}bundle_size", "CAs that are to be trusted.", registry=registry)
         self._webhooks = Gauge(f"{_PREFIX}webhooks", "Webhooks that are registered.", registry=registry)
-        self._astray = Gauge(f"{_PREFIX}webhooks_astray", "Webhooks with another bundle.", registry=registry)
+        self._out_of_date = Gauge(f"{_PREFIX}webhooks_astray", "Webhooks with another bundle.", registry=registry)
         self._failures = Counter(f"{_PREFIX}failures", "Steps that could not be taken.", registry=registry)
 
     def seen(self, state: CertificateState) -> None:
@@ -38,7 +38,7 @@ class CertificateMetrics:
             self._phase.labels(phase.value).set(phase is state.phase)
         self._bundle.set(len(state.wanted))
         self._webhooks.set(len(state.published))
-        self._astray.set(len(state.astray))
+        self._out_of_date.set(len(state.out_of_date))
 
     def forget(self) -> None:
         """Show nothing that another process may change from now on."""
@@ -46,7 +46,7 @@ class CertificateMetrics:
         self._phase.clear()
         self._bundle.set(0)
         self._webhooks.set(0)
-        self._astray.set(0)
+        self._out_of_date.set(0)
 
     def failed(self) -> None:
         """Count a step that could not be taken."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from certs import bundle, stored, targets
 from certs.bundle import KeyPair
-from certs.replicas import Shown
+from certs.replicas import ProbeResult
 from certs.state import CertificateState, Leaf
 from certs.stored import Keys, Served
 from certs.targets import BundleTarget
@@ -28,7 +28,7 @@ class Observation(Struct, frozen=True):
 
     Attributes:
         keys: None before `muster certs init`.
-        vacancy: resourceVersion of a Secret of the CA that is there and empty: made by who installed, for the leader to fill.
+        unfilled_version: resourceVersion of a Secret of the CA that is there and empty: made by who installed, for the leader to fill.
         shown: by address; None where nobody knows the replicas, or they weren't asked for.
         clock: the API server's time, and when it was read; None where it doesn't say it.
     """
@@ -37,9 +37,9 @@ class Observation(Struct, frozen=True):
     targets: tuple[BundleTarget, ...]
     served: Served
     keys: Keys | None
-    shown: dict[str, Shown] | None = None
+    shown: dict[str, ProbeResult] | None = None
     clock: datetime | None = None
-    vacancy: str = ""
+    unfilled_version: str = ""
 
     @property
     def skew(self) -> timedelta:
@@ -65,7 +65,7 @@ class Observation(Struct, frozen=True):
             leaf=stored.leaf(self.served.pair, *pairs),
             hosts=frozenset(keys.hosts),
             stored=fingerprints(self.served.trusted),
-            published={holder.key(entry): entry.fingerprints for holder in self.targets for entry in holder.entries},
+            published={target.key(entry): entry.fingerprints for target in self.targets for entry in target.entries},
             served=self._replicas(pairs),
             waits=keys.waits,
             hold=keys.hold,
@@ -80,20 +80,20 @@ class Observation(Struct, frozen=True):
         return {address: _leaf(shown, known) for address, shown in self.shown.items()}
 
 
-def hosts(sight: Observation, namespace: str) -> tuple[str, ...]:
+def hosts(observation: Observation, namespace: str) -> tuple[str, ...]:
     """Return the names that servers are called by: as was said, as the configurations have it, or as we deploy them."""
-    if sight.keys is not None and sight.keys.hosts:
-        return sight.keys.hosts
-    called = [entry for holder in sight.targets for entry in holder.entries if entry.host]
+    if observation.keys is not None and observation.keys.hosts:
+        return observation.keys.hosts
+    called = [entry for target in observation.targets for entry in target.entries if entry.host]
     services = {each.service for each in called if each.service is not None}
     names = {f"{one.name}.{one.namespace}{end}" for one in services for end in (".svc", ".svc.cluster.local")}
     usual = f"{SERVICE}.{namespace}.svc"
     return tuple(sorted(names | {each.host for each in called})) or (usual, f"{usual}.cluster.local")
 
 
-def trusted_before(sight: Observation) -> bytes:
+def trusted_before(observation: Observation) -> bytes:
     """Return what is trusted at present, as far as it can be read: the bundle of a CA that isn't ours yet."""
-    found = [sight.served.trusted, *(entry.trusted for holder in sight.targets for entry in holder.entries)]
+    found = [observation.served.trusted, *(entry.trusted for target in observation.targets for entry in target.entries)]
     readable: list[x509.Certificate] = []
     for pem in found:
         try:
@@ -105,10 +105,10 @@ def trusted_before(sight: Observation) -> bytes:
 
 def foreign(found: Iterable[BundleTarget]) -> str:
     """Say who else writes the bundles; nothing when nobody does."""
-    for holder in found:
-        if holder.injector:
+    for target in found:
+        if target.injector:
             return (
-                f"cert-manager writes the bundle of {holder} (annotation {holder.injector}…), so Muster doesn't; "
+                f"cert-manager writes the bundle of {target} (annotation {target.injector}…), so Muster doesn't; "
                 "remove the annotation to have Muster do it"
             )
     return ""
@@ -122,7 +122,7 @@ def fingerprints(pem: bytes) -> frozenset[str]:
         return targets.UNREADABLE
 
 
-def _leaf(shown: Shown, known: Iterable[x509.Certificate]) -> Leaf | None:
+def _leaf(shown: ProbeResult, known: Iterable[x509.Certificate]) -> Leaf | None:
     if not shown.chain:
         return None
     signer = bundle.signed_by(shown.chain[-1], known)

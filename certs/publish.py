@@ -15,10 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from certs import authority, bundle, replicas, rotation, stored, targets
-from certs import observation as sights
+from certs import observation as observing
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
-from certs.replicas import Prober, Shown
+from certs.replicas import Prober, ProbeResult
 from certs.rotation import Command, RotationAction, Step
 from certs.state import PROVING, CertificateState, RotationPhase, Waits
 from certs.stored import Keys, Served
@@ -89,14 +89,16 @@ class Rotator:
         found = tuple([target async for target in self._targets()])
         served = stored.read_served(await self._client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
         secret, clock = await self._authority()
-        vacancy = secret.metadata.resource_version if secret is not None and not secret.data else ""
-        keys = stored.read_keys(secret) if secret is not None and not vacancy else None
-        sight = Observation(self._clock.now(), found, served, keys, clock=clock, vacancy=vacancy)
+        unfilled_version = secret.metadata.resource_version if secret is not None and not secret.data else ""
+        keys = stored.read_keys(secret) if secret is not None and not unfilled_version else None
+        observation = Observation(
+            self._clock.now(), found, served, keys, clock=clock, unfilled_version=unfilled_version
+        )
         if probing is None:
             probing = keys is not None and keys.phase in PROVING
-        return replace(sight, shown=await self._shown(sight, named)) if probing else sight
+        return replace(observation, shown=await self._shown(observation, named)) if probing else observation
 
-    async def turn(self, wish: Command | None = None) -> StepResult:
+    async def take_step(self, requested: Command | None = None) -> StepResult:
         """Take the next step.
 
         Raises:
@@ -105,20 +107,20 @@ class Rotator:
             CertificateError: what would be published would not be accepted; nothing was.
             KubeError: the API server can't be read or doesn't allow it.
         """
-        sight = await self.look()
-        if sight.keys is None and sight.vacancy:
+        observation = await self.look()
+        if observation.keys is None and observation.unfilled_version:
             await self.begin(Wanted())
-            sight = await self.look()
-        state = sight.state()
-        step = rotation.plan(state, sight.now, wish)
+            observation = await self.look()
+        state = observation.state()
+        step = rotation.plan(state, observation.now, requested)
         try:
-            return StepResult(step, state, await self._perform(step, sight, state))
+            return StepResult(step, state, await self._perform(step, observation, state))
         except errors.ConflictError:
             return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
-    def plan(self, state: CertificateState, wish: Command | None = None) -> Step:
+    def plan(self, state: CertificateState, requested: Command | None = None) -> Step:
         """Say what the next step would be."""
-        return rotation.plan(state, self._clock.now(), wish)
+        return rotation.plan(state, self._clock.now(), requested)
 
     async def begin(self, wanted: Wanted) -> str:
         """Make the CA where there is none, or change what is said of it; give what was done, nothing where all is so.
@@ -129,18 +131,20 @@ class Rotator:
             RefusedError: cert-manager does it.
             KubeError: the API server can't be read or doesn't allow it.
         """
-        sight = await self.look(probing=False)
-        if reason := sights.foreign(sight.targets):
+        observation = await self.look(probing=False)
+        if reason := observing.foreign(observation.targets):
             raise RefusedError(reason)
         try:
-            if sight.keys is not None:
-                return await self._amend(sight.keys, wanted)
-            keys = replace(wanted.of(self._first(sight)), version=sight.vacancy)
-            if not sight.served.version:
+            if observation.keys is not None:
+                return await self._amend(observation.keys, wanted)
+            keys = replace(wanted.of(self._first(observation)), version=observation.unfilled_version)
+            if not observation.served.version:
                 # Empty, and before the CA: the leader, who may already look, fills it but may not make it.
-                await self._create(stored.served_manifest(sight.served, self.target.namespace))
+                await self._create(stored.served_manifest(observation.served, self.target.namespace))
             await (
-                self._write(keys) if sight.vacancy else self._create(stored.keys_manifest(keys, self.target.namespace))
+                self._write(keys)
+                if observation.unfilled_version
+                else self._create(stored.keys_manifest(keys, self.target.namespace))
             )
         except errors.ConflictError:
             return await self.begin(wanted)
@@ -166,7 +170,7 @@ class Rotator:
         Raises:
             ConflictError: one was changed at the same time.
         """
-        wanted = sights.fingerprints(trusted)
+        wanted = observing.fingerprints(trusted)
         changed = []
         async for target in self._targets():
             if any(entry.fingerprints != wanted for entry in target.entries):
@@ -192,57 +196,61 @@ class Rotator:
             return None, None
         return decoding.strictly(Secret, answer.body), replicas.date(answer.headers.get("date", ""))
 
-    async def _shown(self, sight: Observation, more: Sequence[str]) -> dict[str, Shown] | None:
-        services = [entry.service for holder in sight.targets for entry in holder.entries if entry.service is not None]
-        named = (*(sight.keys.probes if sight.keys is not None else ()), *more)
+    async def _shown(self, observation: Observation, more: Sequence[str]) -> dict[str, ProbeResult] | None:
+        services = [
+            entry.service for target in observation.targets for entry in target.entries if entry.service is not None
+        ]
+        named = (*(observation.keys.probes if observation.keys is not None else ()), *more)
         addresses = await replicas.find(self._client, services, named)
-        hosts = sights.hosts(sight, self.target.namespace)
+        hosts = observing.hosts(observation, self.target.namespace)
         return await replicas.look(self._prober, addresses, hosts[0]) if addresses is not None else None
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _perform(self, step: Step, sight: Observation, state: CertificateState) -> str:
-        assert sight.keys is not None
+    async def _perform(self, step: Step, observation: Observation, state: CertificateState) -> str:
+        assert observation.keys is not None
         match step.action:
             case RotationAction.BUNDLE:
-                await self._serve(replace(sight.served, trusted=sights.trusted(state, sight.keys)))
+                await self._serve(replace(observation.served, trusted=observing.trusted(state, observation.keys)))
                 return f"wrote a bundle of {_count(state)} to Secret {stored.TLS}"
             case RotationAction.INJECT:
-                return await self._inject(sight, state)
+                return await self._inject(observation, state)
             case RotationAction.ISSUE:
-                return await self._issue(sight, state, step.why)
+                return await self._issue(observation, state, step.why)
             case RotationAction.ENTER:
                 new = None
                 if (state.phase, step.phase) == (RotationPhase.STEADY, RotationPhase.PUBLISH):
-                    new = authority.new_ca(sight.now, sight.keys.generation + 1)
-                await self._write(sight.keys.entered(step.phase, sight.now, new))
+                    new = authority.new_ca(observation.now, observation.keys.generation + 1)
+                await self._write(observation.keys.entered(step.phase, observation.now, new))
                 made = f"made CA {_subject(new)}; " if new is not None else ""
                 return f"{made}{state.phase.value} -> {step.phase.value}: {step.why}"
             case RotationAction.WAIT:
                 return ""
 
-    async def _inject(self, sight: Observation, state: CertificateState) -> str:
-        assert sight.keys is not None
-        trusted = sights.trusted(state, sight.keys)
-        astray = set(state.astray)
-        changed = [each for each in sight.targets if any(each.key(entry) in astray for entry in each.entries)]
-        for holder in changed:
-            await self._apply(holder, trusted)
+    async def _inject(self, observation: Observation, state: CertificateState) -> str:
+        assert observation.keys is not None
+        trusted = observing.trusted(state, observation.keys)
+        out_of_date = set(state.out_of_date)
+        changed = [
+            each for each in observation.targets if any(each.key(entry) in out_of_date for entry in each.entries)
+        ]
+        for target in changed:
+            await self._apply(target, trusted)
         return f"wrote a bundle of {_count(state)} to {' and '.join(map(str, changed))}"
 
-    async def _apply(self, holder: BundleTarget, trusted: bytes) -> None:
-        await self._client.apply(holder.kind, holder.manifest(trusted), manager=targets.MANAGER)
+    async def _apply(self, target: BundleTarget, trusted: bytes) -> None:
+        await self._client.apply(target.kind, target.manifest(trusted), manager=targets.MANAGER)
 
-    async def _issue(self, sight: Observation, state: CertificateState, why: str) -> str:
-        keys = sight.keys
+    async def _issue(self, observation: Observation, state: CertificateState, why: str) -> str:
+        keys = observation.keys
         assert keys is not None
         signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
-        hosts = sights.hosts(sight, self.target.namespace)
-        trusted = sights.trusted(state, keys)
-        pair = authority.issue(signer, hosts, sight.now)
+        hosts = observing.hosts(observation, self.target.namespace)
+        trusted = observing.trusted(state, keys)
+        pair = authority.issue(signer, hosts, observation.now)
         for host in hosts:
-            bundle.check(pair, trusted, host, sight.now)
-        await self._serve(replace(sight.served, pair=pair, trusted=trusted))
+            bundle.check(pair, trusted, host, observation.now)
+        await self._serve(replace(observation.served, pair=pair, trusted=trusted))
         return f"issued a certificate until {pair.not_after:%Y-%m-%d %H:%M} UTC into Secret {stored.TLS}: {why}"
 
     async def _serve(self, served: Served) -> None:
@@ -272,13 +280,13 @@ class Rotator:
         await self._write(after)
         return f"noted what was said in Secret {self.target.namespace}/{stored.CA}"
 
-    def _first(self, sight: Observation) -> Keys:
-        new = authority.new_ca(sight.now)
-        hosts = sights.hosts(sight, self.target.namespace)
-        before = sights.trusted_before(sight)
+    def _first(self, observation: Observation) -> Keys:
+        new = authority.new_ca(observation.now)
+        hosts = observing.hosts(observation, self.target.namespace)
+        before = observing.trusted_before(observation)
         if not before:
-            return Keys(RotationPhase.STEADY, sight.now, 1, new, hosts=hosts)
-        return Keys(RotationPhase.PUBLISH, sight.now, 0, KeyPair(before, b""), new, hosts=hosts)
+            return Keys(RotationPhase.STEADY, observation.now, 1, new, hosts=hosts)
+        return Keys(RotationPhase.PUBLISH, observation.now, 0, KeyPair(before, b""), new, hosts=hosts)
 
 
 def _count(state: CertificateState) -> str:

@@ -35,7 +35,7 @@ class EndpointSlice(objects.Object, frozen=True, kw_only=True):
 ENDPOINTSLICES: Final = Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", EndpointSlice)
 
 
-class Shown(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     """What a replica shows.
 
     Attributes:
@@ -52,7 +52,7 @@ class Shown(Struct, frozen=True):
 class Prober(Protocol):
     """Looks at a replica."""
 
-    async def __call__(self, address: str, name: str) -> Shown:
+    async def __call__(self, address: str, name: str) -> ProbeResult:
         """Return what HOST:PORT shows to who asks for ``name``; never raises for what is wrong there."""
         ...
 
@@ -85,18 +85,18 @@ def _ready(piece: EndpointSlice) -> Iterable[str]:
                 yield f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-async def look(prober: Prober, addresses: Iterable[str], name: str) -> dict[str, Shown]:
+async def look(prober: Prober, addresses: Iterable[str], name: str) -> dict[str, ProbeResult]:
     """Look at all replicas, many at once."""
     limit = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(address: str) -> tuple[str, Shown]:
+    async def one(address: str) -> tuple[str, ProbeResult]:
         async with limit:
             return address, await prober(address, name)
 
     return dict(await asyncio.gather(*map(one, addresses)))
 
 
-async def probe(address: str, name: str) -> Shown:
+async def probe(address: str, name: str) -> ProbeResult:
     """Open a TLS connection and give what is shown; as `Prober`."""
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -109,13 +109,13 @@ async def probe(address: str, name: str) -> Shown:
                 host.strip("[]"), int(port), ssl=context, server_hostname=name or None
             )
             try:
-                return Shown(_chain(writer), await _clock(reader, writer, name))
+                return ProbeResult(_chain(writer), await _clock(reader, writer, name))
             finally:
                 writer.close()
     except TimeoutError:
-        return Shown(trouble=f"no answer within {WITHIN:g} s")
+        return ProbeResult(trouble=f"no answer within {WITHIN:g} s")
     except (OSError, ValueError) as error:
-        return Shown(trouble=" ".join(str(error).split()))
+        return ProbeResult(trouble=" ".join(str(error).split()))
 
 
 def _chain(writer: asyncio.StreamWriter) -> tuple[x509.Certificate, ...]:

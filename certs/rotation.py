@@ -66,7 +66,7 @@ class _Case(Struct, frozen=True):
 
     state: CertificateState
     now: datetime
-    wish: Command | None
+    requested: Command | None
 
     def passed(self, wait: timedelta) -> bool:
         return self.now >= self.state.since + wait
@@ -88,7 +88,7 @@ class RotationTransition(Struct, frozen=True):
 
 
 def _asked_back(case: _Case) -> bool:
-    return case.wish is Command.ROLL_BACK
+    return case.requested is Command.ROLL_BACK
 
 
 _BACK: Final = "asked to roll back"
@@ -100,18 +100,21 @@ TABLE: Final = (
         RotationPhase.STEADY,
         RotationPhase.PUBLISH,
         "the CA is past 2/3 of its life, or a rotation is asked for",
-        lambda case: case.wish is Command.ROTATE or due_authority(case.state.current, case.now),
+        lambda case: case.requested is Command.ROTATE or due_authority(case.state.current, case.now),
     ),
     RotationTransition(RotationPhase.PUBLISH, RotationPhase.ROLLBACK, _BACK, _asked_back),
     RotationTransition(
         RotationPhase.PUBLISH,
         RotationPhase.SPREAD,
         "every webhook reads back both CAs",
-        lambda case: not case.state.astray,
+        lambda case: not case.state.out_of_date,
     ),
     RotationTransition(RotationPhase.SPREAD, RotationPhase.ROLLBACK, _BACK, _asked_back),
     RotationTransition(
-        RotationPhase.SPREAD, RotationPhase.PUBLISH, "a webhook lost the bundle", lambda case: bool(case.state.astray)
+        RotationPhase.SPREAD,
+        RotationPhase.PUBLISH,
+        "a webhook lost the bundle",
+        lambda case: bool(case.state.out_of_date),
     ),
     RotationTransition(
         RotationPhase.SPREAD,
@@ -139,7 +142,7 @@ TABLE: Final = (
         RotationPhase.RETIRE,
         RotationPhase.STEADY,
         "every webhook reads back the new CA alone; the old key is deleted",
-        lambda case: not case.state.astray,
+        lambda case: not case.state.out_of_date,
     ),
     RotationTransition(
         RotationPhase.ROLLBACK, RotationPhase.SWITCH, _EXPIRED, lambda case: not case.state.current.can_sign(case.now)
@@ -179,13 +182,13 @@ _BACKWARD: Final = frozenset({
 })  # fmt: skip
 
 
-def plan(state: CertificateState, now: datetime, wish: Command | None = None) -> Step:
+def plan(state: CertificateState, now: datetime, requested: Command | None = None) -> Step:
     """Say what to do next about the certificates.
 
     Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
     phase the bundle is everywhere before a certificate that needs it is issued.
     """
-    case = _Case(state, now, wish)
+    case = _Case(state, now, requested)
     if state.foreign:
         return Step(RotationAction.WAIT, state.foreign, state.phase, blocked=True)
     if (row := _row(case, backward=True)) is not None:
@@ -197,9 +200,9 @@ def plan(state: CertificateState, now: datetime, wish: Command | None = None) ->
     return _held(case, row) or _entered(case, row)
 
 
-def pending(wish: Command | None, first: CertificateState, state: CertificateState) -> Command | None:
-    """Return a wish as long as nobody has begun what it asks for since ``first`` was seen."""
-    match wish:
+def pending(requested: Command | None, first: CertificateState, state: CertificateState) -> Command | None:
+    """Return a command as long as nobody has begun what it requests since ``first`` was seen."""
+    match requested:
         case Command.ROTATE:
             begun = state.phase is not RotationPhase.STEADY
         case Command.ROLL_BACK:
@@ -211,7 +214,7 @@ def pending(wish: Command | None, first: CertificateState, state: CertificateSta
             }
         case _:
             begun = state.leaf != first.leaf
-    return None if begun else wish
+    return None if begun else requested
 
 
 def due(certificate: Certificate, now: datetime) -> bool:
@@ -273,7 +276,7 @@ def _held(case: _Case, row: RotationTransition) -> Step | None:
     state = case.state
     if state.hold is not state.phase or state.phase not in _FORWARD:
         return None
-    if state.phase is RotationPhase.STEADY and case.wish is Command.ROTATE:
+    if state.phase is RotationPhase.STEADY and case.requested is Command.ROTATE:
         return None
     until = _last_call(state.current)
     if case.now >= until:
@@ -289,8 +292,8 @@ def _upkeep(case: _Case) -> Step | None:
     state = case.state
     if state.stored != state.wanted and state.leaf is not None:
         return Step(RotationAction.BUNDLE, "the Secret holds another bundle", state.phase)
-    if state.astray:
-        why = f"{len(state.astray)} of {len(state.published)} webhooks trust something else"
+    if state.out_of_date:
+        why = f"{len(state.out_of_date)} of {len(state.published)} webhooks trust something else"
         return Step(RotationAction.INJECT, why, state.phase)
     if why := _unfit(case):
         return _clocks(case) or Step(RotationAction.ISSUE, why, state.phase)
@@ -302,7 +305,7 @@ def _unfit(case: _Case) -> str:
     state, leaf = case.state, case.state.leaf
     if not state.issuer.can_sign(case.now):
         return ""
-    if case.wish is Command.RENEW:
+    if case.requested is Command.RENEW:
         return "asked for"
     if leaf is None:
         return "the Secret holds none that can be served"

@@ -119,7 +119,7 @@ class CertificateState(Struct, frozen=True):
         return self.issuer.trusted
 
     @property
-    def astray(self) -> list[str]:
+    def out_of_date(self) -> list[str]:
         """Which webhooks have another bundle."""
         return [name for name, found in self.published.items() if found != self.wanted]
 

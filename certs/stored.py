@@ -109,18 +109,18 @@ def read_keys(secret: Secret) -> Keys:
     Raises:
         StateError: something in it is missing or wrong.
     """
-    data, marks = _data(secret), secret.metadata.annotations or {}
+    data, annotations = _data(secret), secret.metadata.annotations or {}
     try:
         keys = Keys(
-            RotationPhase(marks.get(_PHASE, RotationPhase.STEADY.value)),
-            _moment(marks[_SINCE]) if _SINCE in marks else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
-            int(marks.get(_GENERATION, "1")),
+            _phase(annotations.get(_PHASE, RotationPhase.STEADY.value)),
+            _moment(annotations[_SINCE]) if _SINCE in annotations else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
+            int(annotations.get(_GENERATION, "1")),
             KeyPair(data.get("ca.crt", b""), data.get("ca.key", b"")),
             KeyPair(data["next.crt"], data["next.key"]) if data.get("next.crt") and data.get("next.key") else None,
-            _words(marks.get(_HOSTS, "")),
-            _words(marks.get(_PROBES, "")),
-            _waits(marks),
-            RotationPhase(marks[_HOLD]) if _HOLD in marks else None,
+            _words(annotations.get(_HOSTS, "")),
+            _words(annotations.get(_PROBES, "")),
+            _waits(annotations),
+            _phase(annotations[_HOLD]) if _HOLD in annotations else None,
             secret.metadata.resource_version,
         )  # fmt: skip
     except ValueError as error:
@@ -163,7 +163,7 @@ def keys_manifest(keys: Keys, namespace: str) -> dict[str, Any]:
         "next.crt": following.certificate,
         "next.key": following.key,
     }
-    marks = {
+    annotations = {
         _PHASE: keys.phase.value,
         _SINCE: keys.since.isoformat(),
         _GENERATION: str(keys.generation),
@@ -173,7 +173,7 @@ def keys_manifest(keys: Keys, namespace: str) -> dict[str, Any]:
         _SOAK: f"{keys.waits.soak.total_seconds():g}",
         _HOLD: keys.hold.value if keys.hold is not None else "",
     }
-    return _manifest(CA, namespace, keys.version, "Opaque", data, marks)
+    return _manifest(CA, namespace, keys.version, "Opaque", data, annotations)
 
 
 def read_served(secret: Secret | None) -> Served:
@@ -195,14 +195,14 @@ def served_manifest(served: Served, namespace: str) -> dict[str, Any]:
 
 
 def _manifest(
-    name: str, namespace: str, version: str, type_: str, data: Mapping[str, bytes], marks: Mapping[str, str]
+    name: str, namespace: str, version: str, type_: str, data: Mapping[str, bytes], annotations: Mapping[str, str]
 ) -> dict[str, Any]:
     encoded = {key: base64.b64encode(value).decode() or None for key, value in data.items()}
-    annotations = {key: value or None for key, value in marks.items()}
+    changes = {key: value or None for key, value in annotations.items()}
     if version:
         # What others wrote on it stays; the type can't change.
-        return {"metadata": {"resourceVersion": version, "annotations": annotations}, "data": encoded}
-    present = {key: value for key, value in annotations.items() if value is not None}
+        return {"metadata": {"resourceVersion": version, "annotations": changes}, "data": encoded}
+    present = {key: value for key, value in changes.items() if value is not None}
     metadata = {"name": name, "namespace": namespace, "labels": _LABELS, "annotations": present}
     # The API server wants tls.crt and tls.key to be there, if empty.
     return {"metadata": metadata, "type": type_, "data": {key: value or "" for key, value in encoded.items()}}
@@ -222,13 +222,20 @@ def _moment(text: str) -> datetime:
     return moment
 
 
+def _phase(text: str) -> RotationPhase:
+    try:
+        return RotationPhase(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a phase of a rotation") from error
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word for each in text.split(",") if (word := each.strip()))
 
 
-def _waits(marks: Mapping[str, str]) -> Waits:
+def _waits(annotations: Mapping[str, str]) -> Waits:
     usual = Waits()
-    spread, soak = marks.get(_SPREAD), marks.get(_SOAK)
+    spread, soak = annotations.get(_SPREAD), annotations.get(_SOAK)
     return Waits(
         timedelta(seconds=float(spread)) if spread else usual.spread,
         timedelta(seconds=float(soak)) if soak else usual.soak,

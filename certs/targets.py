@@ -66,7 +66,7 @@ class BundleTarget(Struct, frozen=True):
         return f"{self.kind.name} {self.name}"
 
     def key(self, entry: Entry) -> str:
-        """Name an entry among those of all holders."""
+        """Return the name of an entry among those of all targets."""
         return f"{self.kind.plural.removesuffix('webhookconfigurations')}/{self.name}/{entry.name}"
 
     def manifest(self, trusted: bytes) -> dict[str, Any]:
@@ -79,17 +79,17 @@ class BundleTarget(Struct, frozen=True):
         return {"metadata": meta, "webhooks": webhooks}
 
 
-def without(holder: BundleTarget, names: frozenset[str]) -> dict[str, Any]:
+def without(target: BundleTarget, names: frozenset[str]) -> dict[str, Any]:
     """Write what is ours of a configuration but for entries that go: an entry that we own part of can't be dropped."""
     kept = [{"name": each.name, "clientConfig": {"caBundle": base64.b64encode(each.trusted).decode()}}
-            for each in holder.entries if each.name not in names and each.trusted]  # fmt: skip
-    return {"metadata": {"name": holder.name, "resourceVersion": holder.version}, "webhooks": kept}
+            for each in target.entries if each.name not in names and each.trusted]  # fmt: skip
+    return {"metadata": {"name": target.name, "resourceVersion": target.version}, "webhooks": kept}
 
 
 def of_configuration(kind: Kind[Any], found: WebhookConfiguration) -> BundleTarget:
     """Read a webhook configuration of either kind."""
     entries = tuple(_entry(each.get("name", ""), each.get("clientConfig") or {}) for each in found.webhooks or ())
-    return _holder(kind, found, entries)
+    return _target(kind, found, entries)
 
 
 def of_definition(found: CustomResourceDefinition) -> BundleTarget:
@@ -97,14 +97,14 @@ def of_definition(found: CustomResourceDefinition) -> BundleTarget:
     conversion = found.spec.get("conversion") or {}
     webhook = (conversion.get("webhook") or {}) if conversion.get("strategy") == "Webhook" else None
     entries = (_entry(_CONVERSION, webhook.get("clientConfig") or {}),) if webhook is not None else ()
-    return _holder(kinds.CRDS, found, entries)
+    return _target(kinds.CRDS, found, entries)
 
 
-def _holder(
+def _target(
     kind: Kind[Any], found: WebhookConfiguration | CustomResourceDefinition, entries: tuple[Entry, ...]
 ) -> BundleTarget:
-    marks = found.metadata.annotations or {}
-    injector = next((key for key in marks if key.startswith(INJECTOR)), "")
+    annotations = found.metadata.annotations or {}
+    injector = next((key for key in annotations if key.startswith(INJECTOR)), "")
     return BundleTarget(kind, found.name, found.metadata.resource_version, entries, injector)
 
 

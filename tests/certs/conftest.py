@@ -16,7 +16,7 @@ from certs import bundle, stored
 from certs.bundle import KeyPair
 from certs.controller import Changes, Driver
 from certs.publish import Rotator, StepResult, Target, Wanted
-from certs.replicas import Shown
+from certs.replicas import ProbeResult
 from certs.rotation import Command
 from certs.state import RotationPhase, Waits
 from certs.stored import Keys, Served
@@ -37,11 +37,11 @@ class Fleet:
         self.silent: set[str] = set()
         self.lagging: set[str] = set()
 
-    async def __call__(self, address: str, name: str) -> Shown:  # noqa: ARG002 - what a prober is asked
+    async def __call__(self, address: str, name: str) -> ProbeResult:  # noqa: ARG002 - what a prober is asked
         pair = self.serving[address]
         if address in self.silent or pair is None:
-            return Shown(trouble="connection refused")
-        return Shown(bundle.certificates(pair.certificate))
+            return ProbeResult(trouble="connection refused")
+        return ProbeResult(bundle.certificates(pair.certificate))
 
     def take_up(self, pair: KeyPair) -> None:
         for address in self.serving:
@@ -109,7 +109,7 @@ class Setting:
     async def drive(
         self,
         until: RotationPhase = RotationPhase.STEADY,
-        wish: Command | None = None,
+        requested: Command | None = None,
         *,
         client: Client | None = None,
         idle: bool = True,
@@ -121,7 +121,7 @@ class Setting:
 
         def holds(turn: StepResult) -> bool:
             nonlocal first
-            asked, first = first and wish is not None, False
+            asked, first = first and requested is not None, False
             if not idle:
                 # By what was done: on a slow machine the turn that sees the phase may be the one that leaves it.
                 return f" -> {until.value}:" in turn.did
@@ -129,7 +129,7 @@ class Setting:
 
         async with changes.watched(), asyncio.timeout(60):
             driver = Driver(self.rotator(client), changes, self.clock)
-            return await driver.until(holds, self._hear, wish)
+            return await driver.until(holds, self._hear, requested)
 
     def _hear(self, turn: StepResult) -> None:
         self.said.append(turn.did or turn.step.why)
@@ -163,7 +163,7 @@ class Setting:
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at replicas five times a second instead of every other: each of a rotation's phases waits for a look."""
     for module in ("certs.controller", "muster.cli.certs.output"):
-        monkeypatch.setattr(f"{module}.LOOK", 0.2)
+        monkeypatch.setattr(f"{module}.PROBE_INTERVAL", 0.2)
 
 
 @pytest.fixture

@@ -69,9 +69,9 @@ async def replica(client: Client, tmp_path: Path) -> AsyncIterator[str]:
         rotator = Rotator(client, SystemClock(), Target())
         while True:
             await asyncio.sleep(0.2)
-            sight = await rotator.look(probing=False)
-            if sight.served.pair.key:
-                files.write(tmp_path / "served", files.content(sight, authority=False))
+            observation = await rotator.look(probing=False)
+            if observation.served.pair.key:
+                files.write(tmp_path / "served", files.content(observation, authority=False))
                 live.refresh()
 
     async with running(follow()):

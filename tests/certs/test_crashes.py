@@ -59,7 +59,7 @@ deaths = st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=12)
 @settings(max_examples=60)
 @given(deaths, st.lists(st.sampled_from(list(Command)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
 def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
-    make_setting, check, deaths, wishes, lag, two
+    make_setting, check, deaths, requests, lag, two
 ):
     async def story() -> None:
         sandbox = Sandbox(LoopClock(START))
@@ -71,24 +71,24 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
         async def still() -> None:
             await check(setting)
 
-        async def lives(wish: Command | None) -> None:
+        async def lives(requested: Command | None) -> None:
             """Drive to the end, dying on the way as often as is drawn."""
             while deaths:
                 writes, sent = deaths.pop()
                 mortal = Client(Mortal(sandbox.transport(), writes, sent=sent, wrote=still))
                 with contextlib.suppress(KilledError):
-                    await setting.drive(RotationPhase.STEADY, wish, client=mortal)
+                    await setting.drive(RotationPhase.STEADY, requested, client=mortal)
                     break
             await setting.drive(RotationPhase.STEADY)
 
         async with setting.taking_up(lag):
-            for wish in wishes:
-                if wish is Command.ROLL_BACK:
+            for requested in requests:
+                if requested is Command.ROLL_BACK:
                     await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
                 if two:
-                    await asyncio.gather(lives(wish), lives(wish))
+                    await asyncio.gather(lives(requested), lives(requested))
                 else:
-                    await lives(wish)
+                    await lives(requested)
                 await check(setting)
         keys = await setting.keys()
         assert (keys.phase, keys.following) == (RotationPhase.STEADY, None)

@@ -92,8 +92,8 @@ async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
         """Do what the page has something do every minute, more often."""
         rotator = Rotator(client, SystemClock(), Target())
         while True:
-            sight = await rotator.look(probing=False)
-            files.write(tmp_path / "certificates", files.content(sight, authority=False))
+            observation = await rotator.look(probing=False)
+            files.write(tmp_path / "certificates", files.content(observation, authority=False))
             await asyncio.sleep(0.2)
 
     said: dict[str, str] = {}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from certs import authority, bundle, stored, targets
 from certs.observation import RefusedError
 from certs.publish import Rotator, Wanted
-from certs.replicas import Shown
+from certs.replicas import ProbeResult
 from certs.rotation import Command, RotationAction, plan
 from certs.state import RotationPhase
 from certs.stored import StoredCAError
@@ -117,18 +117,18 @@ async def test_who_decided_by_what_was_then_writes_nothing(setting):
     state = seen.state()
     async with setting.taking_up():
         await setting.drive(RotationPhase.SPREAD, Command.ROTATE, idle=False)
-    for wish in (Command.RENEW, Command.ROTATE):
-        step = late_plan(state, seen.now, wish)
+    for requested in (Command.RENEW, Command.ROTATE):
+        step = late_plan(state, seen.now, requested)
         with pytest.raises(errors.ConflictError):
             await late._perform(step, seen, state)
-    astray = replace(state, published=dict.fromkeys(state.published, frozenset()))
+    out_of_date = replace(state, published=dict.fromkeys(state.published, frozenset()))
     with pytest.raises(errors.ConflictError):
-        await late._perform(late_plan(astray, seen.now, None), seen, astray)
+        await late._perform(late_plan(out_of_date, seen.now, None), seen, out_of_date)
     assert (await setting.keys()).phase is RotationPhase.SPREAD
 
 
-def late_plan(state: Any, now: Any, wish: Any) -> Any:
-    step = plan(state, now, wish)
+def late_plan(state: Any, now: Any, requested: Any) -> Any:
+    step = plan(state, now, requested)
     assert step.action is not RotationAction.WAIT
     return step
 
@@ -179,8 +179,8 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
     mark = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "muster-system/webhook"}}}
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await setting.client.patch(kind, setting.target.configuration, mark)
-    for wish in (None, *Command):
-        turn = await setting.rotator().turn(wish)
+    for requested in (None, *Command):
+        turn = await setting.rotator().take_step(requested)
         assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
     with pytest.raises(RefusedError, match="remove the annotation"):
@@ -189,7 +189,7 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
 
 async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
     with pytest.raises(RefusedError, match="there is no Secret muster-webhook-ca: run `muster certs init`"):
-        await setting.rotator().turn()
+        await setting.rotator().take_step()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,10 @@ async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
     [
         ({"data": {"ca.crt": None}}, "it holds no CA"),
         ({"data": {"ca.crt": "AAAA"}}, "not readable as PEM"),
-        ({"metadata": {"annotations": {"muster.sh/certificates-phase": "later"}}}, "'later' is not a valid Phase"),
+        (
+            {"metadata": {"annotations": {"muster.sh/certificates-phase": "later"}}},
+            "'later' is not a phase of a rotation",
+        ),
         ({"metadata": {"annotations": {"muster.sh/certificates-phase": "soak"}}}, "phase soak without a new CA"),
         ({"metadata": {"annotations": {"muster.sh/certificates-since": "yesterday"}}}, "Invalid isoformat string"),
     ],
@@ -206,7 +209,7 @@ async def test_a_damaged_secret_is_named_with_the_remedy_and_nothing_is_written(
     await setting.begun()
     await setting.client.patch(kinds.SECRETS, stored.CA, change, setting.target.namespace)
     with pytest.raises(StoredCAError, match="restore it, or delete it and run `muster certs init`") as caught:
-        await setting.rotator().turn()
+        await setting.rotator().take_step()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -216,7 +219,7 @@ async def test_a_pair_that_was_mixed_up_in_the_secret_is_issued_again(setting):
     other = authority.issue((await setting.keys()).current, ("127.0.0.1",), setting.clock.now())
     key = base64.b64encode(other.key).decode()
     await setting.client.patch(kinds.SECRETS, stored.TLS, {"data": {"tls.key": key}}, setting.target.namespace)
-    turn = await setting.rotator().turn()
+    turn = await setting.rotator().take_step()
     assert turn.step.action is RotationAction.ISSUE
     assert "none that can be served" in turn.did
 
@@ -237,8 +240,8 @@ async def test_who_may_not_make_a_secret_that_is_gone_says_who_may(setting):
     await setting.begun()
     await setting.client.delete(kinds.SECRETS, stored.TLS, setting.target.namespace)
     with pytest.raises(RefusedError, match=r"may not be made here \(no\): run `muster certs renew`"):
-        await setting.rotator(Client(NoSecretsMade(setting.client.transport))).turn()
-    assert "issued a certificate" in (await setting.rotator().turn()).did
+        await setting.rotator(Client(NoSecretsMade(setting.client.transport))).take_step()
+    assert "issued a certificate" in (await setting.rotator().take_step()).did
 
 
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
@@ -247,9 +250,9 @@ async def test_a_replica_that_does_not_answer_is_no_proof(setting):
         await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
         setting.fleet.silent.add("c:1")
         for _ in range(3):
-            turn = await setting.rotator().turn()
+            turn = await setting.rotator().take_step()
     assert (turn.state.phase, "c:1 doesn't answer" in turn.step.why) == (RotationPhase.SWITCH, True)
-    assert await setting.fleet("c:1", "x") == Shown(trouble="connection refused")
+    assert await setting.fleet("c:1", "x") == ProbeResult(trouble="connection refused")
 
 
 async def test_a_webhook_that_a_new_version_does_not_have_any_more_can_be_dropped(setting):
@@ -285,8 +288,8 @@ async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
     await setting.begun()
     before = await setting.served()
     rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
-    for wish in (Command.RENEW, Command.ROTATE):
-        turn = await rotator.turn(wish)
+    for requested in (Command.RENEW, Command.ROTATE):
+        turn = await rotator.take_step(requested)
         assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert f"the API server's clock is {told} this machine's" in turn.step.why
     assert await setting.served() == before

@@ -39,7 +39,7 @@ class Habits:
     notice: timedelta = timedelta(seconds=100)
     lag: timedelta = timedelta(minutes=9)
     dead: timedelta = timedelta(days=14)
-    wishes: float = 0.05
+    requests: float = 0.05
 
 
 class BrokenError(Exception):
@@ -166,8 +166,8 @@ def live(world: World, end: datetime) -> None:
     """Run a rotator that looks when it pleases, is dead now and then, and is asked for this and that."""
     chance = world.chance
     while world.now < end:
-        wish = chance.choice(list(Command)) if chance.random() < world.habits.wishes else None
-        step = plan(world.observed(), world.now, wish)
+        requested = chance.choice(list(Command)) if chance.random() < world.habits.requests else None
+        step = plan(world.observed(), world.now, requested)
         if step.action is RotationAction.WAIT:
             if step.phase is RotationPhase.STEADY:
                 world.until(max(step.until, world.now) + world.habits.dead * chance.random())
@@ -185,10 +185,10 @@ def live(world: World, end: datetime) -> None:
     notice=st.floats(0, 119),
     lag=st.floats(0, 590),
     dead=st.floats(0, 20),
-    wishes=st.floats(0, 0.3),
+    requests=st.floats(0, 0.3),
 )
-def test_over_ten_years_no_api_server_ever_refuses_a_replica(seed, notice, lag, dead, wishes):
-    habits = Habits(timedelta(seconds=notice), timedelta(seconds=lag), timedelta(days=dead), wishes)
+def test_over_ten_years_no_api_server_ever_refuses_a_replica(seed, notice, lag, dead, requests):
+    habits = Habits(timedelta(seconds=notice), timedelta(seconds=lag), timedelta(days=dead), requests)
     world = World(random.Random(seed), habits)
     live(world, START + timedelta(days=3653))
     assert world.phases.count(RotationPhase.STEADY) > 4
@@ -385,8 +385,8 @@ def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
 
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
-    for wish in (None, *Command):
-        assert plan(state, START + CA_LIFE, wish) == Step(
+    for requested in (None, *Command):
+        assert plan(state, START + CA_LIFE, requested) == Step(
             RotationAction.WAIT, state.foreign, RotationPhase.STEADY, blocked=True
         )
 

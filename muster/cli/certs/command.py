@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from certs import diagnosis, stored
-from certs import observation as sights
+from certs import observation as observing
 from certs.bundle import CertificateError, certificates
 from certs.controller import Changes, Driver
 from certs.observation import Observation, RefusedError
@@ -100,7 +100,7 @@ class _At(Struct, frozen=True):
     rotator: Rotator
     target: Target
 
-    async def drive(self, holds: Callable[[StepResult], bool], wish: Command | None = None) -> StepResult:
+    async def drive(self, holds: Callable[[StepResult], bool], requested: Command | None = None) -> StepResult:
         """Take steps, telling of them, until something holds.
 
         Raises:
@@ -109,12 +109,12 @@ class _At(Struct, frozen=True):
         clock, changes = SystemClock(), Changes(self.client, self.target)
         async with changes.watched():
             driver = Driver(self.rotator, changes, clock)
-            turn = await driver.until(
-                lambda turn: turn.step.blocked or holds(turn), certs_output.RotationProgress(clock), wish
+            result = await driver.until(
+                lambda result: result.step.blocked or holds(result), certs_output.RotationProgress(clock), requested
             )
-        if turn.step.blocked:
-            raise RefusedError(turn.step.why)
-        return turn
+        if result.step.blocked:
+            raise RefusedError(result.step.why)
+        return result
 
     async def look(self, *, probing: bool = True) -> Observation:
         """See everything."""
@@ -141,8 +141,8 @@ def _waits(publish: timedelta | None, soak: timedelta | None, before: Waits | No
     return Waits(publish if publish is not None else usual.spread, soak if soak is not None else usual.soak)
 
 
-def _settled(turn: StepResult) -> bool:
-    return turn.state.phase is RotationPhase.STEADY and turn.step.action is RotationAction.WAIT
+def _settled(result: StepResult) -> bool:
+    return result.state.phase is RotationPhase.STEADY and result.step.action is RotationAction.WAIT
 
 
 @certs.command(epilog=examples("muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443"))
@@ -179,34 +179,34 @@ async def init(
         if cert_manager is not None:
             await _give_to_cert_manager(at, cert_manager, dry_run=dry_run)
             return
-        sight = await at.look(probing=False)
-        waits = _waits(publish_wait, soak, sight.keys.waits if sight.keys is not None else None)
+        observation = await at.look(probing=False)
+        waits = _waits(publish_wait, soak, observation.keys.waits if observation.keys is not None else None)
         if dry_run:
-            certs_output.would_init(sight, sights.hosts(sight, at.target.namespace), hosts)
+            certs_output.would_init(observation, observing.hosts(observation, at.target.namespace), hosts)
             return
         if did := await at.rotator.begin(Wanted(hosts or None, probes or None, waits)):
             click.echo(did)
-        turn = await at.drive(_settled)
-        certs_output.standing(turn.state)
+        result = await at.drive(_settled)
+        certs_output.standing(result.state)
 
 
 async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> None:
-    sight = await at.look(probing=False)
-    if sight.keys is not None and sight.keys.phase is not RotationPhase.STEADY:
-        phase = sight.keys.phase.value
+    observation = await at.look(probing=False)
+    if observation.keys is not None and observation.keys.phase is not RotationPhase.STEADY:
+        phase = observation.keys.phase.value
         raise RefusedError(
             f"a rotation is in phase {phase}: finish it (`muster certs rotate-ca`) or roll it back first"
         )
-    if not sight.targets:
+    if not observation.targets:
         raise RefusedError(f"there are no webhook configurations named {at.target.configuration}: run `muster install`")
     if certificate.count("/") != 1:
         raise RefusedError(f"{certificate!r} is not NAMESPACE/CERTIFICATE")
-    for holder in sight.targets:
+    for target in observation.targets:
         key = "cert-manager.io/inject-ca-from"
         if not dry_run:
-            change = {"metadata": {"resourceVersion": holder.version, "annotations": {key: certificate}}}
-            await at.client.patch(holder.kind, holder.name, change)
-        click.echo(f"{'would annotate' if dry_run else 'annotated'} {holder}: {key}={certificate}")
+            change = {"metadata": {"resourceVersion": target.version, "annotations": {key: certificate}}}
+            await at.client.patch(target.kind, target.name, change)
+        click.echo(f"{'would annotate' if dry_run else 'annotated'} {target}: {key}={certificate}")
 
 
 @certs.command(epilog=examples("muster certs status", "muster certs status -o json"))
@@ -215,11 +215,11 @@ async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> 
 async def status(output: str, **options: Any) -> None:
     """Show CA and certificate, the phase, which webhook trusts what, and which replica serves what."""
     async with _at(options) as at:
-        sight = await at.look()
+        observation = await at.look()
     if output in DOCUMENTS:
-        document(certs_output.as_json(sight), output)
+        document(certs_output.as_json(observation), output)
     else:
-        certs_output.status(sight)
+        certs_output.status(observation)
 
 
 @certs.command(epilog=examples("muster certs renew --now"))
@@ -231,23 +231,23 @@ async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None
     """Issue the servers' certificate again, under the same CA, where it is due."""
     async with _at(options) as at:
         state = (await at.look(probing=False)).state()
-        wish = Command.RENEW if now else None
+        requested = Command.RENEW if now else None
         if dry_run:
-            certs_output.would(at.rotator.plan(state, wish))
+            certs_output.would(at.rotator.plan(state, requested))
             return
         before = state.leaf
-        turn = await at.drive(
-            lambda turn: turn.step.action is RotationAction.WAIT or _renewed(turn, before, state), wish
+        result = await at.drive(
+            lambda result: result.step.action is RotationAction.WAIT or _renewed(result, before, state), requested
         )
-        if turn.state.leaf == before:
-            certs_output.standing(turn.state)
+        if result.state.leaf == before:
+            certs_output.standing(result.state)
         elif wait:
             await certs_output.served(at.rotator)
 
 
-def _renewed(turn: StepResult, before: Any, first: CertificateState) -> bool:
-    return turn.state.phase is not first.phase or (
-        turn.state.leaf != before and turn.step.action is not RotationAction.ISSUE
+def _renewed(result: StepResult, before: Any, first: CertificateState) -> bool:
+    return result.state.phase is not first.phase or (
+        result.state.leaf != before and result.step.action is not RotationAction.ISSUE
     )
 
 
@@ -272,32 +272,32 @@ async def rotate_ca(
     A rotation that is under way is gone on with.
     """
     async with _at(options) as at:
-        sight = await at.look()
-        state = sight.state()
-        if not sight.targets:
+        observation = await at.look()
+        state = observation.state()
+        if not observation.targets:
             name = at.target.configuration
             raise RefusedError(f"no webhook configuration is named {name}: say its name with --configuration")
-        if sight.shown is None and not probes:
+        if observation.shown is None and not probes:
             raise RefusedError(
                 "webhooks are called by URL, so nobody knows the replicas: name each with --probe HOST:PORT"
             )
-        wish = Command.ROTATE if state.phase is RotationPhase.STEADY else None
+        requested = Command.ROTATE if state.phase is RotationPhase.STEADY else None
         waits = _waits(publish_wait, soak, state.waits)
         if dry_run:
-            certs_output.would_rotate(at.rotator.plan(state, wish), state, waits or state.waits)
+            certs_output.would_rotate(at.rotator.plan(state, requested), state, waits or state.waits)
             return
         await at.rotator.begin(Wanted(None, probes or None, waits))
         stop = RotationPhase(phase) if phase is not None else None
         await at.rotator.hold(stop)
-        turn = await at.drive(lambda turn: _rotated(turn, stop), wish)
+        result = await at.drive(lambda result: _rotated(result, stop), requested)
         if stop is None:
-            certs_output.standing(turn.state)
+            certs_output.standing(result.state)
 
 
-def _rotated(turn: StepResult, stop: RotationPhase | None) -> bool:
-    if turn.step.action is not RotationAction.WAIT:
+def _rotated(result: StepResult, stop: RotationPhase | None) -> bool:
+    if result.step.action is not RotationAction.WAIT:
         return False
-    return turn.state.phase is (stop or RotationPhase.STEADY)
+    return result.state.phase is (stop or RotationPhase.STEADY)
 
 
 @certs.command(epilog=examples("muster certs rollback"))
@@ -322,8 +322,8 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
             certs_output.would(step)
             return
         await at.rotator.hold(None)
-        turn = await at.drive(_settled, None if under_way else Command.ROLL_BACK)
-        certs_output.standing(turn.state)
+        result = await at.drive(_settled, None if under_way else Command.ROLL_BACK)
+        certs_output.standing(result.state)
 
 
 @certs.command(epilog=examples("muster certs inject --ca-file company-ca.crt --probe 10.0.0.5:9443"))
@@ -339,26 +339,28 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
 async def inject(*, ca_file: Path | None, probes: tuple[str, ...], dry_run: bool, **options: Any) -> None:
     """Write the bundle into the webhook configurations, where it is another. The leader does so by itself."""
     async with _at(options) as at:
-        sight = await at.look(probing=False)
-        if reason := sights.foreign(sight.targets):
+        observation = await at.look(probing=False)
+        if reason := observing.foreign(observation.targets):
             raise RefusedError(reason)
         if ca_file is None:
-            if sight.keys is None:
+            if observation.keys is None:
                 raise RefusedError(f"there is no Secret {stored.CA}: run `muster certs init`, or give --ca-file")
-            trusted = sights.trusted(sight.state(), sight.keys)
-        elif sight.keys is not None:
+            trusted = observing.trusted(observation.state(), observation.keys)
+        elif observation.keys is not None:
             text = f"Muster's own CA is in charge; delete Secret {stored.CA} to use certificates of your own"
             raise RefusedError(text)
         else:
             trusted = certs_files.read(ca_file)
             await _acceptable(at, trusted, probes)
-        wanted = sights.fingerprints(trusted)
-        astray = [str(each) for each in sight.targets if any(entry.fingerprints != wanted for entry in each.entries)]
+        wanted = observing.fingerprints(trusted)
+        out_of_date = [
+            str(each) for each in observation.targets if any(entry.fingerprints != wanted for entry in each.entries)
+        ]
         if not dry_run:
-            astray = await at.rotator.inject(trusted)
-        for name in astray:
+            out_of_date = await at.rotator.inject(trusted)
+        for name in out_of_date:
             click.echo(f"{'would write' if dry_run else 'wrote'} the bundle to {name}")
-        if not astray:
+        if not out_of_date:
             click.echo("every webhook has the bundle")
 
 
@@ -366,10 +368,10 @@ async def _acceptable(at: _At, trusted: bytes, probes: tuple[str, ...]) -> None:
     """Refuse a bundle that some replica's certificate isn't accepted by."""
     if not certificates(trusted):
         raise RefusedError("the file holds no certificate")
-    sight = await at.rotator.look(probing=True, named=probes)
-    if not sight.shown:
+    observation = await at.rotator.look(probing=True, named=probes)
+    if not observation.shown:
         raise RefusedError("no replica was found to try the bundle on: name each with --probe HOST:PORT")
-    if wrong := diagnosis.refusals(sight, trusted, sight.now):
+    if wrong := diagnosis.refusals(observation, trusted, observation.now):
         raise RefusedError(f"not written, since reviews would fail: {wrong[0]}")
 
 
@@ -380,14 +382,14 @@ async def _acceptable(at: _At, trusted: bytes, probes: tuple[str, ...]) -> None:
 async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
     """Find what is wrong with the certificates, and say what helps; status 1 when anything is."""
     async with _at(options) as at:
-        sight = await at.rotator.look(probing=True, named=probes)
-    found = diagnosis.findings(sight, sight.now, sights.hosts(sight, at.target.namespace))
+        observation = await at.rotator.look(probing=True, named=probes)
+    found = diagnosis.findings(observation, observation.now, observing.hosts(observation, at.target.namespace))
     if output in DOCUMENTS:
         document([{"about": each.about, "problem": each.text} for each in found], output)
     elif found:
         click.echo("\n".join(map(str, found)))
     else:
-        click.echo(certs_output.fine(sight))
+        click.echo(certs_output.fine(observation))
     if found:
         raise SystemExit(1)
 
@@ -400,7 +402,7 @@ async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
 async def export(*, folder: Path, authority: bool, dry_run: bool, **options: Any) -> None:
     """Write certificate, key and bundle into a folder, for a webhook server outside the cluster; all of it at once."""
     async with _at(options) as at:
-        sight = await at.look(probing=False)
-    files = certs_files.content(sight, authority=authority)
+        observation = await at.look(probing=False)
+    files = certs_files.content(observation, authority=authority)
     for name in certs_files.write(folder, files, dry_run=dry_run):
         click.echo(f"{'would write' if dry_run else 'wrote'} {folder / name}")

@@ -16,20 +16,20 @@ _DATA: Final = "..data"
 _NEXT: Final = "..data_tmp"
 
 
-def content(sight: Observation, *, authority: bool) -> dict[str, bytes]:
+def content(observation: Observation, *, authority: bool) -> dict[str, bytes]:
     """Return what there is to write, by file name.
 
     Raises:
         RefusedError: there is no certificate.
     """
-    if not sight.served.pair.key:
+    if not observation.served.pair.key:
         raise RefusedError(f"Secret {stored.TLS} holds no certificate: run `muster certs init`")
-    pair = sight.served.pair
-    files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": sight.served.trusted}
+    pair = observation.served.pair
+    files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": observation.served.trusted}
     if authority:
-        if sight.keys is None or not sight.keys.current.key:
+        if observation.keys is None or not observation.keys.current.key:
             raise RefusedError(f"Secret {stored.CA} holds no CA of ours: run `muster certs init`")
-        files |= {"authority.crt": sight.keys.current.certificate, "authority.key": sight.keys.current.key}
+        files |= {"authority.crt": observation.keys.current.certificate, "authority.key": observation.keys.current.key}
     return files
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from certs import bundle, rotation
-from certs.controller import LOOK
+from certs.controller import PROBE_INTERVAL
 from certs.observation import Observation
 from certs.publish import Rotator, StepResult
 from certs.rotation import RotationAction, Step
@@ -53,16 +53,16 @@ class RotationProgress:
         self._clock = clock
         self._waiting = ""
 
-    def __call__(self, turn: StepResult) -> None:
+    def __call__(self, result: StepResult) -> None:
         """Tell of one turn."""
-        if turn.did:
+        if result.did:
             self._waiting = ""
-            self._line(turn.did)
-        elif turn.step.why != self._waiting and turn.state.phase is not RotationPhase.STEADY:
-            self._waiting = turn.step.why
-            until = turn.step.until
+            self._line(result.did)
+        elif result.step.why != self._waiting and result.state.phase is not RotationPhase.STEADY:
+            self._waiting = result.step.why
+            until = result.step.until
             left = f", {span(max(until - self._clock.now(), timedelta()))} left" if until is not None else ""
-            self._line(f"{turn.state.phase.value}: waiting: {turn.step.why}{left}")
+            self._line(f"{result.state.phase.value}: waiting: {result.step.why}{left}")
 
     def _line(self, text: str) -> None:
         click.echo(f"{self._clock.now():%H:%M:%S} {text}")
@@ -86,18 +86,18 @@ def would(step: Step) -> None:
         click.echo(f"would {step.action.value}: {step.why}")
 
 
-def would_init(sight: Observation, usual: Sequence[str], hosts: Sequence[str]) -> None:
+def would_init(observation: Observation, usual: Sequence[str], hosts: Sequence[str]) -> None:
     """Say what ``init`` would do."""
     named = ", ".join(hosts or usual)
-    if sight.keys is None:
-        trusted = any(entry.trusted for holder in sight.targets for entry in holder.entries)
+    if observation.keys is None:
+        trusted = any(entry.trusted for target in observation.targets for entry in target.entries)
         click.echo(f"would make a CA and a certificate for {named}")
         if trusted:
             click.echo("would rotate from the CA that is trusted at present to it")
-        for holder in sight.targets:
-            click.echo(f"would write the bundle to {holder}")
+        for target in observation.targets:
+            click.echo(f"would write the bundle to {target}")
         return
-    would(rotation.plan(sight.state(), sight.now))
+    would(rotation.plan(observation.state(), observation.now))
 
 
 def would_rotate(step: Step, state: CertificateState, waits: Waits) -> None:
@@ -127,8 +127,8 @@ async def served(rotator: Rotator) -> None:
     """Wait until every replica serves the Secret's certificate, telling who doesn't."""
     said = ""
     while True:
-        sight = await rotator.look(probing=True)
-        state = sight.state()
+        observation = await rotator.look(probing=True)
+        state = observation.state()
         if state.served is None:
             click.echo("nobody knows the replicas of a webhook called by URL; each takes it up within seconds")
             return
@@ -141,32 +141,32 @@ async def served(rotator: Rotator) -> None:
             click.echo(text)
         said = text
         # No event tells what a replica shows.
-        await asyncio.sleep(LOOK)
+        await asyncio.sleep(PROBE_INTERVAL)
 
 
-def status(sight: Observation) -> None:
+def status(observation: Observation) -> None:
     """Print all there is as tables."""
-    if sight.keys is None:
+    if observation.keys is None:
         click.echo(
             "no CA of Muster's own: certificates come from files or cert-manager, or `muster certs init` wasn't run"
         )
-        webhooks(sight, {})
+        webhooks(observation, {})
         return
-    state = sight.state()
+    state = observation.state()
     label = _labels(state)
-    ages = age(state.since, sight.now)
+    ages = age(state.since, observation.now)
     hold = f", held in {state.hold.value}" if state.hold is not None else ""
     click.echo(
-        f"phase {state.phase.value} since {_moment(state.since)} ({ages}), generation {sight.keys.generation}{hold}"
+        f"phase {state.phase.value} since {_moment(state.since)} ({ages}), generation {observation.keys.generation}{hold}"
     )
     if state.foreign:
         click.echo(state.foreign)
     click.echo()
     table(("certificate", "name", "expires", "renewed from"), list(_certificates(state)))
     click.echo()
-    webhooks(sight, label)
+    webhooks(observation, label)
     click.echo()
-    _replicas(state, sight)
+    _replicas(state, observation)
 
 
 def _labels(state: CertificateState) -> dict[str, str]:
@@ -186,12 +186,12 @@ def _certificates(state: CertificateState) -> Any:
         yield "leaf", ", ".join(sorted(leaf.names)), _moment(leaf.not_after), _moment(rotation.renewal(leaf))
 
 
-def webhooks(sight: Observation, label: dict[str, str]) -> None:
+def webhooks(observation: Observation, label: dict[str, str]) -> None:
     """Print which webhook trusts whom."""
     rows = [
-        (holder.key(entry), " + ".join(sorted(label.get(each, each[:12]) for each in entry.fingerprints)) or "nobody")
-        for holder in sight.targets
-        for entry in holder.entries
+        (target.key(entry), " + ".join(sorted(label.get(each, each[:12]) for each in entry.fingerprints)) or "nobody")
+        for target in observation.targets
+        for entry in target.entries
     ]
     if rows:
         table(("webhook", "trusts"), rows)
@@ -199,12 +199,15 @@ def webhooks(sight: Observation, label: dict[str, str]) -> None:
         click.echo("no webhook configuration of this name")
 
 
-def _replicas(state: CertificateState, sight: Observation) -> None:
+def _replicas(state: CertificateState, observation: Observation) -> None:
     if state.served is None:
         click.echo("replicas: nobody knows them, webhooks are called by URL; name each with --probe HOST:PORT")
         return
     rows = [
-        (address, *(_shown(leaf, state) if leaf is not None else ("nothing", (sight.shown or {})[address].trouble)))
+        (
+            address,
+            *(_shown(leaf, state) if leaf is not None else ("nothing", (observation.shown or {})[address].trouble)),
+        )
         for address, leaf in state.served.items()
     ]
     if rows:
@@ -219,17 +222,17 @@ def _shown(leaf: Leaf, state: CertificateState) -> tuple[str, str]:
     return f"{what}, by {'the ' if by.endswith('CA') else ''}{by}", _moment(leaf.certificate.not_after)
 
 
-def as_json(sight: Observation) -> dict[str, Any]:
+def as_json(observation: Observation) -> dict[str, Any]:
     """Return all there is as JSON."""
-    entries = [(holder.key(entry), entry) for holder in sight.targets for entry in holder.entries]
+    entries = [(target.key(entry), entry) for target in observation.targets for entry in target.entries]
     whole: dict[str, Any] = {"webhooks": {name: sorted(entry.fingerprints) for name, entry in entries}}
-    if sight.keys is None:
+    if observation.keys is None:
         return whole
-    state = sight.state()
+    state = observation.state()
     return {
         "phase": state.phase.value,
         "since": state.since.isoformat(),
-        "generation": sight.keys.generation,
+        "generation": observation.keys.generation,
         "hold": state.hold.value if state.hold is not None else None,
         "cas": {
             label: [{"subject": each.subject, "fingerprint": each.fingerprint, "notAfter": each.not_after.isoformat()} for each in one.certificates]
@@ -254,11 +257,11 @@ def _leaf(leaf: Leaf | None) -> dict[str, Any] | None:
     }
 
 
-def fine(sight: Observation) -> str:
+def fine(observation: Observation) -> str:
     """Say that nothing is wrong, and of how much that is said."""
-    webhooks_ = sum(len(holder.entries) for holder in sight.targets)
-    replicas = len(sight.shown or {})
-    ends = [bundle.describe(shown.chain[0]).not_after for shown in (sight.shown or {}).values()]
+    webhooks_ = sum(len(target.entries) for target in observation.targets)
+    replicas = len(observation.shown or {})
+    ends = [bundle.describe(shown.chain[0]).not_after for shown in (observation.shown or {}).values()]
     until = f", until {_day(min(ends))}" if ends else ""
     plural = "replica is" if replicas == 1 else "replicas are"
     return f"{replicas} {plural} accepted by {webhooks_} webhook{'' if webhooks_ == 1 else 's'}{until}"
