@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format controlplane manifests image kind clean
+.PHONY: help demo test test-fast test-all soak lint format controlplane manifests image kind clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -22,16 +22,24 @@ help:  ## Say what can be made
 demo: .venv/.installed  ## Play the story of the README on an embedded control plane
 	@$(BIN)/muster demo
 
-# What runs on real processes may have bad luck on a busy machine: three tests at most get a second try, and are shown.
-AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+# What everybody's loop leaves out and CI doesn't: the sandbox's own proof, and the load and the faults of `make soak`.
+PROOF := tests/sandbox tests/differential
+LOOP := -n $(WORKERS) --dist loadgroup $(PROOF:%=--ignore=%)
 
-test: .venv/.installed lint controlplane  ## Lint, types, import contracts, then every test
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(AGAIN)
+test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
+	$(BIN)/pytest $(LOOP) -m "not soak"
 
+test-fast: .venv/.installed  ## The tests that start no process: pure code, and the sandbox in virtual time
+	$(BIN)/pytest $(LOOP) -m "not soak and not processes"
+
+test-all:  ## All that CI runs: beside these, the sandbox's own proof, and a little of `make soak`
+	@WORKERS=$(WORKERS) .ci/run
+
+# Histories of the quota ledger, and thousands of objects under a rotation of certificates.
 SOAK ?= 20
-soak: .venv/.installed controlplane  ## Break the quota ledger for as long as it takes: random histories, and a real history under faults
+soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation
 	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
-	  tests/ledger/histories tests/linearizable
+	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py
 
 lint: .venv/.installed  ## ruff, mypy, import-linter
 	$(BIN)/ruff check .

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import binaries
 import plane as planes_of_tests
 import pytest
+import selecting
 from _pytest.nodeid import coerce_node_id
 from controlplane import ControlPlane
 from hypothesis import HealthCheck, settings
@@ -68,21 +69,26 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Generator[None, Loops | 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "only(plane, reason): runs on one control plane only, and why")
+    for name, meaning in selecting.MARKS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    sys.addaudithook(selecting.guard)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Keep all that uses the real control plane in one worker process, so that it is started once.
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let only tests that say so start processes."""
+    selecting.begin(item)
+    try:
+        return (yield)
+    finally:
+        selecting.end()
 
-    What shares a `muster up` stays together as well.
-    """
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Mark what runs on real processes, before anything is selected by marks."""
     for item in items:
-        uses: Any = getattr(item, "fixturenames", ())
-        if "real_control_plane" in uses or "[kubernetes" in item.nodeid or planes_of_tests.on_kubernetes(item):
-            item.add_marker(pytest.mark.xdist_group("kubernetes"))
-        elif "up" in uses:
-            item.add_marker(pytest.mark.xdist_group("muster up"))
+        selecting.mark(item)
     yield
     for item in items:
         # pytest-xdist 3.8 writes the group to where pytest kept its id before 9.2, which heeds it no more.

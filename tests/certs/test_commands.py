@@ -140,6 +140,7 @@ async def test_what_can_not_be_done_is_a_failure_that_says_why(client, replica, 
     }
 
 
+@pytest.mark.processes
 async def test_two_rotations_at_once_are_one(client, replica):
     options = ("rotate-ca", "--probe", replica, "--publish-wait", "0.5s", "--soak", "0.5s")
     # In processes of their own: in this one they would share the standard output.

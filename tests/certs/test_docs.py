@@ -86,6 +86,7 @@ def lines() -> list[str]:
     return [line.removeprefix("$ ") for line in commands]
 
 
+@pytest.mark.processes
 @pytest.mark.usefixtures("quick_looks")
 async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
     async def kubelet() -> None:

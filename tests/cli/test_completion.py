@@ -18,6 +18,8 @@ from click.testing import Result
 from muster.cli import completion
 from muster.cli.main import kubectl_complete, muster
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = "import sys; sys.argv[0] = {name!r}; from muster.cli.main import {entry} as run; run()"
 NOBODY = """\
 apiVersion: v1

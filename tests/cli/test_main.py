@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 
 def muster(*arguments: str, name: str = "muster") -> subprocess.CompletedProcess[str]:
     script = (

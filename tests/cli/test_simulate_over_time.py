@@ -80,6 +80,7 @@ def test_two_configurations_are_two_runs_for_programs() -> None:
     assert len(said["runs"][1]["evicted"]) == 4
 
 
+@pytest.mark.processes
 def test_the_same_input_gives_the_same_text_whatever_the_hash_seed() -> None:
     def text(seed: str) -> bytes:
         words = [sys.executable, "-m", "muster.cli", *shlex.split(f"{OVER_TIME} --config reclaim.yaml -o json")]

@@ -17,7 +17,7 @@ from scheduler.configuration import config
 from webhooks.__main__ import webhook as webhook_command
 from webhooks.registration import ServiceRef, configurations
 
-pytestmark = pytest.mark.xdist_group("helm")
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("helm")]
 
 VALUES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 

@@ -16,6 +16,8 @@ from muster import __version__
 from muster.cli import main
 from muster.cli.commands import install
 
+pytestmark = pytest.mark.processes
+
 DOCKERFILE = (images.ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", DOCKERFILE)).splitlines()
 

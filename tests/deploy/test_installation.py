@@ -26,7 +26,7 @@ from muster.kube.transport import Request
 from muster.model import kinds, names
 from webhooks.registration import ServiceRef, configurations
 
-pytestmark = pytest.mark.xdist_group("installation")
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("installation")]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
 TENANT = "team"

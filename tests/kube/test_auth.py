@@ -143,6 +143,7 @@ async def test_what_was_refused_is_not_offered_again(write):
     assert not await endpoint.renew(await endpoint.headers())
 
 
+@pytest.mark.processes
 async def test_a_plugin_is_run_again_when_its_token_is_refused_or_old(write, tmp_path):
     soon = (datetime.now(UTC) + timedelta(seconds=0.4)).isoformat()  # noqa: TID251 - a plugin's own clock
     exec_ = plugin(
@@ -171,6 +172,7 @@ async def test_a_plugin_is_run_again_when_its_token_is_refused_or_old(write, tmp
     assert await endpoint.headers() in (second, {"Authorization": "Bearer t3"})
 
 
+@pytest.mark.processes
 async def test_a_plugin_may_give_a_certificate(write, tmp_path, pair):
     _, client = pair
     status = {"clientCertificateData": client.certificate.decode(), "clientKeyData": client.key.decode()}
@@ -181,6 +183,7 @@ async def test_a_plugin_may_give_a_certificate(write, tmp_path, pair):
     assert settings.fresh_for is None
 
 
+@pytest.mark.processes
 async def test_a_plugin_that_fails_later_is_not_run_for_each_request(write, tmp_path):
     exec_ = plugin(
         tmp_path,
@@ -202,6 +205,7 @@ async def test_a_plugin_that_fails_later_is_not_run_for_each_request(write, tmp_
     assert await endpoint.headers() == headers
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -222,6 +226,7 @@ async def test_what_a_plugin_does_wrong_is_said(write, tmp_path, monkeypatch, bo
     await refused(write({"exec": plugin(tmp_path, body)}), said)
 
 
+@pytest.mark.processes
 async def test_a_plugin_that_is_not_there_is_named_with_the_hint(write):
     exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin", "installHint": "get it at X"}
     await refused(write({"exec": exec_}), "no-such-plugin can't be run: No such file or directory; get it at X")
@@ -334,6 +339,7 @@ async def test_users_from_before_plugins_are_asked_for_their_token_or_refused(wr
     await refused(write({"auth-provider": {"name": "azure"}}), "auth-provider 'azure' .* isn't supported; use an exec")
 
 
+@pytest.mark.processes
 async def test_the_kubernetes_package_is_not_imported_for_those_who_need_it_not(write):
     code = "import asyncio, sys; from muster.kube import auth; asyncio.run(auth.load(sys.argv[1])); print(*sys.modules)"
     process = await asyncio.create_subprocess_exec(

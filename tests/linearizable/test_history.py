@@ -170,6 +170,8 @@ async def _break(fleet: Fleet, load: Load, chance: random.Random) -> None:
         await fleet.trouble(chance)
 
 
+@pytest.mark.soak
+@pytest.mark.processes
 @pytest.mark.xdist_group("linearizable")
 async def test_whatever_is_killed_stopped_or_cut_the_sum_is_within_the_limit(fleet: Fleet, admin: Client) -> None:
     namespace = "history"

@@ -23,7 +23,7 @@ from muster.model import kinds, names
 from muster.model.kinds import Kind
 
 # A control plane of its own: all in one process, and not in the one that has the other.
-pytestmark = pytest.mark.xdist_group("rbac")
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("rbac")]
 
 ROLES = permissions.roles(legacy_apis=True)
 EXCUSED = {

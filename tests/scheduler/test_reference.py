@@ -228,6 +228,7 @@ print([(str(each.key), each.phase.value, each.conditions) for each in plan.statu
 """
 
 
+@pytest.mark.processes
 def test_a_plan_does_not_depend_on_the_hash_seed():
     here = Path(__file__).parent
     script = SCRIPT.format(tests=str(here))

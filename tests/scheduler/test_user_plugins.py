@@ -20,6 +20,8 @@ from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.plugin import POINTS, Plugin, defines
 from scheduler.leader.plugin_faults import FaultLog
 
+pytestmark = pytest.mark.processes
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXAMPLE = HERE / "faster_nodes"

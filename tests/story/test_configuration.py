@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from running import kubectl, muster_up
 
+pytestmark = pytest.mark.processes
+
 WITH = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n'
 WITHOUT = WITH.replace("enqueue, ", "")
 WRONG = WITH.replace("name: gang", "name: gnag")

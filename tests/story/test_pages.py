@@ -17,6 +17,8 @@ from running import kubectl, muster_up
 
 from muster.model import kinds, names
 
+pytestmark = pytest.mark.processes
+
 DOCS = Path(__file__).parents[2] / "docs"
 NODE = """
 apiVersion: v1

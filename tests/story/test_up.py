@@ -13,6 +13,8 @@ import pytest
 import yaml
 from running import kubectl, muster_up
 
+pytestmark = pytest.mark.processes
+
 GROUP = """
 apiVersion: scheduling.volcano.sh/v1beta1
 kind: PodGroup

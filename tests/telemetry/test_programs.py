@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("programs")
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("programs")]
 
 PROGRAMS = ("webhook", "scheduler")
 # https://prometheus.io/docs/practices/naming/: base units, and what a thing is counted in last.

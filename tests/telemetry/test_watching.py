@@ -12,7 +12,7 @@ import promql_parser
 import pytest
 import yaml
 
-pytestmark = pytest.mark.xdist_group("programs")
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("programs")]
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/dashboards/muster.json").read_text())
