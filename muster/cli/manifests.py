@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from muster.model import manifests
 from muster.model.manifests import Found, Manifest, ManifestError
-from muster.whatif import dump
-from muster.whatif.cluster_view import ClusterObjects
+
+if TYPE_CHECKING:
+    from muster.whatif.cluster_view import ClusterObjects
 
 
 def read(files: Iterable[str]) -> list[Mapping[str, Any]]:
@@ -43,6 +44,8 @@ def read_dump(file: str) -> ClusterObjects:
     Raises:
         ClickException: the file can't be read, isn't a dump, or is one of another version.
     """
+    from muster.whatif import dump
+
     text, name = text_of(file), shown(file)
     try:
         return dump.parse(text, name)
@@ -59,6 +62,9 @@ def _sound(found: Iterable[tuple[str, Found]]) -> list[tuple[str, Mapping[str, A
 
 
 def _objects(file: str) -> Iterator[Found]:
+    # Not before a file is read: --help answers sooner without it.
+    from muster.whatif import dump
+
     text, name = text_of(file), shown(file)
     try:
         documents = manifests.documents(text, name)

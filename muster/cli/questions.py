@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from muster.cli import cluster
 from muster.cli.connect import connected, namespace_of
-from muster.cli.manifests import read_dump
 from muster.cli.options import cluster_options, config_option, namespace_option, policy_of, schedulers_option
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, text_option
 from muster.kube.client import Client
@@ -107,6 +106,8 @@ class Question(Struct, frozen=True):
         self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
     ) -> tuple[ClusterObjects, Objects]:
         if self.state_file is not None:
+            from muster.cli.manifests import read_dump
+
             return read_dump(self.state_file), []
         async with connected(self.kubeconfig, self.context) as client:
             state = cluster.read(client, SystemClock().now())
