@@ -53,11 +53,11 @@ def ask(spent: list[tuple[str, float]]) -> None:
 
     found = reading(state())
     spent.append(("reading, and decoding", time.process_time()))
-    scene = WhatIfCluster(found, policy_of(None), SCHEDULERS)
+    cluster = WhatIfCluster(found, policy_of(None), SCHEDULERS)
     spent.append(("counting who is where", time.process_time()))
     key = why.find(found, *WHO)
     assert key is not None, "the cluster has the group"
-    list(lines(why.ask(scene, key), 80, found.taken))
+    list(lines(why.ask(cluster, key), 80, found.taken))
     spent.append(("deciding, and writing the answer", time.process_time()))
 
 

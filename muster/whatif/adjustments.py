@@ -43,30 +43,30 @@ _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _TRIED: Final = 3  # nodes
 
 
-def queue(scene: WhatIfCluster, name: str, tried: Tried) -> Iterator[Suggestion]:
+def queue(cluster: WhatIfCluster, name: str, tried: Tried) -> Iterator[Suggestion]:
     """Try a queue that isn't there, one that is closed, and a larger `maxPodGroups`."""
-    found = scene.state.find(kinds.QUEUES, name)
+    found = cluster.state.find(kinds.QUEUES, name)
     if found is None:
-        then = tried(partial(scene.queue, Queue(metadata=Meta(name=name))))
+        then = tried(partial(cluster.queue, Queue(metadata=Meta(name=name))))
         if then is not None:
             text = f"a queue {name}: create it with `muster queue create --name {name}`{then}"
             yield text, {"kind": "queue", "queue": name, "enough": not then}
         return
     if conversion.queue_info(found).state == "Closed":
         spec = replace(found.spec, desired_state="Open")
-        then = tried(partial(scene.queue, replace(found, spec=spec, status=QueueStatus(state="Open"))))
+        then = tried(partial(cluster.queue, replace(found, spec=spec, status=QueueStatus(state="Open"))))
         if then is not None:
             text = f"queue {name} open again: `muster queue open {name}`{then}"
             yield text, {"kind": "open", "queue": name, "enough": not then}
     elif found.spec.max_pod_groups:
-        yield from _more_groups(scene, found, found.spec.max_pod_groups, tried)
+        yield from _more_groups(cluster, found, found.spec.max_pod_groups, tried)
 
 
-def _more_groups(scene: WhatIfCluster, found: Queue, most: int, tried: Tried) -> Iterator[Suggestion]:
-    more, all_ = 1, len(scene.waiting()) + len(scene.running())
+def _more_groups(cluster: WhatIfCluster, found: Queue, most: int, tried: Tried) -> Iterator[Suggestion]:
+    more, all_ = 1, len(cluster.waiting()) + len(cluster.running())
     while True:
         spec = replace(found.spec, max_pod_groups=most + more)
-        then = tried(partial(scene.queue, replace(found, spec=spec)))
+        then = tried(partial(cluster.queue, replace(found, spec=spec)))
         if then is not None:
             text = f"a maxPodGroups of {most + more} for queue {found.name}, instead of {most}{then}"
             data = {"kind": "maxPodGroups", "queue": found.name, "maxPodGroups": most + more}
@@ -78,10 +78,10 @@ def _more_groups(scene: WhatIfCluster, found: Queue, most: int, tried: Tried) ->
 
 
 def nodes(
-    scene: WhatIfCluster, likes: Iterable[Node], constraints: Iterable[Constraints], free: Free, helps: Helps
+    cluster: WhatIfCluster, likes: Iterable[Node], constraints: Iterable[Constraints], free: Free, helps: Helps
 ) -> Iterator[Suggestion]:
     """Try nodes that take no pods now, and more of those there are with the labels, and without the taints, that matter."""
-    yield from _uncordoned(scene, helps)
+    yield from _uncordoned(cluster, helps)
     labels: dict[str, str] = {}
     for each in constraints:
         labels |= _wanted(each)
@@ -93,11 +93,11 @@ def nodes(
             continue
         bent, without = _bent(like, labels), [_taint(each) for each in taints]
         data = {"kind": "node", "like": like.name, "labels": more, "withoutTaints": without}
-        if all(helps(partial(scene.nodes, called([bent], how))) for how in NAMES):
+        if all(helps(partial(cluster.nodes, called([bent], how))) for how in NAMES):
             yield f"1 more node like {like.name}{_with(more, without)}", data
             return
         large = replace(bent, status=replace(bent.status, allocatable=free.amounts.quantities()))
-        if all(helps(partial(scene.nodes, called([large], how))) for how in NAMES):
+        if all(helps(partial(cluster.nodes, called([large], how))) for how in NAMES):
             text = f"1 more node with {free.text}{_with(more, without)}"
             yield text, data | {"free": free.amounts.quantities()}
             return
@@ -107,20 +107,20 @@ def _taint(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
-def cordoned(scene: WhatIfCluster) -> list[Node]:
+def cordoned(cluster: WhatIfCluster) -> list[Node]:
     """Return the nodes that are cordoned, as they would be if they weren't."""
-    return [_opened(node) for node in scene.state.of(kinds.NODES) if node.spec.unschedulable]
+    return [_opened(node) for node in cluster.state.of(kinds.NODES) if node.spec.unschedulable]
 
 
-def _uncordoned(scene: WhatIfCluster, helps: Helps) -> Iterator[Suggestion]:
-    free = cordoned(scene)
-    one = next((node for node in free[:_TRIED] if helps(partial(scene.nodes, [node]))), None)
+def _uncordoned(cluster: WhatIfCluster, helps: Helps) -> Iterator[Suggestion]:
+    free = cordoned(cluster)
+    one = next((node for node in free[:_TRIED] if helps(partial(cluster.nodes, [node]))), None)
     if one is not None:
         yield (
             f"node {one.name} taking pods again: `kubectl uncordon {one.name}`",
             {"kind": "uncordon", "nodes": [one.name]},
         )
-    elif len(free) > 1 and helps(partial(scene.nodes, free)):
+    elif len(free) > 1 and helps(partial(cluster.nodes, free)):
         text = f"the {counted(len(free), 'node')} that are cordoned taking pods again: `kubectl uncordon`"
         yield text, {"kind": "uncordon", "nodes": [node.name for node in free]}
 

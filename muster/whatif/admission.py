@@ -243,11 +243,11 @@ def _starts(
     if not wanted:
         return
     state, supposed = _peopled(state, [key for key, _ in wanted])
-    scene = WhatIfCluster(state, policy, schedulers)
-    with scene.supposing():
-        now = scene.starts(key for key, _ in wanted).started
+    cluster = WhatIfCluster(state, policy, schedulers)
+    with cluster.assuming():
+        now = cluster.run_until_idle(key for key, _ in wanted).started
     for key, label in wanted:
-        pods = len(scene.members(key)) + sum(
+        pods = len(cluster.members(key)) + sum(
             conversion.pods_wanted(job)
             for job in state.of(kinds.JOBS, key.namespace)
             if conversion.group_of_job(job) == key.name
@@ -257,12 +257,12 @@ def _starts(
             yield replace(start, kind="unknown", text="its pods aren't in the files, and it states no minResources")
         elif now.get(key):
             yield replace(
-                start, kind="soon", after=tuple(sorted(now[key])), text=remedies.giving_way(map(scene.called, now[key]))
+                start, kind="soon", after=tuple(sorted(now[key])), text=remedies.giving_way(map(cluster.called, now[key]))
             )
         elif key in now:
             yield start
         else:
-            yield _later(scene, start)
+            yield _later(cluster, start)
 
 
 def _wanted(
@@ -339,17 +339,17 @@ def _supposed_pods(group: PodGroup) -> list[Pod]:
     ]
 
 
-def _later(scene: WhatIfCluster, start: Start) -> Start:
+def _later(cluster: WhatIfCluster, start: Start) -> Start:
     key = start.key
-    before = scene.decide().records.get(key)
+    before = cluster.decide().records.get(key)
     if before is None:
         return replace(start, kind="unknown", text="the scheduler says nothing of it")
-    with scene.supposing():
-        scene.starts([key])
-        ends = remedies.after(scene, key)
+    with cluster.assuming():
+        cluster.run_until_idle([key])
+        ends = remedies.wait_chain(cluster, key)
         if ends.groups:
-            return replace(start, kind="after", after=ends.groups, text=remedies.ending(scene, ends))
-        record = remedies.at_rest(scene, before)
+            return replace(start, kind="after", after=ends.groups, text=remedies.ending(cluster, ends))
+        record = remedies.at_rest(cluster, before)
         return replace(
-            start, kind="never", record=record, changes=tuple(remedies.changes(scene, key, record, QuotaShortage()))
+            start, kind="never", record=record, changes=tuple(remedies.changes(cluster, key, record, QuotaShortage()))
         )

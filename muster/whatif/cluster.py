@@ -206,7 +206,7 @@ class WhatIfCluster:
     # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def supposing(self) -> Iterator[None]:
+    def assuming(self) -> Iterator[None]:
         """Take back at the end of the block whatever was supposed in it."""
         before, self._undo = self._undo, []
         try:
@@ -260,7 +260,7 @@ class WhatIfCluster:
         before = old or Queue(metadata=Meta(name=queue.name))
         self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
-    def starts(self, wanted: Iterable[GroupKey]) -> Outcome:
+    def run_until_idle(self, wanted: Iterable[GroupKey]) -> Outcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
 
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.

@@ -41,7 +41,7 @@ class Remedy(Struct, frozen=True):
     data: dict[str, Any]
 
 
-class After(Struct, frozen=True):
+class WaitChain(Struct, frozen=True):
     """Groups that have to end before another can start.
 
     Attributes:
@@ -55,111 +55,111 @@ class After(Struct, frozen=True):
     needed: bool = True
 
 
-def after(scene: WhatIfCluster, wanted: GroupKey) -> After:
+def wait_chain(cluster: WhatIfCluster, wanted: GroupKey) -> WaitChain:
     """Tell which groups have to end, if running ones end in the order in which they began.
 
     Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
     """
-    line = [key for key in scene.running() if key != wanted]
-    found = _prefix(scene, wanted, line)
+    line = [key for key in cluster.running() if key != wanted]
+    found = _prefix(cluster, wanted, line)
     if not found.more:
         return found
-    with scene.supposing():
-        scene.end(line)
-        first = scene.starts(key for key in scene.waiting() if key != wanted).started
-    between = [key for key in scene.waiting() if key in first]
-    return _prefix(scene, wanted, [*line, *between]) if between else found
+    with cluster.assuming():
+        cluster.end(line)
+        first = cluster.run_until_idle(key for key in cluster.waiting() if key != wanted).started
+    between = [key for key in cluster.waiting() if key in first]
+    return _prefix(cluster, wanted, [*line, *between]) if between else found
 
 
-def _prefix(scene: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> After:
+def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> WaitChain:
     def enough(ends: Sequence[GroupKey]) -> bool:
-        with scene.supposing():
-            scene.end(ends)
-            return bool(scene.starts([wanted]).started)
+        with cluster.assuming():
+            cluster.end(ends)
+            return bool(cluster.run_until_idle([wanted]).started)
 
     # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
     few, count = 0, min(1, len(line))
     while count and not enough(line[:count]):
         if count == len(line):
-            return After(more=True)
+            return WaitChain(more=True)
         few, count = count, min(count * 2, len(line))
     if not count:
-        return After(more=True)
+        return WaitChain(more=True)
     while count - few > 1:
         middle = (few + count) // 2
         few, count = (few, middle) if enough(line[:middle]) else (middle, count)
     ends = list(line[:count])
     if count > _PRUNED:
-        return After(tuple(ends), needed=False)
+        return WaitChain(tuple(ends), needed=False)
     for key in ends[:-1]:
         others = [each for each in ends if each != key]
         if enough(others):
             ends = others
-    return After(tuple(ends))
+    return WaitChain(tuple(ends))
 
 
 class QuotaShortage(Struct, frozen=True):
-    """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
+    """What quotas shortage for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
 
     short: tuple[Shortage, ...] = ()
     holders: tuple[tuple[str, Resources], ...] = ()
 
 
-def changes(scene: WhatIfCluster, key: GroupKey, record: Record, lack: QuotaShortage) -> Iterator[Remedy]:
+def changes(cluster: WhatIfCluster, key: GroupKey, record: Record, shortage: QuotaShortage) -> Iterator[Remedy]:
     """Return what would let a waiting group start, each by itself."""
     if record.stage is Stage.QUOTA:
-        yield from _more_quota(lack)
+        yield from _more_quota(shortage)
         return
-    with scene.supposing():
-        started, gave_way = scene.starts([key])
+    with cluster.assuming():
+        started, gave_way = cluster.run_until_idle([key])
         gave_way -= {key}
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
-                yield Remedy(f"time: {giving_way(map(scene.called, gave_way))}", {"kind": "time", **data})
+                yield Remedy(f"time: {giving_way(map(cluster.called, gave_way))}", {"kind": "time", **data})
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
-        settled = at_rest(scene, record)
+        settled = at_rest(cluster, record)
         # Of those that went back meanwhile, most never were in its way.
         until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
-        for each in _at_rest(scene, scene.job(key), settled):
-            text = f"{each.text}, {gone_back(map(scene.called, gave_way))}" if until else each.text
+        for each in _at_rest(cluster, cluster.job(key), settled):
+            text = f"{each.text}, {gone_back(map(cluster.called, gave_way))}" if until else each.text
             yield Remedy(text, {**each.data, "after": data} if until else each.data)
 
 
-def at_rest(scene: WhatIfCluster, before: Record) -> Record:
+def at_rest(cluster: WhatIfCluster, before: Record) -> Record:
     """Return what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
-    record = scene.decide().records.get(before.key)
+    record = cluster.decide().records.get(before.key)
     return record if record is not None and (record.limit is not None or record.nodes is not None) else before
 
 
-def _at_rest(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
+def _at_rest(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
         return
     if record.limit is not None and record.limit.kind == "queue":
-        yield from _wider_queue(scene, job.key, record.limit.name, record.limit.short)
+        yield from _wider_queue(cluster, job.key, record.limit.name, record.limit.short)
     elif record.limit is not None or record.nodes is not None:
-        yield from _more_nodes(scene, job, record)
+        yield from _more_nodes(cluster, job, record)
     elif record.stage is Stage.QUEUE:
-        found = adjustments.queue(scene, record.queue, partial(_tried, scene, job.key, record))
+        found = adjustments.queue(cluster, record.queue, partial(_tried, cluster, job.key, record))
         yield from (Remedy(text, data) for text, data in found)
     else:
         return
-    ends = after(scene, job.key)
+    ends = wait_chain(cluster, job.key)
     if ends.groups:
-        yield _ends(scene, ends)
+        yield _ends(cluster, ends)
 
 
-def _more_quota(lack: QuotaShortage) -> Iterator[Remedy]:
-    for short in lack.short:
+def _more_quota(shortage: QuotaShortage) -> Iterator[Remedy]:
+    for short in shortage.short:
         resource = short.resource
         more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
         yield Remedy(
             f"{more} {resource} more in ResourceQuota {short.quota}: {most} in all",
             {"kind": "quota", "name": short.quota, "resource": resource, "more": more},
         )
-    for name, holds in lack.holders:
-        if lack.short and all(holds[limited(each.resource)] >= each.short for each in lack.short):
+    for name, holds in shortage.holders:
+        if shortage.short and all(holds[limited(each.resource)] >= each.short for each in shortage.short):
             text = f"the end of PodGroup {name}, which has {shown(holds)} of the quota"
             yield Remedy(text, {"kind": "end", "podGroups": [name], "all": True})
 
@@ -167,19 +167,19 @@ def _more_quota(lack: QuotaShortage) -> Iterator[Remedy]:
 # ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ends(scene: WhatIfCluster, ends: After) -> Remedy:
+def _ends(cluster: WhatIfCluster, ends: WaitChain) -> Remedy:
     data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
-    return Remedy(ending(scene, ends), data)
+    return Remedy(ending(cluster, ends), data)
 
 
-def ending(scene: WhatIfCluster, ends: After) -> str:
+def ending(cluster: WhatIfCluster, ends: WaitChain) -> str:
     """Write which groups have to end."""
     if ends.needed and len(ends.groups) == 1:
         (key,) = ends.groups
-        return f"the end of PodGroup {scene.called(key)}, which has {holding(scene, key)}"
+        return f"the end of PodGroup {cluster.called(key)}, which has {holding(cluster, key)}"
     if ends.needed:
-        return f"the end of PodGroups {listed([scene.called(key) for key in ends.groups])}"
-    last = scene.called(ends.groups[-1])
+        return f"the end of PodGroups {listed([cluster.called(key) for key in ends.groups])}"
+    last = cluster.called(ends.groups[-1])
     return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {last}"
 
 
@@ -207,9 +207,9 @@ def listed(names_: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def holding(scene: WhatIfCluster, key: GroupKey) -> str:
+def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
     """Write what a group has on nodes."""
-    return shown(scene.holds(key)) or "its pods on nodes"
+    return shown(cluster.holds(key)) or "its pods on nodes"
 
 
 def shown(amounts: Resources) -> str:
@@ -221,13 +221,13 @@ def shown(amounts: Resources) -> str:
 # ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wider_queue(scene: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Remedy]:
-    queue = scene.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
-    yield from _more_capability(scene, wanted, queue, short)
-    yield from _more_weight(scene, wanted, queue)
+def _wider_queue(cluster: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Remedy]:
+    queue = cluster.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
+    yield from _more_capability(cluster, wanted, queue, short)
+    yield from _more_weight(cluster, wanted, queue)
 
 
-def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Remedy]:
+def _more_capability(cluster: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Remedy]:
     try:
         has = Resources.parse(queue.spec.capability)
     except QuantityError:
@@ -236,10 +236,10 @@ def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short
     if not needed:
         return
     larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
-    with scene.supposing():
-        scene.queue(larger)
-        enough = bool(scene.starts([wanted]).started)
-        then = None if enough else scene.decide().records.get(wanted)
+    with cluster.assuming():
+        cluster.queue(larger)
+        enough = bool(cluster.run_until_idle([wanted]).started)
+        then = None if enough else cluster.decide().records.get(wanted)
     if not enough and (then is None or then.reason is None or then.stage is Stage.QUEUE):
         return
     text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
@@ -249,13 +249,13 @@ def _more_capability(scene: WhatIfCluster, wanted: GroupKey, queue: Queue, short
     yield Remedy(text, data | {"enough": enough})
 
 
-def _more_weight(scene: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Remedy]:
+def _more_weight(cluster: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Remedy]:
     """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
     weight = queue.spec.weight
     while weight < _WEIGHTS:
         weight = min(weight * 4, _WEIGHTS)
         larger = _with(queue, weight=weight)
-        if _helps(scene, wanted, partial(scene.queue, larger)):
+        if _helps(cluster, wanted, partial(cluster.queue, larger)):
             text = f"a weight of {weight} for queue {queue.name}, instead of {queue.spec.weight}"
             yield Remedy(text, {"kind": "weight", "queue": queue.name, "weight": weight})
             return
@@ -265,34 +265,34 @@ def _with(queue: Queue, **spec: Any) -> Queue:
     return replace(queue, spec=replace(queue.spec, **spec))
 
 
-def _tried(scene: WhatIfCluster, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
+def _tried(cluster: WhatIfCluster, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
     """Tell what comes of supposing something about a queue, as `adjusting.Tried`."""
-    with scene.supposing():
+    with cluster.assuming():
         suppose()
-        if scene.starts([wanted]).started:
+        if cluster.run_until_idle([wanted]).started:
             return ""
-        then = scene.decide().records.get(wanted)
+        then = cluster.decide().records.get(wanted)
     if then is None or (then.stage is Stage.QUEUE and then.message == before.message) or then.reason is None:
         return None
     return f"; after that it waits for something else: {then.message}"
 
 
-def _helps(scene: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
-    with scene.supposing():
+def _helps(cluster: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
+    with cluster.assuming():
         suppose()
-        return bool(scene.starts([wanted]).started)
+        return bool(cluster.run_until_idle([wanted]).started)
 
 
 # ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _more_nodes(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
-    requests, shapes = missing(job), _shapes(scene) or adjustments.cordoned(scene)[:1]
+def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
+    requests, shapes = missing(job), _shapes(cluster) or adjustments.cordoned(cluster)[:1]
     classes = [*(each.kind for each in job.pending), *(each.kind for each in job.coming)]
     shapes_do = False
     for count in dict.fromkeys((_guess(requests, record), len(requests))):
         free = _together(requests[:count])
-        like = next((each for each in shapes if _more_help(scene, job.key, [_with_free(each, free)])), None)
+        like = next((each for each in shapes if _more_help(cluster, job.key, [_with_free(each, free)])), None)
         if like is not None:
             text = f"1 more node with {_roomy(requests[:count])}"
             text += "" if like is shapes[0] else f", with the labels and taints of {like.name}"
@@ -300,7 +300,7 @@ def _more_nodes(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[
             shapes_do = True
             break
     for like in shapes:
-        number = _enough(scene, job.key, like, requests)
+        number = _enough(cluster, job.key, like, requests)
         if number:
             has = Resources.parse(like.status.allocatable).only(["cpu", "memory", *_together(requests)])
             text = f"{counted(number, 'more node')} like {like.name} ({shown(has)})"
@@ -310,7 +310,7 @@ def _more_nodes(scene: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[
     whole = adjustments.Free(_together(requests), _roomy(requests))
     constraints = [each.constraints for each in classes]
     # Where nodes as they are would do, no others are needed.
-    found = adjustments.nodes(scene, () if shapes_do else shapes, constraints, whole, partial(_helps, scene, job.key))
+    found = adjustments.nodes(cluster, () if shapes_do else shapes, constraints, whole, partial(_helps, cluster, job.key))
     yield from (Remedy(text, data) for text, data in found)
 
 
@@ -346,15 +346,15 @@ def _with_free(like: Node, free: Resources) -> Node:
     return replace(like, status=NodeStatus(allocatable=free.quantities()))
 
 
-def _more_help(scene: WhatIfCluster, wanted: GroupKey, likes: Sequence[Node]) -> bool:
+def _more_help(cluster: WhatIfCluster, wanted: GroupKey, likes: Sequence[Node]) -> bool:
     """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
-    return all(_helps(scene, wanted, partial(scene.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES)
+    return all(_helps(cluster, wanted, partial(cluster.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES)
 
 
-def _shapes(scene: WhatIfCluster) -> list[Node]:
+def _shapes(cluster: WhatIfCluster) -> list[Node]:
     """Return a node of each of the most frequent kinds that take pods."""
     found: dict[bytes, list[Node]] = {}
-    for node in scene.state.of(kinds.NODES):
+    for node in cluster.state.of(kinds.NODES):
         if not node.spec.unschedulable and conversion.ready(node):
             labels = {key: value for key, value in (node.metadata.labels or {}).items() if key != adjustments.HOSTNAME}
             found.setdefault(_encode((labels, node.spec.taints, node.status.allocatable)), []).append(node)
@@ -362,14 +362,14 @@ def _shapes(scene: WhatIfCluster) -> list[Node]:
     return list(islice((node for node in frequent if conversion.allocatable(node) is not None), _SHAPES))
 
 
-def _enough(scene: WhatIfCluster, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
+def _enough(cluster: WhatIfCluster, wanted: GroupKey, like: Node, requests: Sequence[Resources]) -> int:
     """Return how many nodes more of a kind it takes; zero where they don't help."""
     has, asked = Resources.parse(like.status.allocatable), _together(requests)
     if any(not has[name] for name in asked):
         return 0
 
     def helps(count: int) -> bool:
-        return _more_help(scene, wanted, [like] * count)
+        return _more_help(cluster, wanted, [like] * count)
 
     # No pod needs more than a node of its own.
     few, count = 0, min(max(ceil(asked[name] / has[name]) for name in asked), len(requests))

@@ -74,27 +74,27 @@ def _made_for(state: ClusterObjects, namespace: str, name: str) -> GroupKey | No
     return None
 
 
-def ask(scene: WhatIfCluster, key: GroupKey) -> Explanation:
+def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     """Find out why a group waits."""
-    group = scene.group(key)
+    group = cluster.group(key)
     assert group is not None, "it was found just now"
-    plan = scene.decide()
+    plan = cluster.decide()
     record = plan.records.get(key)
     if record is None:
-        return Explanation(key, group, scene.state.taken, called=scene.called(key))
-    (per_resource, lack), job = _quotas(scene.state, key), scene.job(key)
+        return Explanation(key, group, cluster.state.taken, called=cluster.called(key))
+    (per_resource, shortage), job = _quotas(cluster.state, key), cluster.job(key)
     return Explanation(
         key,
         group,
-        scene.state.taken,
+        cluster.state.taken,
         record,
         needs=needs(job),
-        ahead=tuple((str(each), scene.called(each)) for each in _ahead(plan, record)),
-        changes=tuple(remedies.changes(scene, key, record, lack)),
-        queue=scene.state.find(kinds.QUEUES, record.queue),
+        ahead=tuple((str(each), cluster.called(each)) for each in _ahead(plan, record)),
+        changes=tuple(remedies.changes(cluster, key, record, shortage)),
+        queue=cluster.state.find(kinds.QUEUES, record.queue),
         share=plan.queues.get(record.queue),
         quotas=per_resource,
-        called=scene.called(key),
+        called=cluster.called(key),
         held=bool(job.held),
     )
 
@@ -120,7 +120,7 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
 
 
 def _quotas(state: ClusterObjects, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
-    """Return where the namespace's quotas stand, and what they lack for a group that holds nothing."""
+    """Return where the namespace's quotas stand, and what they shortage for a group that holds nothing."""
     table = state.ledger(key.namespace)
     if table is None:
         return (), QuotaShortage()

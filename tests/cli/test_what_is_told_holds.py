@@ -76,19 +76,19 @@ def asked(objects: Iterable[Json], taken: datetime = TAKEN) -> WhatIfCluster:
 
 def at_rest(objects: Sequence[Json], key: GroupKey) -> tuple[list[Json], datetime]:
     """Return the cluster as it is once the scheduler has done for a group what it can: a change comes after that."""
-    scene, after = asked(objects), copy.deepcopy(list(objects))
-    scene.starts([key])
-    places = {str(task): task.node for job in scene.snapshot().jobs for task in job.tasks if task.node}
+    cluster, after = asked(objects), copy.deepcopy(list(objects))
+    cluster.run_until_idle([key])
+    places = {str(task): task.node for job in cluster.snapshot().jobs for task in job.tasks if task.node}
     for each in after:
         name = f"team/{each['metadata']['name']}"
         if each["kind"] == "Pod" and name in places:
             each["spec"]["nodeName"] = places[name]
             each["status"]["phase"] = "Running"
         if each["kind"] == "PodGroup":
-            found = scene.cluster.find_group(GroupKey(kinds.PODGROUPS.group, "team", each["metadata"]["name"]))
+            found = cluster.cluster.find_group(GroupKey(kinds.PODGROUPS.group, "team", each["metadata"]["name"]))
             assert found is not None
             each["status"] = msgspec.to_builtins(found.status)
-    return after, scene.now
+    return after, cluster.now
 
 
 # ── doing what is suggested ──────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +201,7 @@ def test_each_change_that_is_told_lets_the_group_start_once_it_is_done(objects: 
         rest, now = at_rest(objects, key)
         for change in told:
             if change.get("enough", True):
-                assert key in asked(done(rest, change), now + A_DAY).starts([key]).started, change["text"]
+                assert key in asked(done(rest, change), now + A_DAY).run_until_idle([key]).started, change["text"]
 
 
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────
