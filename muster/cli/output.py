@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
+
+from muster.model.durations import human_duration
 
 DOCUMENTS = ("json", "yaml")
 FORMATS = ("table", "wide", *DOCUMENTS, "name")
@@ -93,11 +95,6 @@ def hanging(text: str, width: int) -> Iterator[str]:
         yield from _flowed(line, width, "  ", "    ")
 
 
-def counted(count: int, noun: str) -> str:
-    """Write ``1 pod``, ``2 pods``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def wrapped(text: str, width: int) -> Iterator[str]:
     """Write a paragraph."""
     yield from _flowed(text, width, "", "")
@@ -110,12 +107,7 @@ def _flowed(text: str, width: int, first: str, others: str) -> list[str]:
 
 
 def age(since: datetime | None, now: datetime) -> str:
-    """Write how long ago ``since`` was, as kubectl does: 45s, 5m, 3h, 2d."""
+    """Write how long ago ``since`` was, as kubectl does: 45s, 3m12s, 5h, 2d3h."""
     if since is None:
         return "<unknown>"
-    passed = max(now - since, timedelta())
-    seconds = int(passed.total_seconds())
-    for unit, length, limit in (("s", 1, 120), ("m", 60, 180), ("h", 3600, 48)):
-        if seconds < limit * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds // 86400}d"
+    return human_duration(max((now - since).total_seconds(), 0))

@@ -8,6 +8,7 @@ from itertools import groupby
 from muster.ledger.reservations import JOB, POD, Exceeded, ReservationRequest, Shortage, limited
 from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
+from muster.model.text import listed
 
 
 def refusal(request: ReservationRequest, refused: Exceeded) -> str:
@@ -18,7 +19,7 @@ def refusal(request: ReservationRequest, refused: Exceeded) -> str:
             f"{who} can't be: API group {refused.taken_in} has a PodGroup of that name in namespace"
             f" {request.namespace}, and pods name their group without its API group; choose another name"
         )
-    asked = _listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
+    asked = listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
     by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
     reasons = "; ".join(
         f"quota {_quoted(quota)} has " + "; ".join(_reason(each, refused.holders) for each in shortages)
@@ -48,7 +49,7 @@ def postponed(shortages: Iterable[Shortage]) -> str:
 
 def _short(shortages: Iterable[Shortage]) -> str:
     return "; ".join(
-        f"quota {_quoted(quota)} is short by {_listed(_amount(each.short, each.resource) for each in group)}"
+        f"quota {_quoted(quota)} is short by {listed(_amount(each.short, each.resource) for each in group)}"
         for quota, group in groupby(shortages, key=lambda shortage: shortage.quota)
     )
 
@@ -101,11 +102,6 @@ def _amount(nano: int, resource: str) -> str:
 
 def _plain(nano: int, resource: str) -> str:
     return amount_text(scopes.split_name(resource)[0], nano)
-
-
-def _listed(parts: Iterable[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _quoted(name: str) -> str:

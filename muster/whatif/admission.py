@@ -257,7 +257,10 @@ def _starts(
             yield replace(start, kind="unknown", text="its pods aren't in the files, and it states no minResources")
         elif now.get(key):
             yield replace(
-                start, kind="soon", after=tuple(sorted(now[key])), text=remedies.giving_way(map(cluster.called, now[key]))
+                start,
+                kind="soon",
+                after=tuple(sorted(now[key])),
+                text=remedies.giving_way(map(cluster.called, now[key])),
             )
         elif key in now:
             yield start

@@ -20,7 +20,7 @@ from muster.ledger.reservations import Shortage, limited
 from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import Meta, Node, NodeStatus, Queue
-from muster.model.text import counted
+from muster.model.text import counted, listed
 from muster.whatif import adjustments
 from muster.whatif.cluster import WhatIfCluster
 from scheduler.model.obstacle import Stage
@@ -99,7 +99,7 @@ def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) 
 
 
 class QuotaShortage(Struct, frozen=True):
-    """What quotas shortage for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
+    """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
 
     short: tuple[Shortage, ...] = ()
     holders: tuple[tuple[str, Resources], ...] = ()
@@ -199,12 +199,6 @@ def gone_back(groups: Iterable[str]) -> str:
     called = sorted(groups)
     noun, are = ("PodGroup", "is") if len(called) == 1 else ("PodGroups", "are")
     return f"once {noun} {listed(called)}, let in before it and not started, {are} back in Pending"
-
-
-def listed(names_: Sequence[str]) -> str:
-    """Write names for people."""
-    *first, last = names_
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
@@ -310,7 +304,9 @@ def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterato
     whole = adjustments.Free(_together(requests), _roomy(requests))
     constraints = [each.constraints for each in classes]
     # Where nodes as they are would do, no others are needed.
-    found = adjustments.nodes(cluster, () if shapes_do else shapes, constraints, whole, partial(_helps, cluster, job.key))
+    found = adjustments.nodes(
+        cluster, () if shapes_do else shapes, constraints, whole, partial(_helps, cluster, job.key)
+    )
     yield from (Remedy(text, data) for text, data in found)
 
 
@@ -348,7 +344,9 @@ def _with_free(like: Node, free: Resources) -> Node:
 
 def _more_help(cluster: WhatIfCluster, wanted: GroupKey, likes: Sequence[Node]) -> bool:
     """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
-    return all(_helps(cluster, wanted, partial(cluster.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES)
+    return all(
+        _helps(cluster, wanted, partial(cluster.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES
+    )
 
 
 def _shapes(cluster: WhatIfCluster) -> list[Node]:

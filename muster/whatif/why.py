@@ -120,7 +120,7 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
 
 
 def _quotas(state: ClusterObjects, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
-    """Return where the namespace's quotas stand, and what they shortage for a group that holds nothing."""
+    """Return where the namespace's quotas stand, and what they lack for a group that holds nothing."""
     table = state.ledger(key.namespace)
     if table is None:
         return (), QuotaShortage()

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import field
 
+from muster.model.durations import duration
 from scheduler.engine import placement
 from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
-from scheduler.model.durations import duration
 from scheduler.model.obstacle import Obstacle, Stage
 from scheduler.model.snapshot import OCCUPYING, Phase, Reservation, TaskClass
 from scheduler.model.vectors import Matrix

@@ -89,7 +89,7 @@ class Capacity(Plugin):
         children = [name for name in self._children.get(job.info.queue, ()) if name != ROOT]
         if not children or job.ready:
             return None
-        words = f"queue {job.info.queue} has children and starts no work itself; move it to one of them: {_few(sorted(children))}"
+        words = f"queue {job.info.queue} has children and starts no work itself; move it to one of them: {few(sorted(children), _NAMED)}"
         return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
@@ -198,8 +198,3 @@ class Capacity(Plugin):
     def _keeps(self, name: str, rest: Vector, amounts: Vector) -> bool:
         deserved = self._deserved[name]
         return all(rest[place] >= deserved[place] for place in self.session.axes.shared if amounts[place])
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

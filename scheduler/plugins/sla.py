@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from msgspec import field
 
+from muster.model.durations import duration
 from scheduler.engine.arguments import BuiltinArguments, read_by
 from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
 from scheduler.engine.states import JobState
-from scheduler.model.durations import duration
 
 
 def _waiting(text: Any) -> float | None:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from muster.model.amounts import QuantityError, Resources
-from scheduler.model.durations import duration
+from muster.model.durations import duration
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from msgspec import structs
 
 from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.durations import duration
 from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, Queue
 from scheduler.model.affinity import PodSet, Purpose, Selection
-from scheduler.model.durations import duration
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.model.durations import human_duration
 from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.registry import Registry, Resource
-from muster.sandbox.printers import tables, workloads
+from muster.sandbox.printers import tables
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CREATED = "2026-11-21T11:58:20Z"
@@ -284,9 +285,9 @@ def test_a_bookmark_which_has_no_name_can_be_shown_as_a_table() -> None:
     ],
 )
 def test_a_duration_reads_as_in_kubectl(duration: timedelta, text: str) -> None:
-    assert workloads.span(duration.total_seconds()) == text
+    assert human_duration(duration.total_seconds()) == text
 
 
 @given(st.floats(min_value=-1, max_value=1e10))
 def test_a_duration_is_short_whatever_it_is(seconds: float) -> None:
-    assert 2 <= len(workloads.span(seconds)) <= 7
+    assert 2 <= len(human_duration(seconds)) <= 7

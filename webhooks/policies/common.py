@@ -12,6 +12,7 @@ from muster.ledger.reservations import held, limited
 from muster.model import kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Json, Queue
+from muster.model.text import counted, few
 from webhooks.verdict import DenialReason, Problem, Ref
 from webhooks.view import AdmissionView, below, closed_above, find_queue, serves, state_of, usable_queues
 
@@ -20,18 +21,6 @@ SHOWN: Final = 8
 
 _NAME: Final = re.compile(rf"(?=.{{1,253}}$){labels.SUBDOMAIN}")
 """What an object can be called."""
-
-
-def listed(found: Iterable[str]) -> str:
-    """Write names for people, and how many more there are past a few."""
-    everything = list(found)
-    more = f" and {len(everything) - SHOWN} more" if len(everything) > SHOWN else ""
-    return ", ".join(everything[:SHOWN]) + more
-
-
-def counted(count: int, noun: str) -> str:
-    """Write a number of things: ``1 Job``, ``2 Jobs``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class QueueRequest(Struct, frozen=True):
@@ -116,7 +105,7 @@ def _children(view: AdmissionView, wanted: QueueRequest) -> _Finding:
     if not children:
         return _FINE
     usable = [name for name in usable_queues(view, wanted.namespace) if name in below(view, wanted.queue)]
-    remedy = f"use one of them ({listed(usable)})" if usable else _remedy(view, wanted)
+    remedy = f"use one of them ({few(usable, SHOWN)})" if usable else _remedy(view, wanted)
     text = f"{wanted.subject} has children and takes no {wanted.noun} itself: {remedy}"
     return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
 
@@ -132,7 +121,7 @@ def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Findi
 
 def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
     usable = usable_queues(view, wanted.namespace)
-    ways = [f"use one of the open queues ({listed(usable)})"] if usable else []
+    ways = [f"use one of the open queues ({few(usable, SHOWN)})"] if usable else []
     return " or ".join([*ways, *others]) or 'create a queue with "muster queue create --name NAME" and use it'
 
 

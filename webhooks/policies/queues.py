@@ -9,8 +9,9 @@ from typing import Final
 from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import NOTHING, Resources, amount_text
 from muster.model.objects import Job, PodGroup, Queue
+from muster.model.text import counted, few
 from webhooks.policies import common
-from webhooks.policies.common import counted, listed
+from webhooks.policies.common import SHOWN
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import Problem, Ref, Verdict, forbidden, judge
@@ -147,7 +148,7 @@ def _guarantee_problems(queue: Queue, guarantee: Resources, view: AdmissionView)
                     f"{amount_text(name, guarantee[name])} with the {amount_text(name, others[name])} of its siblings "
                 )
                 text += f'is more than the {most} of its parent "{parent.name}": lower it or raise the parent\'s'
-                refs = tuple(Ref(kinds.QUEUES, each.name) for each in (parent, *siblings[: common.SHOWN]))
+                refs = tuple(Ref(kinds.QUEUES, each.name) for each in (parent, *siblings[:SHOWN]))
                 yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
     children = list(view.children(queue.name))
     total = _guaranteed(children)
@@ -155,8 +156,8 @@ def _guarantee_problems(queue: Queue, guarantee: Resources, view: AdmissionView)
         text = (
             f"{amount_text(name, guarantee[name])} is less than the {amount_text(name, total[name])} of its children "
         )
-        text += f"({listed(sorted(child.name for child in children))}): raise it or lower theirs"
-        refs = tuple(Ref(kinds.QUEUES, child.name) for child in children[: common.SHOWN])
+        text += f"({few(sorted(child.name for child in children), SHOWN)}): raise it or lower theirs"
+        refs = tuple(Ref(kinds.QUEUES, child.name) for child in children[:SHOWN])
         yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
 
 
@@ -200,8 +201,8 @@ def _delete(queue: Queue, group: str, view: AdmissionView, settings: WebhookSett
     children = sorted(child.name for child in view.children(queue.name))
     if children:
         them = "it" if len(children) == 1 else "these"
-        text = f'queue "{queue.name}" is the parent of {listed(children)}: delete or move {them} first'
-        refs = tuple(Ref(kinds.QUEUES, child) for child in children[: common.SHOWN])
+        text = f'queue "{queue.name}" is the parent of {few(children, SHOWN)}: delete or move {them} first'
+        refs = tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
         return judge([Problem(text, evidence=refs)])
     return judge((), _deletion_warnings(queue, view, settings))
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from muster.cli import output
-from muster.model.text import counted
+from muster.model.text import counted, few
 from muster.whatif import remedies
 from muster.whatif.why import Explanation
 from scheduler.model.obstacle import Stage
@@ -72,8 +72,7 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
 def _line(answer: Explanation, record: Record) -> str:
     if not answer.ahead:
         return f"nobody in queue {record.queue}"
-    more = len(answer.ahead) - _NAMED
-    named = ", ".join(called for _, called in answer.ahead[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    named = few([called for _, called in answer.ahead], _NAMED)
     return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
 
 

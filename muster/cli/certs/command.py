@@ -30,16 +30,18 @@ from muster.cli.output import DOCUMENTS, document, output_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConflictError, NotFoundError
-from muster.model import names
+from muster.model import durations, names
 
 FORWARD = ("publish", "spread", "switch", "soak", "retire")
 
 
 def _span(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
-    span = certs_output.duration(text) if text is not None else None
-    if text is not None and span is None:
-        raise click.BadParameter(f"{text!r} is not a span of time like 10s, 2m or 1h30m")
-    return span
+    if text is None:
+        return None
+    try:
+        return timedelta(seconds=durations.seconds("0s" if text == "0" else text))
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is not a span of time like 10s, 2m or 1h30m") from error
 
 
 @click.group()

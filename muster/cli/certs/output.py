@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,19 +17,6 @@ from certs.rotation import RotationAction, Step
 from certs.state import CertificateState, Leaf, RotationPhase, Waits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
-
-_UNITS: Final = {"h": 3600, "m": 60, "s": 1, "ms": 0.001}
-_SPAN: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:h|ms|m|s))+")
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
-
-
-def duration(text: str) -> timedelta | None:
-    """Read a span of time like 10s, 2m or 1h30m; None where it isn't one."""
-    if text == "0":
-        return timedelta()
-    if not _SPAN.fullmatch(text):
-        return None
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)))
 
 
 def span(length: timedelta) -> str:

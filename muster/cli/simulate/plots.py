@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from muster.sandbox.printers.workloads import span
+from muster.model.durations import human_duration
 from scheduler.simulator.report import Bar, Line, SimulationReport
 
 # Paul Tol's "muted" scheme, in an order in which neighbours differ in lightness.
@@ -177,7 +177,7 @@ def _waiting(axes: Any, report: SimulationReport, queues: Sequence[str]) -> None
         axes.step([1.0, *line], [0.0, *parts], where="post", label=f"{queue} ({len(bars)})", **style)
     axes.set_xscale("log")
     ticks = [each for each in (1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400) if each <= longest * 10]
-    axes.set_xticks(ticks, [span(each) if each > 1 else "1s or less" for each in ticks])
+    axes.set_xticks(ticks, [human_duration(each) if each > 1 else "1s or less" for each in ticks])
     axes.minorticks_off()
     axes.set_xlim(1, max(longest * 1.2, 10))
     axes.set_xlabel("waiting time")

@@ -10,8 +10,8 @@ import click
 
 from muster.cli.output import table
 from muster.model import names
+from muster.model.durations import human_duration
 from muster.model.text import counted
-from muster.sandbox.printers.workloads import span
 from scheduler.simulator.report import QueueReport, SimulationReport, WaitingTimes
 
 _SHOWN: Final = 10
@@ -62,11 +62,11 @@ def _headline(report: SimulationReport) -> str:
     started = report.waits.started
     groups = f"{counted(report.arrived, 'group')} came, {started} started, {report.ended} ended"
     refused = f", {counted(len(report.refusals), 'creation')} refused" if report.refusals else ""
-    return f"{span(report.seconds)} of cluster time in {counted(report.cycles, 'cycle')}: {groups}{refused}"
+    return f"{human_duration(report.seconds)} of cluster time in {counted(report.cycles, 'cycle')}: {groups}{refused}"
 
 
 def _waits(arrived: int, waiting: int, waits: WaitingTimes) -> Sequence[object]:
-    times = [span(each) for each in (waits.p50, waits.p95, waits.most)] if waits.started else [_NOTHING] * 3
+    times = [human_duration(each) for each in (waits.p50, waits.p95, waits.most)] if waits.started else [_NOTHING] * 3
     return (arrived, *times, waiting or _NOTHING)
 
 
@@ -94,7 +94,7 @@ def _refusals(report: SimulationReport) -> Iterator[str]:
     yield ""
     yield f"Refused: {counted(len(report.refusals), 'creation')}"
     for refusal in report.refusals[:_SHOWN]:
-        yield f"  at {span(refusal.at)}, {refusal.subject}: {refusal.text}"
+        yield f"  at {human_duration(refusal.at)}, {refusal.subject}: {refusal.text}"
     yield from _more(len(report.refusals))
 
 
@@ -104,7 +104,7 @@ def _late(report: SimulationReport) -> Iterator[str]:
     yield ""
     yield f"Never started: {counted(len(report.late), 'group')}"
     for late in report.late[:_SHOWN]:
-        yield f"  {late.name}, after {span(late.waited)}: {late.why}"
+        yield f"  {late.name}, after {human_duration(late.waited)}: {late.why}"
     yield from _more(len(report.late))
 
 
@@ -122,9 +122,9 @@ def _side_by_side(first: SimulationReport, second: SimulationReport) -> Iterator
     yield row("groups started", *(str(each.waits.started) for each in both))
     yield row("groups ended", *(str(each.ended) for each in both))
     for words, pick in (("p50", "p50"), ("p95", "p95"), ("max", "most")):
-        yield row(f"wait {words}", *(span(getattr(each.waits, pick)) for each in both))
+        yield row(f"wait {words}", *(human_duration(getattr(each.waits, pick)) for each in both))
     for name in _shown(*both):
-        yield row(f"wait p95, {name}", *(span(each.queues[name].waits.p95) for each in both))
+        yield row(f"wait p95, {name}", *(human_duration(each.queues[name].waits.p95) for each in both))
     for name in sorted(first.utilisation.keys() | second.utilisation.keys()):
         yield row(f"{name} in use", *(_percent(each.utilisation.get(name, 0.0)) for each in both))
     for name in _shown(*both):

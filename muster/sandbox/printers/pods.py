@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from muster.sandbox.printers.workloads import NONE, Json, age, moment, span
+from muster.model.durations import human_duration
+from muster.sandbox.printers.workloads import NONE, Json, age, moment
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 ROW_CONDITIONS: Final = {
@@ -132,7 +133,7 @@ def _restarts(statuses: list[Json], now: datetime) -> str:
     restarts = sum(status.get("restartCount", 0) for status in statuses)
     ends = [moment(((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")) for status in statuses]
     last = max((end for end in ends if end is not None), default=None)
-    return f"{restarts} ({span((now - last).total_seconds())} ago)" if restarts and last else str(restarts)
+    return f"{restarts} ({human_duration((now - last).total_seconds())} ago)" if restarts and last else str(restarts)
 
 
 def _gates(obj: Json) -> str:

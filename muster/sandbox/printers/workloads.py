@@ -11,24 +11,12 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, Final
 
+from muster.model.durations import human_duration
+
 Json = dict[str, Any]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
-
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
-# From this many seconds on: the unit, and the smaller one that is still shown.
-_SPANS: Final = (
-    (8 * _YEAR, _YEAR, None),
-    (2 * _YEAR, _YEAR, _DAY),
-    (8 * _DAY, _DAY, None),
-    (2 * _DAY, _DAY, _HOUR),
-    (8 * _HOUR, _HOUR, None),
-    (3 * _HOUR, _HOUR, _MINUTE),
-    (10 * _MINUTE, _MINUTE, None),
-    (2 * _MINUTE, _MINUTE, 1),
-)
-_LETTERS: Final = {_YEAR: "y", _DAY: "d", _HOUR: "h", _MINUTE: "m", 1: "s"}
 
 
 def moment(text: Any) -> datetime | None:
@@ -40,23 +28,10 @@ def moment(text: Any) -> datetime | None:
     return read if read is not None and read.tzinfo is not None else None
 
 
-def span(seconds: float) -> str:
-    """Write a duration as kubectl does, with at most two units: ``45s``, ``3m12s``, ``5h``, ``2d3h``."""
-    whole = int(seconds)
-    if whole < -1:
-        return "<invalid>"
-    for least, unit, rest in _SPANS:
-        if whole >= least:
-            many, left = divmod(whole, unit)
-            text = f"{many}{_LETTERS[unit]}"
-            return text + (f"{left // rest}{_LETTERS[rest]}" if rest and left // rest else "")
-    return f"{max(whole, 0)}s"
-
-
 def since(text: Any, now: datetime) -> str:
     """Write how long ago a time was; ``<unknown>`` when there is none."""
     time = moment(text)
-    return UNKNOWN if time is None else span((now - time).total_seconds())
+    return UNKNOWN if time is None else human_duration((now - time).total_seconds())
 
 
 def age(obj: Json, now: datetime) -> str:
@@ -131,7 +106,7 @@ def job(obj: Json, now: datetime) -> list[Any]:
     deleted = "deletionTimestamp" in obj["metadata"]
     state = next((text for kind, text in _JOB_STATES if (_true(obj, kind) if kind else deleted)), "Running")
     start, end = moment(status.get("startTime")), moment(status.get("completionTime"))
-    duration = span(((end or now) - start).total_seconds()) if start else ""
+    duration = human_duration(((end or now) - start).total_seconds()) if start else ""
     return [
         state,
         _completions(spec, _count(obj, "succeeded")),
