@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, field
 
 from muster.model.amounts import NOTHING
+from muster.model.text import few
 from scheduler.engine import messages
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Key, Plugin, Vote
