@@ -25,6 +25,7 @@ from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.model.plan import Plan
+from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,15 +92,6 @@ class World:
         snapshot = self.cluster.snapshot()
         return _timed(lambda: decide(snapshot, self.policy, NOW))
 
-    def perform(self, plan: Plan) -> None:
-        """Take what was placed as bound, and what was written as seen."""
-        for bind in plan.binds:
-            self.cluster.assume(bind.task.uid, bind.node)
-        for status in plan.statuses:
-            group = self.cluster.find_group(status.key)
-            assert group is not None
-            self.cluster.group(status.key.group, msgspec.structs.replace(group, status=status.struct()))
-
 
 def _as(kind: Any, body: dict[str, Any]) -> Any:
     return msgspec.convert(body, kind.struct)
@@ -137,7 +129,7 @@ def running(nodes: int, groups: int, size: int) -> World:
         places = [f"node-{(number * size + pod) % nodes:05}" for pod in range(size)]
         world.gang(f"g{number:05}", size, request(number % 10), nodes=places)
     for _ in range(2):
-        world.perform(world.decide()[1])
+        apply_plan(world.cluster, world.decide()[1])
     return world
 
 
@@ -164,7 +156,7 @@ def arrival(nodes: int, groups: int, size: int) -> Shape:
 
         took, plan = _timed(work)
         assert len(plan.binds) == 1
-        world.perform(plan)
+        apply_plan(world.cluster, plan)
         return took, plan
 
     return cycle

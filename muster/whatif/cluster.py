@@ -29,10 +29,11 @@ from scheduler.engine.policy import Policy
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.obstacle import Stage
-from scheduler.model.plan import Bind, Plan
+from scheduler.model.plan import Bind, Eviction, Plan
 from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, SatisfiedJobs, Snapshot
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
+from scheduler.state.apply import apply_plan, carry_over
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
 
@@ -84,6 +85,7 @@ class WhatIfCluster:
         self._placed: dict[str, Bind] = {}
         self._started: dict[GroupKey, datetime] = {}
         self._undo: list[Callable[[], None]] | None = None
+        self._applied: Plan | None = None
         self._standing: Mapping[GroupKey, JobInfo] = {}
         self._beside: Mapping[str, SatisfiedJobs] = {}
         alone = satisfied.may_aggregate(policy)
@@ -290,20 +292,19 @@ class WhatIfCluster:
 
     def _perform(self, plan: Plan) -> bool:
         """Take a plan as carried out, and what follows from it as done; tell whether anything did."""
-        for bind in plan.binds:
-            self._place(bind)
-            if bind.group not in self._started:
-                self._started[bind.group] = self.now
-                self._can(self._started.__delitem__, bind.group)
-        for eviction in plan.evictions:
-            self._drop(self._pods[eviction.task.uid])
-        for status in plan.statuses:
-            group = self.cluster.find_group(status.key)
+        before = {status.key: self.cluster.find_group(status.key) for status in plan.statuses}
+        apply_plan(self.cluster, plan)
+        for key, group in before.items():
             if group is not None:
-                self._show(status.key, replace(group, status=status.struct()))
+                self._can(self.cluster.group, key.group, group)
+        self._can(carry_over, self.cluster, self._applied)
+        self._can(setattr, self, "_applied", self._applied)
+        self._applied = plan
+        for bind in plan.binds:
+            self._note_place(bind)
+        for eviction in plan.evictions:
+            self._drop(self._pod(eviction))
         made = sum(self._make_pods(uid) for uid in plan.released)
-        self.cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
-        self._can(self.cluster.promise, {})
         moved = any(status.phase is not status.before for status in plan.statuses)
         return bool(plan.binds or plan.evictions or made or moved)
 
@@ -313,10 +314,16 @@ class WhatIfCluster:
         self.cluster.group(key.group, group)
         self._can(self.cluster.group, key.group, old)
 
-    def _place(self, bind: Bind) -> None:
-        self.cluster.assume(bind.task.uid, bind.node, bind.volumes)
+    def _note_place(self, bind: Bind) -> None:
         self._placed[bind.task.uid] = bind
         self._can(self._displace, bind.task.uid)
+        if bind.group not in self._started:
+            self._started[bind.group] = self.now
+            self._can(self._started.__delitem__, bind.group)
+
+    def _pod(self, eviction: Eviction) -> Pod:
+        uid, group = eviction.task.uid, eviction.group
+        return self._pods.get(uid) or next(pod for pod in self.members(group) if pod.metadata.uid == uid)
 
     def _displace(self, uid: str) -> None:
         del self._placed[uid]

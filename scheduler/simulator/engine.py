@@ -32,6 +32,7 @@ from scheduler.simulator.measures import Measures
 from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
 from scheduler.simulator.trace import TraceJob
 from scheduler.simulator.workloads import Draw, Workloads
+from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
 PACE: Final = 0.05
@@ -205,16 +206,19 @@ class Simulation:
         promised = {bind.task.uid: bind.node for bind in plan.pipelined}
         news = (promised, plan.reserved, dict(plan.torn)) != (self._promised, self._reserved, self._torn)
         self._promised, self._reserved, self._torn = promised, plan.reserved, dict(plan.torn)
-        self._cluster.promise(promised)
-        self._cluster.remember(plan.reserved, plan.torn)
+        stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
+        apply_plan(self._cluster, plan, stored)
         self.lives.bind(plan.binds)
         self.lives.evict(plan.evictions)
-        moved = [self._store(status) for status in plan.statuses if status.urgency is not Urgency.LATER]
+        for status in stored:
+            if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
+                self._workloads.take_back(self.lives.gangs[status.key.namespace, status.key.name])
         released = self._workloads.release(plan.released)
-        return bool(news or plan.binds or plan.evictions or released or any(moved))
+        moved = any(each.phase is not each.before and each.phase not in _SETTLED for each in stored)
+        return bool(news or plan.binds or plan.evictions or released or moved)
 
     def _store(self, status: GroupStatus) -> bool:
-        """Write a status; tell whether it may matter to what is decided next."""
+        """Have the ledger agree to a status, and count it; tell whether it may be stored."""
         cluster, key = self._cluster, status.key
         group = cluster.find_group(key)
         assert group is not None, "who is decided about is in the cluster"
@@ -227,10 +231,7 @@ class Simulation:
                 return False
         else:
             self._setting.gate.show(kind, after)
-        cluster.group(key.group, after)
-        if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
-            self._workloads.take_back(self.lives.gangs[key.namespace, key.name])
-        return status.phase is not status.before and status.phase not in _SETTLED
+        return True
 
     def _forgive(self, key: GroupKey) -> None:
         self._cluster.refused(key, "")

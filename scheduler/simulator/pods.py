@@ -127,7 +127,7 @@ class PodLifecycle:
     # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
 
     def bind(self, binds: Iterable[Bind]) -> None:
-        """Place pods; those of one group that start at once and run for the same time are looked at again at once."""
+        """Let pods run where they were placed; those of one group that start at once and run for the same time are looked at again at once."""
         by_group: dict[tuple[GroupKey, int], tuple[Resources, list[Pod]]] = {}
         for bind in binds:
             gang = self.gangs[bind.group.namespace, bind.group.name]
@@ -162,7 +162,6 @@ class PodLifecycle:
             beneficiary = self.gangs[eviction.beneficiary.namespace, eviction.beneficiary.name]
             self._measures.evicted(gang, beneficiary)
             self.leavers.append(str(eviction.task))
-            self._cluster.evicting(eviction.task.uid)
             self._calendar.enter(self.now + STOP_SECONDS, partial(self._leave, gang, eviction.task.uid))
 
     def delete_pod(self, gang: SimulatedGang, pod: Pod) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from muster.model import kinds, names
 from muster.model.kinds import Kind
@@ -16,6 +15,7 @@ from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
 from scheduler.model.plan import Bind, Plan, QueueShare
 from scheduler.model.snapshot import GroupKey
+from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import WATCHED, handlers
 
@@ -106,20 +106,6 @@ def decide_once(cluster: Cluster, policy: Policy, now: datetime) -> Plan:
     return decide(cluster.snapshot(), policy, now)
 
 
-def perform(cluster: Cluster, plan: Plan) -> None:
-    """Take a plan as carried out: what was placed as bound, who was evicted as leaving, what was written as stored."""
-    for bind in plan.binds:
-        cluster.assume(bind.task.uid, bind.node, bind.volumes)
-    for eviction in plan.evictions:
-        cluster.evicting(eviction.task.uid)
-    cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
-    cluster.remember(plan.reserved, plan.torn)
-    for status in plan.statuses:
-        group = cluster.find_group(status.key)
-        if group is not None:
-            cluster.group(status.key.group, replace(group, status=status.struct()))
-
-
 class SimulatedCycles(Struct, frozen=True):
     """What the cycles came to. ``volumes``: what is to be done for claims before their pods are bound."""
 
@@ -161,7 +147,7 @@ def run(cluster: Cluster, policy: Policy, now: datetime, cycles: int) -> Simulat
         binds |= {str(bind.task): bind.node for bind in plan.binds if not bind.volumes}
         volumes |= {str(bind.task): _volumes(bind) for bind in plan.binds if bind.volumes}
         if number + 1 < cycles:
-            perform(cluster, plan)
+            apply_plan(cluster, plan)
     return SimulatedCycles(cycles, binds, plan, volumes)
 
 

@@ -25,7 +25,7 @@ from scheduler.engine.cycle import decide
 from scheduler.engine.session import Session
 from scheduler.leader.worker import Worker
 from scheduler.model.plan import Plan
-from scheduler.simulator import state
+from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -347,7 +347,7 @@ class Build:
     def cycle(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
         """Decide, and take the plan as carried out."""
         plan = self.decide(policy, later=later)
-        state.perform(self.cluster, plan)
+        apply_plan(self.cluster, plan)
         return plan
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.model.cache import Cache
-from scheduler.simulator import state
+from scheduler.state.apply import apply_plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = {
@@ -89,4 +89,4 @@ def test_what_is_remembered_decides_nothing(policy, make_build, steps):
         snapshot, now = story.build.cluster.snapshot(), NOW + timedelta(seconds=number)
         plan = decide(snapshot, parsed, now)
         assert plan == decide(forgetful(snapshot), parsed, now)
-        state.perform(story.build.cluster, plan)
+        apply_plan(story.build.cluster, plan)

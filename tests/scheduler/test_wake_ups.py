@@ -16,7 +16,7 @@ from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.leader import worker
 from scheduler.model.snapshot import GroupKey, Reservation
-from scheduler.simulator import state
+from scheduler.state.apply import apply_plan
 
 SOON = 0.9
 """Seconds: less than between two cycles that only time calls for."""
@@ -348,7 +348,7 @@ class Watcher:
         plan = self.build.decide(self.policy)
         for each in plan.binds:
             self.bound[each.task.name] = each.node
-        state.perform(self.build.cluster, plan)
+        apply_plan(self.build.cluster, plan)
         self.build.cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
         due, self.kept = plan.unsettles(self.kept), plan.reserved
         return due

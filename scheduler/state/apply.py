@@ -1,0 +1,42 @@
+"""What a plan changes in a cluster, for the worker, simulations and what-if questions alike.
+
+Each of them begins with this and adds what is its own: requests to an API server, or what would become of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from scheduler.model.plan import GroupStatus, Plan
+from scheduler.state.cluster import Cluster
+
+
+def apply_plan(cluster: Cluster, plan: Plan, statuses: Iterable[GroupStatus] | None = None) -> None:
+    """Count a plan as carried out: pods as bound or leaving, statuses as stored, and what the next cycle is to know.
+
+    ``statuses``: those of the plan that count as stored; all where nothing is said.
+    """
+    for bind in plan.binds:
+        cluster.assume(bind.task.uid, bind.node, bind.volumes)
+    for eviction in plan.evictions:
+        cluster.evicting(eviction.task.uid)
+    carry_over(cluster, plan)
+    for status in plan.statuses if statuses is None else statuses:
+        group = cluster.find_group(status.key)
+        if group is not None:
+            cluster.group(status.key.group, replace(group, status=status.struct()))
+
+
+def carry_over(cluster: Cluster, plan: Plan | None) -> None:
+    """Have the next snapshot tell what a plan leaves to the next cycle, in place of what an earlier one left.
+
+    ``None``: there was no cycle before.
+    """
+    if plan is None:
+        cluster.promise({})
+        cluster.remember(None, {})
+        return
+    cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
+    cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
