@@ -20,7 +20,8 @@ import msgspec
 from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
-from scheduler.state.cluster import Cluster
+from scheduler.leader.events import ObjectChanged
+from scheduler.leader.state import SchedulerState
 from scheduler.state.informers import Informers
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -33,8 +34,9 @@ class Stream:
 
     def __init__(self) -> None:
         self.views = Informers(legacy_apis=False)
-        self.cluster = Cluster({names.SCHEDULER_NAME})
-        self.views.feed(self.cluster, lambda: None)
+        self.state = SchedulerState({names.SCHEDULER_NAME})
+        self.cluster = self.state.cluster
+        self.views.feed(lambda kind, item, gone: self.state.handle(ObjectChanged(kind, item, gone)))
         self.events = 0
 
     def put(self, kind: Any, **body: Any) -> None:

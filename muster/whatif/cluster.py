@@ -268,10 +268,10 @@ class WhatIfCluster:
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        patience, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
+        timers, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
-            plan = self.decide(patience.waits)
-            patience.learn(plan, self.now.timestamp())
+            plan = self.decide(timers.waits)
+            timers.observe(plan, self.now.timestamp())
             gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
                 started[key] = gave_way - {key}

@@ -17,7 +17,7 @@ from scheduler.state.informers import Informers
 _POLICIES = (names.POLICY_QUEUE, names.POLICY_REJECT)
 
 
-class FenceController:
+class NamespaceLabelController:
     """Labels a namespace that has a ResourceQuota and a PodGroup with minResources with ``mode``; with none, leaves it.
 
     Whatever its label says already stays: ``guaranteed``, ``off``, or what we don't know. The annotation of the quota
@@ -28,7 +28,7 @@ class FenceController:
         self._client = client
         self._mode = mode
         self._views = views
-        self._work: WorkQueue[str] = WorkQueue("fence of namespace", self._reconcile)
+        self._work: WorkQueue[str] = WorkQueue("labels of namespace", self._reconcile)
         views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
         for cache in views.groups.values():
             cache.subscribe(self._on_change)

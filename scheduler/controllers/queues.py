@@ -156,7 +156,7 @@ class QueueController:
         self._look(names.DEFAULT_QUEUE)
         await self.work.run()
 
-    def shares(self, shares: Mapping[str, QueueShare]) -> None:
+    def observe(self, shares: Mapping[str, QueueShare]) -> None:
         """Learn what each queue has, after a cycle."""
         before, self._shares = self._shares, shares
         for name, share in shares.items():

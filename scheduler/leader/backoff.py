@@ -26,7 +26,7 @@ class RequeueTimers:
         self.waits: dict[str, RequeueState] = {}
         self._seen: dict[str, Mapping[Status, int]] = {}
 
-    def learn(self, plan: Plan, now: float) -> None:
+    def observe(self, plan: Plan, now: float) -> None:
         """Take over what a cycle decided at ``now``, in seconds of the epoch."""
         waits: dict[str, RequeueState] = {}
         seen: dict[str, Mapping[Status, int]] = {}

@@ -12,14 +12,15 @@ from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
 from muster.model import kinds
+from scheduler.leader.events import BindFailed
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.plan import Bind
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = 64
-_FIRST: Final = 0.5
-_MOST: Final = 30.0
+BINDS_IN_FLIGHT: Final = 64
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 30.0
 
 
 class Binder:
@@ -29,28 +30,28 @@ class Binder:
     up, so that the next cycle decides anew. One whose outcome is unknown is read back, never repeated blind.
     """
 
-    def __init__(self, client: Client, volumes: VolumeBinder, give_up: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, volumes: VolumeBinder, emit: Callable[[BindFailed], None]) -> None:
         self._client = client
         self._volumes = volumes
-        self._give_up = give_up
-        self._line: deque[Bind] = deque()
-        self._serving = 0
-        self._flying: set[asyncio.Task[None]] = set()
+        self._emit = emit
+        self._queue: deque[Bind] = deque()
+        self._workers = 0
+        self._running: set[asyncio.Task[None]] = set()
         self._pausing: dict[str, asyncio.TimerHandle] = {}
         self._failing: dict[str, Backoff] = {}
 
     def start(self, binds: Iterable[Bind]) -> None:
-        """Begin to bind; returns at once. The caller counts the pods as placed until ``give_up`` is told their uid."""
+        """Begin to bind; returns at once. The caller counts the pods as placed until a `BindFailed` is emitted."""
         for bind in binds:
             if bind.volumes:
                 # Volumes may take minutes to be made, so a pod that waits for them holds up nobody.
                 self._spawn(self._after_volumes(bind), f"volumes of {bind.task}")
             else:
-                self._line.append(bind)
-        self._serve_all()
+                self._queue.append(bind)
+        self._start_workers()
 
     def forget(self, uid: str) -> None:
-        """Learn that a pod is gone: nothing is kept for another try."""
+        """Keep nothing for another try: the pod is gone."""
         self._failing.pop(uid, None)
         handle = self._pausing.pop(uid, None)
         if handle is not None:
@@ -58,38 +59,38 @@ class Binder:
 
     async def close(self) -> None:
         """End what is under way, and wait for its end."""
-        self._line.clear()
+        self._queue.clear()
         for handle in self._pausing.values():
             handle.cancel()
-        for task in tuple(self._flying):
+        for task in tuple(self._running):
             task.cancel()
-        await asyncio.gather(*self._flying, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
-        self._flying.add(task)
-        task.add_done_callback(self._flying.discard)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
-    def _serve_all(self) -> None:
+    def _start_workers(self) -> None:
         """Have as many serve the line as may; a task per bind would cost more than the binds."""
-        for _ in range(min(IN_FLIGHT - self._serving, len(self._line))):
-            self._serving += 1
-            self._spawn(self._serve(), "binder")
+        for _ in range(min(BINDS_IN_FLIGHT - self._workers, len(self._queue))):
+            self._workers += 1
+            self._spawn(self._work(), "binder")
 
-    async def _serve(self) -> None:
+    async def _work(self) -> None:
         try:
-            while self._line:
-                bind = self._line.popleft()
-                await self._carry_out(bind, self._try(bind))
+            while self._queue:
+                bind = self._queue.popleft()
+                await self._attempt(bind, self._bind(bind))
         finally:
-            self._serving -= 1
+            self._workers -= 1
 
     async def _after_volumes(self, bind: Bind) -> None:
-        if await self._carry_out(bind, self._volumes.prepare(bind)):
-            self._line.append(bind)
-            self._serve_all()
+        if await self._attempt(bind, self._volumes.prepare(bind)):
+            self._queue.append(bind)
+            self._start_workers()
 
-    async def _carry_out(self, bind: Bind, step: Awaitable[bool]) -> bool:
+    async def _attempt(self, bind: Bind, step: Awaitable[bool]) -> bool:
         """Take a step; where it fails, give the pod's place up, at once or when it may be tried again."""
         uid = bind.task.uid
         try:
@@ -102,10 +103,10 @@ class Binder:
             return False
         self._failing.pop(uid, None)
         if not done:
-            self._give_up(uid)
+            self._emit(BindFailed(uid))
         return done
 
-    async def _try(self, bind: Bind) -> bool:
+    async def _bind(self, bind: Bind) -> bool:
         """Bind; tell whether the pod is bound to that node now."""
         task = bind.task
         try:
@@ -127,11 +128,11 @@ class Binder:
 
     def _pause(self, bind: Bind, error: errors.KubeError) -> None:
         uid = bind.task.uid
-        backoff = self._failing.setdefault(uid, Backoff(_FIRST, _MOST))
+        backoff = self._failing.setdefault(uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
         log.warning("pod %s could not be bound to %s, again in %.1f s: %s", bind.task, bind.node, pause, error)
         self._pausing[uid] = asyncio.get_running_loop().call_later(pause, self._resume, uid)
 
     def _resume(self, uid: str) -> None:
         self._pausing.pop(uid, None)
-        self._give_up(uid)
+        self._emit(BindFailed(uid))

@@ -15,21 +15,21 @@ from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Status
 
-SHOWN: Final = 200
+MAX_SHOWN: Final = 200
 """Groups and queues that the state shows."""
-SAID: Final = 20
+MAX_REFUSALS_LOGGED: Final = 20
 """Groups of which the log says in one cycle why they wait; of the others it says how many, and of each at DEBUG."""
 
 log = logging.getLogger("muster.scheduler")
 
 
-class _Wait(Struct):
+class _WaitingGroup(Struct):
     """A group that doesn't run: at which stage, since when in seconds, and of which stages the log has a refusal."""
 
     key: GroupKey
     stage: Stage
     since: float
-    told: tuple[Stage, ...] = ()
+    reported: tuple[Stage, ...] = ()
 
 
 class CycleReport:
@@ -37,36 +37,36 @@ class CycleReport:
 
     def __init__(self, metrics: SchedulerMetrics) -> None:
         self._metrics = metrics
-        self._waiting: dict[str, _Wait] = {}
+        self._waiting: dict[str, _WaitingGroup] = {}
         # Of the last plan no more than this: its tasks are as many as there are pods.
         self._queues: Mapping[str, QueueShare] = {}
         self._records: Mapping[GroupKey, Record] = {}
-        self._kept = ""
+        self._reserved_for = ""
 
-    def tell(self, plan: Plan, now: float, seconds: float) -> None:
-        """Tell of a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
+    def report(self, plan: Plan, now: float, seconds: float) -> None:
+        """Report a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
         self._queues, self._records = plan.queues, plan.records
-        self._kept = str(plan.reserved.key) if plan.reserved is not None else ""
+        self._reserved_for = str(plan.reserved.key) if plan.reserved is not None else ""
         metrics = self._metrics
         metrics.binds.inc(len(plan.binds))
         metrics.evictions.inc(len(plan.evictions))
-        metrics.faults.tell(plan.faults)
+        metrics.faults.report(plan.faults)
         metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
-        metrics.queues.learn(plan.queues)
+        metrics.queues.observe(plan.queues)
         if log.isEnabledFor(logging.DEBUG):
             _log_decisions(plan, round(seconds * 1000, 2))
         self._follow(plan, now)
 
     def refused(self, key: GroupKey, uid: str, reason: str) -> None:
-        """Tell that the ledger refused a group its minimum."""
+        """Report that the ledger refused a group its minimum."""
         wait = self._waiting.get(uid)
-        if wait is not None and Stage.QUOTA not in wait.told:
-            wait.told += (Stage.QUOTA,)
+        if wait is not None and Stage.QUOTA not in wait.reported:
+            wait.reported += (Stage.QUOTA,)
             _log_refusal(logging.INFO, key, uid, Stage.QUOTA, reason)
 
     def close(self) -> None:
         """Show nothing that another leader may change from now on."""
-        self._metrics.queues.learn({})
+        self._metrics.queues.observe({})
         self._metrics.waiting.set(0)
         for stage in Stage:
             self._metrics.groups.labels(stage.value).set(0)
@@ -75,9 +75,9 @@ class CycleReport:
     def state(self) -> dict[str, Any]:
         """Return what the last cycle decided, for a person who looks for a fault; bounded."""
         return {
-            "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), SHOWN),
-            "waiting": first((record.data() for record in self._records.values()), SHOWN),
-            "keptNodesFor": self._kept,
+            "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), MAX_SHOWN),
+            "waiting": first((record.data() for record in self._records.values()), MAX_SHOWN),
+            "keptNodesFor": self._reserved_for,
         }
 
     def _follow(self, plan: Plan, now: float) -> None:
@@ -87,9 +87,9 @@ class CycleReport:
         news: list[tuple[str, Record]] = []
         for key, record in plan.records.items():
             uid = plan.groups[key].uid
-            wait = self._arrive(uid, before.pop(uid, None), record, now)
-            if record.reason is not None and record.stage not in wait.told:
-                wait.told += (record.stage,)
+            wait = self._enter_stage(uid, before.pop(uid, None), record, now)
+            if record.reason is not None and record.stage not in wait.reported:
+                wait.reported += (record.stage,)
                 news.append((uid, record))
             counts[wait.stage] += 1
             longest[wait.stage] = max(longest[wait.stage], now - wait.since)
@@ -97,31 +97,31 @@ class CycleReport:
         for uid, wait in before.items():
             left = plan.groups.get(wait.key)
             if left is not None and left.uid == uid:
-                self._went_on(wait, now)
+                self._left_stage(wait, now)
         for stage in Stage:
             self._metrics.groups.labels(stage.value).set(counts[stage])
             self._metrics.longest.labels(stage.value).set(longest[stage])
 
-    def _arrive(self, uid: str, known: _Wait | None, record: Record, now: float) -> _Wait:
+    def _enter_stage(self, uid: str, known: _WaitingGroup | None, record: Record, now: float) -> _WaitingGroup:
         wait = known
         if wait is None or wait.stage is not record.stage:
             if known is not None:
-                self._went_on(known, now)
-            wait = _Wait(record.key, record.stage, now, known.told if known is not None else ())
+                self._left_stage(known, now)
+            wait = _WaitingGroup(record.key, record.stage, now, known.reported if known is not None else ())
         self._waiting[uid] = wait
         return wait
 
-    def _went_on(self, wait: _Wait, now: float) -> None:
+    def _left_stage(self, wait: _WaitingGroup, now: float) -> None:
         self._metrics.waited.labels(wait.stage.value).observe(now - wait.since)
 
 
 def _log_refusals(news: Sequence[tuple[str, Record]]) -> None:
-    for place, (uid, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:SAID]):
-        level = logging.INFO if place < SAID else logging.DEBUG
+    for place, (uid, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:MAX_REFUSALS_LOGGED]):
+        level = logging.INFO if place < MAX_REFUSALS_LOGGED else logging.DEBUG
         _log_refusal(level, record.key, uid, record.stage, record.message)
-    if len(news) > SAID:
+    if len(news) > MAX_REFUSALS_LOGGED:
         text = "not now: so it is with %d more of this cycle; their conditions say why, or `muster podgroup why NAME`"
-        log.info(text, len(news) - SAID, extra={"verdict": "waiting"})
+        log.info(text, len(news) - MAX_REFUSALS_LOGGED, extra={"verdict": "waiting"})
 
 
 def _log_refusal(level: int, key: GroupKey, uid: str, stage: Stage, reason: str) -> None:

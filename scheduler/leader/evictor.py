@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from muster.kube import errors
 from muster.kube.backoff import Backoff
@@ -13,23 +13,14 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.model import kinds
 from muster.model.objects import Meta, Object
+from scheduler.leader.events import EvictionRefused, EvictionRetryDue
 from scheduler.model.plan import Eviction
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = 32
-_FIRST: Final = 1.0
-_MOST: Final = 60.0
-
-
-class Spared(Protocol):
-    """Who is told what became of evictions, by the pods' uids."""
-
-    def spare(self, uid: str) -> None:
-        """The pod stays, for a while at least."""
-
-    def unspare(self, uid: str) -> None:
-        """It may be tried again."""
+EVICTIONS_IN_FLIGHT: Final = 32
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class Evictor:
@@ -39,47 +30,49 @@ class Evictor:
     try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never repeated blind.
     """
 
-    def __init__(self, client: Client, recorder: EventRecorder, cluster: Spared) -> None:
+    def __init__(
+        self, client: Client, recorder: EventRecorder, emit: Callable[[EvictionRefused | EvictionRetryDue], None]
+    ) -> None:
         self._client = client
         self._recorder = recorder
-        self._cluster = cluster
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
-        self._flying: set[asyncio.Task[None]] = set()
+        self._emit = emit
+        self._slots = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._running: set[asyncio.Task[None]] = set()
         self._failing: dict[str, Backoff] = {}
 
     def start(self, evictions: Iterable[Eviction]) -> None:
-        """Begin to evict; returns at once. The caller counts the pods as leaving until they are spared."""
+        """Begin to evict; returns at once. The caller counts the pods as leaving until an `EvictionRefused` is emitted."""
         for eviction in evictions:
             task = asyncio.create_task(self._evict(eviction), name=f"evict {eviction.task}")
-            self._flying.add(task)
-            task.add_done_callback(self._flying.discard)
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     def forget(self, uid: str) -> None:
-        """Learn that a pod is gone."""
+        """Keep nothing for another try: the pod is gone."""
         self._failing.pop(uid, None)
 
     async def close(self) -> None:
         """End what is under way, and wait for its end."""
-        for task in tuple(self._flying):
+        for task in tuple(self._running):
             task.cancel()
-        await asyncio.gather(*self._flying, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _evict(self, eviction: Eviction) -> None:
         task = eviction.task
         try:
             async with self._slots:
-                await self._try(eviction)
+                await self._evict_once(eviction)
         except errors.FenceLostError:
             log.info("pod %s is left to the next leader", task)
         except errors.KubeError as error:
-            self._cluster.spare(task.uid)
+            self._emit(EvictionRefused(task.uid))
             await self._pause(eviction, error)
-            self._cluster.unspare(task.uid)
+            self._emit(EvictionRetryDue(task.uid))
         else:
             self._failing.pop(task.uid, None)
-            self._tell(eviction)
+            self._record(eviction)
 
-    async def _try(self, eviction: Eviction) -> None:
+    async def _evict_once(self, eviction: Eviction) -> None:
         task = eviction.task
         try:
             await self._client.evict(task.namespace, task.name, task.uid)
@@ -89,10 +82,10 @@ class Evictor:
         except (errors.UnreachableError, errors.ServerError) as error:
             if isinstance(error, errors.UnreachableError) and not error.maybe_applied:
                 raise
-            if not await self._leaves(eviction):
+            if not await self._is_leaving(eviction):
                 raise
 
-    async def _leaves(self, eviction: Eviction) -> bool:
+    async def _is_leaving(self, eviction: Eviction) -> bool:
         """Read back whether a pod is gone or going."""
         pod = await self._client.find(kinds.PODS, eviction.task.name, eviction.task.namespace)
         if pod is None or pod.metadata.uid != eviction.task.uid:
@@ -100,12 +93,12 @@ class Evictor:
         return pod.metadata.deletion_timestamp is not None
 
     async def _pause(self, eviction: Eviction, error: errors.KubeError) -> None:
-        backoff = self._failing.setdefault(eviction.task.uid, Backoff(_FIRST, _MOST))
+        backoff = self._failing.setdefault(eviction.task.uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
         log.warning("pod %s is not evicted, and spared for %.1f s: %s", eviction.task, pause, error)
         await asyncio.sleep(pause)
 
-    def _tell(self, eviction: Eviction) -> None:
+    def _record(self, eviction: Eviction) -> None:
         task = eviction.task
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
         words = f"evicted for PodGroup {eviction.beneficiary}, which starts in its place"

@@ -18,9 +18,9 @@ from scheduler.leader.plugin_faults import FaultLog
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import QueueShare
 
-QUEUES: Final = 1000
+MAX_QUEUES: Final = 1000
 """Queues that are told of, those with the largest share first."""
-RESOURCES: Final = 32
+MAX_RESOURCES: Final = 32
 """Resources that are labels of their own."""
 _MINUTE: Final = 60
 _HOUR: Final = 60 * _MINUTE
@@ -70,7 +70,7 @@ class SchedulerMetrics:
             ["stage"],
             registry=self.registry,
         )
-        self.queues = Queues()
+        self.queues = QueueShareCollector()
         self.registry.register(self.queues)
         for stage in Stage:
             self.groups.labels(stage.value)
@@ -78,14 +78,14 @@ class SchedulerMetrics:
             self.longest.labels(stage.value)
 
 
-class Queues(Collector):
+class QueueShareCollector(Collector):
     """What the queues have and deserve, as of the last cycle; nothing on a process that doesn't lead."""
 
     def __init__(self) -> None:
-        self._resources = Labels(RESOURCES, "cpu", "memory")
+        self._resources = Labels(MAX_RESOURCES, "cpu", "memory")
         self._shares: Mapping[str, QueueShare] = {}
 
-    def learn(self, shares: Mapping[str, QueueShare]) -> None:
+    def observe(self, shares: Mapping[str, QueueShare]) -> None:
         """Take what a cycle found."""
         self._shares = shares
 
@@ -103,14 +103,14 @@ class Queues(Collector):
             "The largest part of a deserved amount that a queue has; over 1 is more than it deserves.",
             labels=("queue",),
         )
-        for name, each in nlargest(QUEUES, self._shares.items(), key=lambda item: item[1].share or 0.0):
+        for name, each in nlargest(MAX_QUEUES, self._shares.items(), key=lambda item: item[1].share or 0.0):
             for family, amounts in ((allocated, each.allocated), (deserved, each.deserved or NOTHING)):
                 for resource, nano in self._bounded(amounts.nano).items():
                     family.add_metric((name, resource), nano / NANO)
             if each.share is not None:
                 share.add_metric((name,), each.share)
         yield from (allocated, deserved, share)
-        left_out = max(0, len(self._shares) - QUEUES)
+        left_out = max(0, len(self._shares) - MAX_QUEUES)
         yield GaugeMetricFamily(
             "muster_scheduler_queues_left_out", "Queues with smaller shares than those that are shown.", value=left_out
         )

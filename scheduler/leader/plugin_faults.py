@@ -22,13 +22,13 @@ class FaultLog:
             ["plugin", "point"],
             registry=registry,
         )
-        self._told: frozenset[PluginFault] = frozenset()
+        self._reported: frozenset[PluginFault] = frozenset()
 
-    def tell(self, faults: Iterable[PluginFault]) -> None:
-        """Tell what went wrong in a cycle."""
+    def report(self, faults: Iterable[PluginFault]) -> None:
+        """Report what went wrong in a cycle."""
         now = frozenset(faults)
         for fault in sorted(now):
             self._counter.labels(fault.plugin, fault.point).inc()
-            if fault not in self._told:
+            if fault not in self._reported:
                 log.error("plugin %s failed in %s, which counts as no: %s", *fault)
-        self._told = now
+        self._reported = now

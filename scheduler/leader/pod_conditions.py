@@ -40,7 +40,7 @@ class UnplacedPods:
         self._work: WorkQueue[_Place] = WorkQueue("condition of pod", self._write)
         pods.subscribe(self._on_pod)
 
-    def learn(self, plan: Plan) -> None:
+    def observe(self, plan: Plan) -> None:
         """Take over which pods lack nodes."""
         wanted = {(task.namespace, task.name): key for key, tasks in plan.unplaced.items() for task in tasks}
         # Amounts in a message change all the time; what is written stands for the fact, not for them.

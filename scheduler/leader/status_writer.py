@@ -16,21 +16,22 @@ from muster.kube.workqueue import WorkQueue
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 from scheduler.engine.lifecycle import UNSCHEDULABLE
+from scheduler.leader.events import ReservationRefused, StatusStored
 from scheduler.model.plan import GroupStatus
 from scheduler.model.snapshot import GroupKey
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 8
+_WRITES_IN_FLIGHT: Final = 8
 
 _DENIED: Final = "denied the request: "
 """What the API server puts before a webhook's own words."""
 
 
 class StatusWriter:
-    """Has one status in hand per group: the newest that was decided. ``seen`` is told what the server stored.
+    """Has one status in hand per group: the newest that was decided.
 
-    ``before``: work that is more urgent than statuses.
+    ``yields_to``: work that is more urgent than statuses.
     """
 
     def __init__(
@@ -38,46 +39,44 @@ class StatusWriter:
         client: Client,
         recorder: EventRecorder,
         kinds_by_group: dict[str, Kind[PodGroup]],
-        seen: Callable[[GroupKey, PodGroup], None],
-        refused: Callable[[GroupKey, str], None],
-        before: WorkQueue[Any],
+        emit: Callable[[StatusStored | ReservationRefused], None],
+        yields_to: WorkQueue[Any],
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._kinds = kinds_by_group
-        self._seen = seen
-        self._refused = refused
-        self._asking: set[GroupKey] = set()
+        self._emit = emit
+        self._reserving: set[GroupKey] = set()
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
-        self._work = WorkQueue("status of PodGroup", self._write, at_once=_AT_ONCE, yields_to=before)
+        self._work = WorkQueue("status of PodGroup", self._write, at_once=_WRITES_IN_FLIGHT, yields_to=yields_to)
 
-    def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float | None]:
-        """Take what is due for writing; give that, and in how many seconds the next of the others will be."""
+    def offer(self, statuses: Iterable[GroupStatus]) -> tuple[list[GroupStatus], float]:
+        """Take what is due for writing; give that, and when the next of the others will be, by the loop's time."""
         now = asyncio.get_running_loop().time()
-        taken, soonest = [], None
+        taken, soonest = [], float("inf")
         for status in statuses:
-            wait = self._written.get(status.key, float("-inf")) + status.urgency.value - now
-            if wait > 0:
-                soonest = wait if soonest is None else min(wait, soonest)
+            due = self._written.get(status.key, float("-inf")) + status.urgency.value
+            if due > now:
+                soonest = min(due, soonest)
                 continue
-            if status.key in self._asking:
+            if status.key in self._reserving:
                 continue  # decided without knowing what the ledger says
             if status.reserves:
-                self._asking.add(status.key)
+                self._reserving.add(status.key)
             self._written[status.key] = now
             self._due[status.key] = status
             # Jobs wait for a phase; a text is only read.
             self._work.add(status.key, urgent=status.phase is not status.before)
-            self._tell(status)
+            self._record(status)
             taken.append(status)
         return taken, soonest
 
     def forget(self, key: GroupKey) -> None:
-        """Learn that a group is gone."""
+        """Keep nothing of a group that is gone."""
         self._written.pop(key, None)
         self._due.pop(key, None)
-        self._asking.discard(key)
+        self._reserving.discard(key)
 
     async def run(self) -> None:
         """Write, until cancelled."""
@@ -94,22 +93,22 @@ class StatusWriter:
                 self._kinds[key.group], key.name, change, key.namespace, subresource="status"
             )
         except (errors.NotFoundError, errors.ConflictError) as error:
-            self._asking.discard(key)
+            self._reserving.discard(key)
             log.info("the status of PodGroup %s isn't written: %s", key, error)
         except errors.ForbiddenError as error:
             if not status.reserves:
                 self._due.setdefault(key, status)
                 raise
-            self._asking.discard(key)
-            self._refused(key, error.message.partition(_DENIED)[2] or error.message)
+            self._reserving.discard(key)
+            self._emit(ReservationRefused(key, error.message.partition(_DENIED)[2] or error.message))
         except errors.KubeError:
             self._due.setdefault(key, status)
             raise
         else:
-            self._asking.discard(key)
-            self._seen(key, group)
+            self._reserving.discard(key)
+            self._emit(StatusStored(key, group))
 
-    def _tell(self, status: GroupStatus) -> None:
+    def _record(self, status: GroupStatus) -> None:
         """Record an event where the phase changed, or what is wrong did."""
         kind = self._kinds[status.key.group]
         meta = Meta(name=status.key.name, namespace=status.key.namespace, uid=status.uid)

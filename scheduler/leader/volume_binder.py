@@ -22,7 +22,7 @@ from scheduler.topology import free_volumes
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 600.0
+CLAIMS_BOUND_WITHIN_SECONDS: Final = 600.0
 """Seconds that claims of a pod have to be bound, before its place is given up."""
 _BY_US: Final = {"pv.kubernetes.io/bound-by-controller": "yes"}
 
@@ -51,7 +51,7 @@ class VolumeBinder:
             KubeError: the API server refused, or couldn't be reached.
         """
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(CLAIMS_BOUND_WITHIN_SECONDS):
                 for choice in bind.volumes:
                     await self._carry_out(choice)
                 for choice in bind.volumes:

@@ -119,6 +119,11 @@ class Plan(Struct, frozen=True):
     next_deadline: float = float("inf")
 
     @property
+    def wakes_at(self) -> float:
+        """When to decide again for its deadline: a moment is written in microseconds, and timers may be early by one."""
+        return self.next_deadline + 0.001
+
+    @property
     def left_out(self) -> bool:
         """Whether it leaves pods without a place, or groups that aren't admitted."""
         return any(Status.PENDING in counts for counts in self.tasks.values()) or any(

@@ -23,6 +23,7 @@ from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
+from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS, RESERVATION_RETRY_SECONDS
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
 from scheduler.simulator.admission import SimulatedAdmission
@@ -35,13 +36,7 @@ from scheduler.simulator.workloads import Draw, Workloads
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
-PACE: Final = 0.05
-"""Seconds between two cycles, at least; `scheduler.leader.worker` has the same."""
-AGAIN: Final = 5.0
-"""Seconds after which a group that the ledger refused its minimum may ask again; the same holds."""
 _NEVER: Final = float("inf")
-_JUST_AFTER: Final = 0.001
-"""Seconds: a moment is written in whole microseconds, and must not be missed by a fraction of one."""
 _HOPE: Final = 86400.0
 """Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
 _TELL: Final = 100
@@ -87,10 +82,10 @@ class Simulation:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._cluster = setting.cluster
-        self._patience = RequeueTimers()
+        self._timers = RequeueTimers()
         self._calendar = Calendar()
         self._due = 0.0
-        self._last = -PACE
+        self._last = -MIN_CYCLE_INTERVAL_SECONDS
         self._waiting = False
         self._thins = satisfied.may_aggregate(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
@@ -167,7 +162,7 @@ class Simulation:
 
     def _arrived(self) -> None:
         """Have a cycle run, as soon as the pace allows."""
-        self._due = min(self._due, max(self.lives.now, self._last + PACE))
+        self._due = min(self._due, max(self.lives.now, self._last + MIN_CYCLE_INTERVAL_SECONDS))
 
     def _freed(self) -> None:
         """Have one run where somebody waits: to others, what became free is nothing to decide about."""
@@ -178,7 +173,7 @@ class Simulation:
         now = self._moment
         self._due, self._last = _NEVER, self.lives.now
         snapshot, plan = self._decide(records=False)
-        self._patience.learn(plan, now.timestamp())
+        self._timers.observe(plan, now.timestamp())
         self.cycles += 1
         acted = self._perform(plan)
         self._waiting = _waits(snapshot, plan)
@@ -189,7 +184,7 @@ class Simulation:
             self._stirred = self.lives.now
             self._arrived()
             return
-        self._due = min(self._due, plan.next_deadline + _JUST_AFTER - self._setting.start.timestamp())
+        self._due = min(self._due, plan.wakes_at - self._setting.start.timestamp())
 
     def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():
@@ -198,7 +193,7 @@ class Simulation:
         jobs, aside = snapshot.jobs, self.lives.aside
         if self._thins and (gone := aside.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
-        snapshot = replace(snapshot, jobs=jobs, beside=aside.by_queue(), waits=self._patience.waits)
+        snapshot = replace(snapshot, jobs=jobs, beside=aside.by_queue(), waits=self._timers.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment, records=records)
 
     def _perform(self, plan: Plan) -> bool:
@@ -227,7 +222,7 @@ class Simulation:
             refusal = self._setting.gate.advance(kind, group, after, self._moment)
             if refusal:
                 cluster.refused(key, refusal)
-                self._calendar.enter(self.lives.now + AGAIN, partial(self._forgive, key))
+                self._calendar.enter(self.lives.now + RESERVATION_RETRY_SECONDS, partial(self._forgive, key))
                 return False
         else:
             self._setting.gate.show(kind, after)

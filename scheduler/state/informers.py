@@ -15,8 +15,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
-from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import WATCHED, handlers
+from scheduler.state.handlers import WATCHED
 
 T = TypeVar("T", bound=Object)
 
@@ -81,25 +80,21 @@ class Informers:
         """Return the Jobs whose pods are in a group; not to be kept across an await."""
         return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
 
-    def feed(self, cluster: Cluster, changed: Callable[[], None]) -> None:
-        """Keep a cluster equal to the caches, and call ``changed`` after each change that another cycle is due for."""
-        for kind, learn in handlers(cluster).items():
-            self._caches[kind].subscribe(_passing(learn, cluster, changed))
-        for cache_of_queues in self.queues.values():
-            cache_of_queues.subscribe(self._passing_queues(cluster, changed))
-        for kind, cache in self.groups.items():
-            cache.subscribe(_passing(partial(cluster.group, kind.group), cluster, changed))
+    def feed(self, tell: Callable[[Kind[Any], Any, bool], None]) -> None:
+        """Call ``tell`` with each new version of an object, or with its last one and true when it is gone.
 
-    def _passing_queues(self, cluster: Cluster, changed: Callable[[], None]) -> Callable[[ObjectChange[Queue]], None]:
-        def on_change(change: ObjectChange[Queue]) -> None:
-            one = change.new or change.old
-            if one is not None:
-                holds, before = self.queue(one.name), cluster.changes
-                cluster.queue(holds or one, gone=holds is None)
-                if cluster.changes != before:
-                    changed()
+        Of queues of one name it is told the one that holds, under the primary kind.
+        """
+        for kind in (*WATCHED, *self.groups):
+            self._caches[kind].subscribe(_passing(kind, tell))
+        for cache in self.queues.values():
+            cache.subscribe(partial(self._pass_queue, tell))
 
-        return on_change
+    def _pass_queue(self, tell: Callable[[Kind[Any], Any, bool], None], change: ObjectChange[Queue]) -> None:
+        one = change.new or change.old
+        if one is not None:
+            holds = self.queue(one.name)
+            tell(kinds.QUEUES, holds or one, holds is None)
 
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""
@@ -129,14 +124,8 @@ def _controllers(pod: Pod) -> tuple[str, ...]:
     return (controller.uid,) if controller is not None else ()
 
 
-def _passing(
-    learn: Callable[..., None], cluster: Cluster, changed: Callable[[], None]
-) -> Callable[[ObjectChange[Any]], None]:
+def _passing(kind: Kind[Any], tell: Callable[[Kind[Any], Any, bool], None]) -> Callable[[ObjectChange[Any]], None]:
     def on_change(change: ObjectChange[Any]) -> None:
-        before = cluster.changes
-        learn(change.new if change.new is not None else change.old, gone=change.new is None)
-        # What comes back as we wrote it, or a node's heartbeat, gives nobody a reason to decide again.
-        if cluster.changes != before:
-            changed()
+        tell(kind, change.new if change.new is not None else change.old, change.new is None)
 
     return on_change

@@ -15,7 +15,7 @@ from muster.kube.client import Client
 from muster.kube.fence import Fence, FencedTransport
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
-from scheduler.leader.binder import IN_FLIGHT, Binder
+from scheduler.leader.binder import BINDS_IN_FLIGHT, Binder
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Bind
@@ -70,7 +70,7 @@ async def gave_up(server: Server, *binds: Bind, fence: Fence | None = None) -> l
     """Bind, and give the uids whose place was given up."""
     released: list[str] = []
     transport = FencedTransport(server, fence or Fence("test", until=float("inf")))
-    binder = Binder(Client(transport), _volumes(transport), released.append)
+    binder = Binder(Client(transport), _volumes(transport), lambda event: released.append(event.uid))
     binder.start(binds)
     await asyncio.sleep(60)
     await binder.close()
@@ -95,7 +95,7 @@ async def test_a_busy_server_is_not_asked_again_before_its_time():
     server = Server()
     server.binding = status(429, details={"retryAfterSeconds": 30})
     released: list[str] = []
-    binder = Binder(Client(server), _volumes(server), released.append)
+    binder = Binder(Client(server), _volumes(server), lambda event: released.append(event.uid))
     binder.start([bind()])
     await asyncio.sleep(29)
     assert released == []
@@ -136,9 +136,9 @@ async def test_without_a_live_fence_nothing_is_sent():
 
 async def test_so_many_are_in_flight_and_no_more():
     server = Server()
-    assert await gave_up(server, *(bind(f"p{number}") for number in range(3 * IN_FLIGHT))) == []
-    assert server.most == IN_FLIGHT
-    assert len(server.asked) == 3 * IN_FLIGHT
+    assert await gave_up(server, *(bind(f"p{number}") for number in range(3 * BINDS_IN_FLIGHT))) == []
+    assert server.most == BINDS_IN_FLIGHT
+    assert len(server.asked) == 3 * BINDS_IN_FLIGHT
 
 
 async def test_closing_ends_what_is_under_way():

@@ -15,6 +15,7 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
+from scheduler.leader.events import EvictionRefused, EvictionRetryDue
 from scheduler.leader.evictor import Evictor
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Eviction
@@ -58,17 +59,14 @@ class Server:
 
 
 class Told:
-    """Keeps who was spared, and since when they may be tried again."""
+    """Keeps of whom it was told that they can't be evicted, and since when they may be tried again."""
 
     def __init__(self) -> None:
         self.spared: list[str] = []
         self.again: list[str] = []
 
-    def spare(self, uid: str) -> None:
-        self.spared.append(uid)
-
-    def unspare(self, uid: str) -> None:
-        self.again.append(uid)
+    def __call__(self, event: EvictionRefused | EvictionRetryDue) -> None:
+        (self.spared if isinstance(event, EvictionRefused) else self.again).append(event.uid)
 
 
 async def evicted(server: Server, seconds: float = 60) -> Told:

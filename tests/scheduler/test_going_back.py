@@ -78,7 +78,6 @@ async def postponements(world: Any, found: dict[int, datetime]) -> None:
 
 async def test_each_attempt_that_comes_to_nothing_makes_the_next_wait_longer(world, monkeypatch):
     monkeypatch.setattr("scheduler.engine.requeue._FIRST", 1.0)
-    monkeypatch.setattr("scheduler.leader.worker.FLOOR", 0.2)
     await world.node("4")
     until: dict[int, datetime] = {}
     async with running(postponements(world, until)):

@@ -10,7 +10,7 @@ from plane import Plane
 
 from muster.kube import errors
 from muster.model import kinds, names
-from scheduler.leader import worker
+from scheduler.leader import term
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
 
@@ -212,7 +212,7 @@ async def test_a_group_that_goes_back_gives_its_reservation_back_where_groups_qu
 async def test_a_group_starts_when_the_ledger_agreed_though_the_watch_shows_it_late_and_no_second_is_waited_for(
     admitted, lag, monkeypatch
 ):
-    monkeypatch.setattr(worker, "FLOOR", 1e6)
+    monkeypatch.setattr(term, "RESYNC_INTERVAL_SECONDS", 1e6)
     watch = admitted.line.watch
 
     @asynccontextmanager

@@ -33,14 +33,14 @@ class Play:
     def __init__(self, build: Any, arguments: str = "inqueueTimeoutSeconds: 60") -> None:
         self.build = build
         self.policy = config.parse(CONFIG.format(arguments=arguments))
-        self.patience = RequeueTimers()
+        self.timers = RequeueTimers()
         self.plan: Plan
 
     def at(self, seconds: float) -> Plan:
         now = self.build.now + timedelta(seconds=seconds)
-        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), waits=self.patience.waits)
+        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), waits=self.timers.waits)
         self.plan = decide(snapshot, self.policy, now)
-        self.patience.learn(self.plan, now.timestamp())
+        self.timers.observe(self.plan, now.timestamp())
         for status in self.plan.statuses:
             group = self.build.cluster.find_group(status.key)
             changed = msgspec.structs.replace(group, status=status.struct())
@@ -211,7 +211,7 @@ def test_a_group_whose_user_suspends_its_job_after_it_ran_goes_back_at_once(buil
 def test_a_restarted_worker_counts_anew(scattered):
     play = Play(scattered.gang("g", 1, 1, "3", phase="Pending", minResources={"cpu": "3"}))
     play.at(0)
-    play.patience = RequeueTimers()
+    play.timers = RequeueTimers()
     play.at(60)
     assert play.phase("g") == "Inqueue"
     play.at(120)
@@ -225,13 +225,13 @@ def test_the_next_leader_knows_how_often_a_group_was_taken_back_and_until_when(s
     (postponed,) = [each for each in play.plan.statuses[0].conditions if each.type == "Postponed"]
     words = "1 attempt came to nothing; the next is after 2026-01-01T00:01:10Z"
     assert (postponed.status, postponed.reason, postponed.message) == ("True", "NotEnoughResources", words)
-    play.patience = RequeueTimers()
+    play.timers = RequeueTimers()
     for seconds in (61, 69):
         assert not play.at(seconds).statuses or seconds == 61
         assert play.phase("g") == "Pending"
     play.at(70)
     assert play.phase("g") == "Inqueue", "it saw another leader's nodes, and tries again"
-    play.patience = RequeueTimers()
+    play.timers = RequeueTimers()
     play.at(71)
     play.at(131)
     assert play.phase("g") == "Pending"

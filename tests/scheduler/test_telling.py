@@ -31,7 +31,7 @@ def tell(build: Any, teller: CycleReport) -> Any:
     """Runs cycles on the cluster, each told of ``later`` seconds after the start."""
 
     def told(later: float = 0) -> None:
-        teller.tell(build.cycle(later=later), build.now.timestamp() + later, 0.002)
+        teller.report(build.cycle(later=later), build.now.timestamp() + later, 0.002)
 
     return told
 
@@ -125,15 +125,19 @@ def test_of_many_queues_and_resources_only_so_many_are_shown(
     build: Any, metrics: SchedulerMetrics, teller: CycleReport
 ) -> None:
     hostile = Resources({f'example.com/"{number}\n': 10**9 for number in range(100)})
-    shares = {f"queue-{number}": QueueShare(Resources({"cpu": 10**9}), None, 0.1) for number in range(counted.QUEUES)}
+    shares = {
+        f"queue-{number}": QueueShare(Resources({"cpu": 10**9}), None, 0.1) for number in range(counted.MAX_QUEUES)
+    }
     shares |= {f"big-{number}": QueueShare(hostile, None, 1.5) for number in range(3)}
-    teller.tell(replace(build.decide(), queues=shares), 0, 0)
+    teller.report(replace(build.decide(), queues=shares), 0, 0)
     value = metrics.registry.get_sample_value
     samples = [sample for family in metrics.registry.collect() for sample in family.samples]
     shown = {sample.labels["queue"] for sample in samples if "queue" in sample.labels}
-    assert (len(shown), {"big-0", "big-1", "big-2"} <= shown) == (counted.QUEUES, True)
+    assert (len(shown), {"big-0", "big-1", "big-2"} <= shown) == (counted.MAX_QUEUES, True)
     assert value("muster_scheduler_queues_left_out") == 3
-    assert len({sample.labels["resource"] for sample in samples if "resource" in sample.labels}) <= counted.RESOURCES
+    assert (
+        len({sample.labels["resource"] for sample in samples if "resource" in sample.labels}) <= counted.MAX_RESOURCES
+    )
 
 
 def test_the_state_says_who_waits_and_is_bounded(build: Any, teller: CycleReport, tell: Any) -> None:

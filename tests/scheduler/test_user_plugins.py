@@ -231,9 +231,9 @@ def test_a_fault_is_logged_when_it_begins_and_counted_each_time(monkeypatch, sma
     told = FaultLog(registry)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            told.tell(small.decide(policy()).faults)
-        told.tell(())
-        told.tell(small.decide(policy()).faults)
+            told.report(small.decide(policy()).faults)
+        told.report(())
+        told.report(small.decide(policy()).faults)
     assert len(caplog.records) == 2
     assert "plugin mine failed in score, which counts as no: ValueError: no idea" in caplog.text
     labels = {"plugin": "mine", "point": "score"}

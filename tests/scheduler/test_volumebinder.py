@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from muster.model import kinds, names
-from scheduler.leader.volume_binder import PATIENCE
+from scheduler.leader.volume_binder import CLAIMS_BOUND_WITHIN_SECONDS
 
 MADE = "csi.example.com"
 
@@ -146,6 +146,6 @@ async def test_a_pod_whose_claim_is_never_bound_gives_its_place_up_in_the_end(wo
     await world.becomes(
         kinds.CLAIMS, "data", lambda claim: claim.metadata.annotation("volume.kubernetes.io/selected-node")
     )
-    await asyncio.sleep(PATIENCE + 5)
+    await asyncio.sleep(CLAIMS_BOUND_WITHIN_SECONDS + 5)
     assert "gives up its place" in caplog.text
     assert not await storage.placed()

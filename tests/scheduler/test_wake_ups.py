@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from muster.model import kinds, names
 from scheduler.configuration import config
-from scheduler.leader import worker
+from scheduler.leader import term
 from scheduler.model.snapshot import GroupKey, Reservation
 from scheduler.state.apply import apply_plan
 
@@ -50,7 +50,7 @@ def queue(name: str, **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 async def quiet(world, monkeypatch):
     """A world in which nobody decides because time has passed."""
-    monkeypatch.setattr(worker, "FLOOR", 1e6)
+    monkeypatch.setattr(term, "RESYNC_INTERVAL_SECONDS", 1e6)
     return world
 
 

@@ -1,0 +1,266 @@
+"""One leadership: what is made at its beginning, and the loop that decides. Rebuilt from the API server each time.
+
+Watches and effects tell what happened as events, to one `Term.handle`; a plan goes out to the effects from one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from muster.kube.client import Client
+from muster.kube.clock import Clock
+from muster.kube.events import EventRecorder
+from muster.ledger.controller import LedgerController
+from muster.ledger.observer import Observer, guaranteed_in
+from muster.model import kinds
+from muster.model.objects import Object, QuotaLedger
+from scheduler.controllers.namespace_labels import NamespaceLabelController
+from scheduler.controllers.ownerrules import OwnerRulesController
+from scheduler.controllers.podgroups import PodGroupController
+from scheduler.controllers.queues import QueueController
+from scheduler.engine.cycle import decide
+from scheduler.engine.policy import Policy
+from scheduler.leader.binder import Binder
+from scheduler.leader.cycle_report import CycleReport
+from scheduler.leader.events import (
+    BindFailed,
+    Event,
+    LedgerChanged,
+    LedgerRead,
+    ObjectChanged,
+    PlanDecided,
+    ReservationRefused,
+    ReservationRetryDue,
+    ReservationsRead,
+)
+from scheduler.leader.evictor import Evictor
+from scheduler.leader.intervals import (
+    CYCLE_HANG_SECONDS,
+    INLINE_CYCLE_SECONDS,
+    INLINE_PENDING_PODS,
+    MIN_CYCLE_INTERVAL_SECONDS,
+    RESERVATION_RETRY_SECONDS,
+    REST_PER_CYCLE,
+    RESYNC_INTERVAL_SECONDS,
+    USER_PLUGIN_INTERVAL_SECONDS,
+)
+from scheduler.leader.metrics import SchedulerMetrics
+from scheduler.leader.pod_conditions import UnplacedPods
+from scheduler.leader.state import SchedulerState
+from scheduler.leader.status_writer import StatusWriter
+from scheduler.leader.volume_binder import VolumeBinder
+from scheduler.model.plan import Plan
+from scheduler.model.snapshot import GroupKey, Snapshot
+from scheduler.state.informers import Informers
+
+log = logging.getLogger(__name__)
+
+
+class Term:
+    """The worker's state during one leadership, and what it does."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        policy: Policy,
+        scheduler_names: Sequence[str],
+        metrics: SchedulerMetrics,
+        *,
+        legacy_apis: bool,
+        namespace: str,
+        quota_mode: str,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._clock = clock
+        self._policy = policy
+        self._changed = asyncio.Event()
+        self._took = 0.0
+        self._deciding: float | None = None
+        self._state = SchedulerState(scheduler_names)
+        self._report = CycleReport(metrics)
+        self._recorder = recorder = EventRecorder(client, clock, scheduler_names[0])
+
+        # What comes in.
+        self._informers = informers = Informers(legacy_apis=legacy_apis)
+        metrics.watches_failing.set_function(informers.watching.failing)
+        informers.feed(self._on_object)
+        ledgers = informers.cache(kinds.QUOTALEDGERS)
+
+        # What goes out.
+        claims, volumes = informers.cache(kinds.CLAIMS), informers.cache(kinds.VOLUMES)
+        self._binder = Binder(client, VolumeBinder(client, claims, volumes, informers.cache(kinds.NODES)), self.handle)
+        self._evictor = Evictor(client, recorder, self.handle)
+        self._queues = QueueController(client, informers, recorder, scheduler_names)
+        group_kinds = {kind.group: kind for kind in informers.groups}
+        self._statuses = StatusWriter(client, recorder, group_kinds, self.handle, self._queues.work)
+        self._unplaced = UnplacedPods(client, informers.pods, scheduler_names)
+
+        # Controllers that need nothing of a cycle, or little.
+        self._namespaces = NamespaceLabelController(client, informers, quota_mode)
+        self._rules = OwnerRulesController(client, recorder, namespace)
+        self._podgroups = PodGroupController(
+            client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
+        )
+        observer = Observer(informers.groups, informers.cache(kinds.RESOURCEQUOTAS), informers.pods)
+        waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
+        self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)
+        ledgers.subscribe(
+            lambda change: self.handle(LedgerChanged((change.new or change.old or QuotaLedger()).namespace))
+        )
+
+    async def run(self, synced: asyncio.Event) -> None:
+        """Work until cancelled; ``synced`` is set when the cluster is known."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informers.run(self._client, synced), name="informers")
+            group.create_task(self._recorder.run(), name="events")
+            group.create_task(self._rules.run(), name="owner rules")
+            await self._rules.synced()
+            await synced.wait()
+            group.create_task(self._statuses.run(), name="statuses")
+            group.create_task(self._unplaced.run(), name="conditions of pods")
+            group.create_task(self._queues.run(), name="queues")
+            group.create_task(self._podgroups.run(), name="podgroups")
+            group.create_task(self._namespaces.run(), name="labels of namespaces")
+            group.create_task(self._ledgers.run(), name="ledgers")
+            group.create_task(self._schedule(), name="cycles")
+
+    def adopt(self, policy: Policy) -> None:
+        """Follow another policy, from the next cycle on."""
+        self._policy = policy
+        self._podgroups.delay(policy.enqueues)
+        self._changed.set()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._binder.close()
+        await self._evictor.close()
+        self._report.close()
+        self._metrics.watches_failing.set_function(int)
+
+    def missing(self) -> list[str]:
+        """Say what isn't known yet of the cluster."""
+        return self._informers.watching.missing()
+
+    def hangs(self) -> bool:
+        """Whether a cycle is being decided for so long that it won't end."""
+        return self._deciding is not None and asyncio.get_running_loop().time() - self._deciding > CYCLE_HANG_SECONDS
+
+    def state(self) -> dict[str, Any]:
+        """Return what it knows, for a person who looks for a fault; bounded, and without secrets."""
+        return {
+            "actions": [action.name for action in self._policy.actions],
+            "plugins": [[each.plugin.name for each in tier] for tier in self._policy.tiers],
+            "lastCycleSeconds": round(self._took, 4),
+            "caches": self._informers.watching.state(),
+            **self._report.state(),
+        }
+
+    # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, event: Event) -> None:
+        """Take an event in: what is known of the cluster, then what follows for requests under way."""
+        if self._state.handle(event):
+            self._changed.set()
+        match event:
+            case ObjectChanged(kind, item, True):
+                self._drop(kind.group, kind.name, item)
+            case BindFailed():
+                self._metrics.unbound.inc()
+            case ReservationRefused(key, reason):
+                if (group := self._state.cluster.find_group(key)) is not None:
+                    self._report.refused(key, group.metadata.uid, reason)
+                loop = asyncio.get_running_loop()
+                loop.call_later(RESERVATION_RETRY_SECONDS, self.handle, ReservationRetryDue(key))
+
+    def _on_object(self, kind: kinds.Kind[Any], item: Object, gone: bool) -> None:  # noqa: FBT001 - as watches tell it
+        self.handle(ObjectChanged(kind, item, gone))
+
+    def _drop(self, api_group: str, kind: str, item: Object) -> None:
+        """Keep nothing for another try for what is gone."""
+        if kind == kinds.PODS.name:
+            self._binder.forget(item.metadata.uid)
+            self._evictor.forget(item.metadata.uid)
+        elif kind == kinds.PODGROUPS.name:
+            self._statuses.forget(GroupKey(api_group, item.namespace, item.name))
+
+    # ── cycles ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _schedule(self) -> None:
+        """Run a cycle when something changed, and when time alone may change what is decided."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self._read_ledgers()
+            self._changed.clear()
+            with self._metrics.cycle_seconds.time():
+                now = self._clock.now()
+                plan = await self._decide(self._state.snapshot(), now)
+            self._report.report(plan, now.timestamp(), self._took)
+            statuses_due = self._perform(plan, now)
+            # As long as it took, at least: the other half of the time is for those who carry it out.
+            await asyncio.sleep(max(MIN_CYCLE_INTERVAL_SECONDS, loop.time() - began))
+            await self._change_before(min(statuses_due, self._next_cycle(plan)))
+
+    def _read_ledgers(self) -> None:
+        for namespace, unreserved in self._ledgers.unreserved_groups.news():
+            self.handle(ReservationsRead(namespace, unreserved))
+        for namespace, late in self._state.cluster.late():
+            self.handle(LedgerRead(namespace, self._ledgers.table(namespace, late)))
+
+    async def _decide(self, snapshot: Snapshot, now: datetime) -> Plan:
+        """Decide; where that may take long, in a thread, so that the lease is renewed and events come in meanwhile."""
+        loop = asyncio.get_running_loop()
+        began = self._deciding = loop.time()
+        pending = sum(len(job.pending) for job in snapshot.jobs)
+        if self._took < INLINE_CYCLE_SECONDS and pending < INLINE_PENDING_PODS:
+            plan = decide(snapshot, self._policy, now)
+        else:
+            plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now))
+        self._deciding, self._took = None, loop.time() - began
+        return plan
+
+    def _up_to_date(self, plan: Plan) -> Plan:
+        """Leave out the groups of which a pod or a node has gone since the snapshot: a gang is bound whole."""
+        gone = {bind.group for bind in plan.binds if not self._state.cluster.takes(bind)}
+        for key in gone:
+            log.info("PodGroup %s changed while it was placed, and is placed again", key)
+        return replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
+
+    def _perform(self, plan: Plan, now: datetime) -> float:
+        """Begin to carry out a plan; give the loop's time at which a status that is put off may be written."""
+        taken, statuses_due = self._statuses.offer(plan.statuses)
+        # What the ledger has yet to agree to, nothing is built on.
+        self.handle(PlanDecided(plan, now.timestamp(), tuple(each for each in taken if not each.reserves)))
+        self._binder.start(plan.binds)
+        self._evictor.start(plan.evictions)
+        self._unplaced.observe(plan)
+        self._queues.observe(plan.queues)
+        self._podgroups.release(plan.released)
+        return statuses_due
+
+    def _next_cycle(self, plan: Plan) -> float:
+        """Return the loop's time at which to decide again though nothing changes."""
+        loop = asyncio.get_running_loop()
+        if not plan.waiting:
+            return float("inf")
+        isolated = any(enabled.isolated for tier in self._policy.tiers for enabled in tier)
+        most = USER_PLUGIN_INTERVAL_SECONDS if isolated else RESYNC_INTERVAL_SECONDS
+        pause = min(most, plan.wakes_at - self._clock.now().timestamp())
+        # A long cycle that decides the same again and again would keep others from their turn.
+        return loop.time() + max(pause, REST_PER_CYCLE * self._took)
+
+    async def _change_before(self, moment: float) -> None:
+        """Wait for a change, or until the loop's time comes to that moment."""
+        try:
+            async with asyncio.timeout_at(moment if moment != float("inf") else None):
+                await self._changed.wait()
+        except TimeoutError:
+            return
