@@ -76,7 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let only tests that say so start processes."""
+    """Let only tests that say so start processes; report a test by the name that runs it alone."""
+    item._id = coerce_node_id(selecting.alone(item.nodeid))
     selecting.begin(item)
     try:
         return (yield)

@@ -47,3 +47,16 @@ def test_what_runs_on_processes_is_marked_and_a_module_of_them_stays_in_one_work
     assert {mark.name: mark.args for mark in item.marks} == (
         {"processes": (), "xdist_group": (group,)} if group else {}
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("a/test_b.py::test_c", "a/test_b.py::test_c"),
+        ("a/test_b.py::test_c@kubernetes a/test_b", "a/test_b.py::test_c"),
+        ("a/test_b.py::test_c[d@e]", "a/test_b.py::test_c[d@e]"),
+        ("a/test_b.py::test_c[d@e]@group", "a/test_b.py::test_c[d@e]"),
+    ],
+)
+def test_a_test_is_found_again_by_its_name_without_its_group(name, plain):
+    assert selecting.alone(name) == plain

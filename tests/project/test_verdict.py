@@ -89,19 +89,6 @@ def test_what_can_not_be_collected_is_a_failure_although_nothing_ran(tmp_path):
     assert "pytest ended with status 2" in said
 
 
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("a/test_b.py::test_c", "a/test_b.py::test_c"),
-        ("a/test_b.py::test_c@kubernetes a/test_b", "a/test_b.py::test_c"),
-        ("a/test_b.py::test_c[d@e]", "a/test_b.py::test_c[d@e]"),
-        ("a/test_b.py::test_c[d@e]@group", "a/test_b.py::test_c[d@e]"),
-    ],
-)
-def test_a_test_is_found_again_by_its_name_without_its_group(name, plain):
-    assert verdict.alone(name) == plain
-
-
 def wrong(known: Mapping[str, str]) -> list[str]:
     """Return the names that no test has, and those without a reason."""
     root = verdict.KNOWN.parent

@@ -40,6 +40,14 @@ def mark(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(f"{'kubernetes' if real else 'processes'} {module}"))
 
 
+def alone(name: str) -> str:
+    """Return the name of a test, by which pytest runs it, without the group that pytest-xdist puts behind it."""
+    file, colons, test = name.partition("::")
+    if "@" in test and not test.endswith("]"):
+        test = test.rpartition("@")[0]
+    return file + colons + test
+
+
 def guard(event: str, arguments: tuple[Any, ...]) -> None:
     """Refuse to start a process in a test that doesn't say that it does. An audit hook."""
     if event not in _STARTS or not _running or threading.current_thread() is not threading.main_thread():

@@ -50,20 +50,12 @@ class Outcomes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the report of a test's setup, call or teardown."""
-        name = alone(report.nodeid)
+        name = report.nodeid
         if report.failed:
             self.passed.discard(name)
             self.failures.setdefault(name, Failure(name, "processes" in report.keywords, report.longreprtext))
         elif report.passed and report.when == "call":
             self.passed.add(name)
-
-
-def alone(name: str) -> str:
-    """Return the name of a test without the group that pytest-xdist puts behind it."""
-    file, colons, test = name.partition("::")
-    if "@" in test and not test.endswith("]"):
-        test = test.rpartition("@")[0]
-    return file + colons + test
 
 
 def passes(failure: Failure) -> bool:
