@@ -87,6 +87,8 @@ def apiserver():
         yield plane
 
 
+@pytest.mark.processes
+@pytest.mark.xdist_group("conversations")
 @pytest.mark.parametrize("file", FILES, ids=ids)
 def test_the_real_server_answers_as_it_was_recorded_to(apiserver, file):
     plane = apiserver
