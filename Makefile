@@ -55,7 +55,7 @@ controlplane:  ## Get the real control plane's binaries: find them, or build the
 	@$(PYTHON) tests/controlplane/binaries.py || [ $$? -eq 3 ]
 
 manifests: .venv/.installed controlplane  ## Make the chart's copies of what is decided elsewhere, and the plain manifest
-	@$(BIN)/python tests/support/chart.py
+	@PYTHONPATH=tests/controlplane $(BIN)/python tests/support/chart.py
 
 IMAGE ?= muster:0.1.0
 ENGINE ?= docker
