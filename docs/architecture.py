@@ -24,7 +24,8 @@ class Arrow(NamedTuple):
 ADMISSION: Final = (
     Arrow("webhooks.server", "handle", "webhooks.admission"),
     Arrow("webhooks.admission", "parse", "webhooks.review"),
-    Arrow("webhooks.admission", "validate", "webhooks.policies.podgroups"),
+    Arrow("webhooks.admission", "evaluate", "webhooks.evaluation"),
+    Arrow("webhooks.evaluation", "validate", "webhooks.policies.podgroups"),
     Arrow("webhooks.policies.podgroups", "queue_problems", "webhooks.policies.common"),
     Arrow("webhooks.policies.common", "find_queue", "webhooks.view"),
     Arrow("webhooks.policies.podgroups", "judge", "webhooks.verdict"),

@@ -1,5 +1,6 @@
 """The admission server: AdmissionReview in, verdict out.
 
-``server`` is the shell, ``review`` the only place that knows the wire form, ``policies`` the rules: pure functions of
-a request and a view of the cluster.
+What may live here: the rules and what evaluates them, pure functions of a request and a view of the cluster, and the shell
+that answers calls over HTTPS. What may not: the quota ledger's decisions (``muster.ledger``), scheduling, and the making of
+certificates (``certs``).
 """

@@ -1,7 +1,7 @@
-"""From the body of a call to its answer: parse, decide, confirm, reserve, render. Knows no HTTP server.
+"""From the body of a call to its answer: parse, evaluate, render. Knows no HTTP server.
 
-The deciding is the policies'; here is what it takes to act on it: one live read before a refusal that rests on a
-cache, one write to the ledger before a yes that reserves something, and an answer before the caller gives up.
+The deciding is `webhooks.evaluation`'s; here is what it asks for: one live read before a refusal that rests on a cache, one
+write to the ledger before a yes that reserves something, and an answer before the caller gives up.
 """
 
 from __future__ import annotations
@@ -9,43 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from muster.kube.client import Client
 from muster.kube.errors import KubeError
-from muster.ledger import wording
 from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model.amounts import Resources
-from muster.model.objects import Object
 from webhooks import review
+from webhooks.evaluation import HOOKS, Hook, Question, Read, Reply, evaluate
 from webhooks.metrics import WebhookMetrics
-from webhooks.policies import jobs, podgroups, pods, queues, quotas
-from webhooks.review import AdmissionRequest, FieldError, ReviewError
+from webhooks.review import AdmissionRequest, ReviewError
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import (
-    ALLOWED,
-    BUSY,
-    Allowed,
-    DenialReason,
-    Denied,
-    Patched,
-    Problem,
-    QuotaChange,
-    Ref,
-    Verdict,
-    busy,
-    failed,
-    forbidden,
-    judge,
-)
-from webhooks.view import AdmissionView, FreshView
+from webhooks.verdict import BUSY, Allowed, Denied, Patched, QuotaChange, Verdict, busy, failed
+from webhooks.view import AdmissionView
 
-Policy = Callable[[AdmissionRequest, AdmissionView, WebhookSettings], Verdict]
 Answer = tuple[int, Mapping[str, str], bytes]
 """HTTP status, headers, body."""
 
@@ -57,30 +36,10 @@ _GRACE: Final = 0.1
 
 _DEFAULT_TIMEOUT: Final = 10.0
 _GO_DURATION: Final = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,9})?)(?P<unit>ms|s)")
-_ROUNDS: Final = 3
 _JSON: Final = {"Content-Type": "application/json"}
 _TEXT: Final = {"Content-Type": "text/plain; charset=utf-8"}
 
 log = logging.getLogger("muster.webhooks")
-
-
-class Hook(Struct, frozen=True):
-    """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong."""
-
-    policy: Policy
-    mutating: bool = False
-
-
-HOOKS: Final[Mapping[str, Hook]] = {
-    "/mutate/jobs": Hook(jobs.mutate, mutating=True),
-    "/mutate/pods": Hook(pods.mutate, mutating=True),
-    "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),
-    "/validate/podgroups": Hook(podgroups.validate),
-    "/validate/jobs": Hook(jobs.validate),
-    "/validate/queues": Hook(queues.validate),
-    "/validate/pods": Hook(pods.validate),
-    "/validate/resourcequotas": Hook(quotas.validate),
-}
 
 
 class Ledger(Protocol):
@@ -136,53 +95,45 @@ class Admission:
         return 200, _JSON, answer
 
     async def _decide(self, hook: Hook, request: AdmissionRequest, deadline: float) -> Verdict:
+        steps = evaluate(hook, request, self.view, self.settings)
+        confirming = False
         try:
-            verdict = _evaluate(hook, request, self.view, self.settings)
-            if isinstance(verdict, Patched) or not _unfinished(verdict):
-                return verdict
+            question = next(steps)
             async with asyncio.timeout_at(deadline + _GRACE):
-                if isinstance(verdict, Denied):
-                    verdict = await self._confirm(hook, request, verdict)
-                return await self._reserve(verdict, request, deadline) if isinstance(verdict, Allowed) else verdict
+                while True:
+                    answer = await self._ask(question, request, deadline)
+                    confirming = isinstance(question, Read)
+                    question = steps.send(answer)
+                    if confirming and not isinstance(question, Read):
+                        self.metrics.confirmed(refused=False)
+        except StopIteration as decided:
+            verdict: Verdict = decided.value
+            if confirming:
+                self.metrics.confirmed(refused=isinstance(verdict, Denied))
+            return verdict
         except ReviewError:
             raise
         except TimeoutError:
             return busy("Muster could not decide in time: try again")
+        except KubeError as error:
+            log.warning("a refusal could not be confirmed: %s", error, extra=_about(request))
+            return busy("Muster could not confirm a refusal with the API server: try again")
         except Exception:
             # Whatever it is, the API server is owed an answer with the request's uid, and never a traceback.
             log.exception("failed on %s %s", request.operation, review.subject(request), extra=_about(request))
             return failed(f"Muster failed on {review.subject(request)}: its log names the reason by uid {request.uid}")
 
-    async def _confirm(self, hook: Hook, request: AdmissionRequest, denied: Denied) -> Verdict:
-        """Read afresh what a refusal rests on, and decide again; what that rests on in turn is read once more."""
-        fresh: dict[Ref, Object | None] = {}
-        verdict: Verdict = denied
-        for _ in range(_ROUNDS):
-            unread = [ref for ref in verdict.evidence if ref not in fresh] if isinstance(verdict, Denied) else []
-            if not unread:
-                break
-            try:
-                found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in unread))
-            except KubeError as error:
-                log.warning("a refusal could not be confirmed: %s", error, extra=_about(request))
-                return busy("Muster could not confirm a refusal with the API server: try again")
-            fresh |= dict(zip(unread, found, strict=True))
-            verdict = _evaluate(hook, request, FreshView(self.view, fresh), self.settings)
-        self.metrics.confirmed(refused=isinstance(verdict, Denied))
-        return verdict
-
-    async def _reserve(self, allowed: Allowed, request: AdmissionRequest, deadline: float) -> Verdict:
+    async def _ask(self, question: Question, request: AdmissionRequest, deadline: float) -> Reply:
+        """Answer what the evaluation asks: the API server what is there, the ledger what fits."""
         dry_run = bool(request.dry_run)
-        if allowed.reservation is not None:
-            answer = await self._ledger.reserve(allowed.reservation, deadline=deadline, dry_run=dry_run)
-            return _after_reservation(allowed, allowed.reservation, answer)
-        if allowed.quota_change is not None:
-            change = allowed.quota_change
-            learned = await self._ledger.observe_quota(
-                change.namespace, change.name, change.uid, change.hard, deadline=deadline, dry_run=dry_run
-            )
-            return _after_quota_change(allowed, change, learned)
-        return allowed
+        match question:
+            case Read(refs):
+                found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
+                return dict(zip(refs, found, strict=True))
+            case ReservationRequest():
+                return await self._ledger.reserve(question, deadline=deadline, dry_run=dry_run)
+            case QuotaChange(namespace, name, uid, hard):
+                return await self._ledger.observe_quota(namespace, name, uid, hard, deadline=deadline, dry_run=dry_run)
 
 
 @lru_cache(maxsize=64)
@@ -191,40 +142,6 @@ def answer_budget(timeout: str) -> float:
     match = _GO_DURATION.fullmatch(timeout)
     seconds = float(match["amount"]) / (1000 if match["unit"] == "ms" else 1) if match else _DEFAULT_TIMEOUT
     return max(seconds - MARGIN, seconds / 2)
-
-
-def _evaluate(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
-    try:
-        return hook.policy(request, view, settings)
-    except FieldError as error:
-        return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
-
-
-def _unfinished(verdict: Allowed | Denied) -> bool:
-    """Whether something is left to do before the verdict holds."""
-    if isinstance(verdict, Denied):
-        return bool(verdict.evidence)
-    return verdict.reservation is not None or verdict.quota_change is not None
-
-
-def _after_reservation(
-    allowed: Allowed, request: ReservationRequest, answer: Reserved | Exceeded | Unavailable
-) -> Verdict:
-    match answer:
-        case Reserved(recorded):
-            audit = {"reserved": str(request.amounts)} if recorded else {}
-            return replace(allowed, audit={**allowed.audit, **audit})
-        case Exceeded():
-            return replace(forbidden(wording.refusal(request, answer), DenialReason.QUOTA), warnings=allowed.warnings)
-        case Unavailable(reason):
-            return busy(reason)
-
-
-def _after_quota_change(allowed: Allowed, change: QuotaChange, answer: Observed | Unavailable) -> Verdict:
-    if isinstance(answer, Unavailable):
-        return busy(answer.reason)
-    over = tuple(wording.overcommitted(change.name, shortage) for shortage in answer.overcommitted)
-    return replace(allowed, warnings=allowed.warnings + over)
 
 
 def _kind(verdict: Verdict) -> str:

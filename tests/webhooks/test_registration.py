@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webhooks.admission import HOOKS
+from webhooks.evaluation import HOOKS
 from webhooks.registration import ServiceRef, UrlBase, configurations
 
 URL = UrlBase("https://127.0.0.1:9443/")

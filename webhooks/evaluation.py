@@ -1,0 +1,131 @@
+"""From a request to the verdict that holds: policy, evidence read afresh, reservation. Pure.
+
+The order is written here once. What it takes from outside, objects that are read afresh and the ledger's word, it asks of
+its caller: `evaluate` is a generator that yields each question and is sent the answer. The webhook server answers from the
+API server and its committer (`webhooks.admission`), a simulation from memory (`muster.whatif.simulated_admission`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from muster.ledger import wording
+from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.model.objects import Object
+from webhooks.policies import jobs, podgroups, pods, queues, quotas
+from webhooks.review import AdmissionRequest, FieldError
+from webhooks.settings import WebhookSettings
+from webhooks.verdict import (
+    ALLOWED,
+    Allowed,
+    DenialReason,
+    Denied,
+    Problem,
+    QuotaChange,
+    Ref,
+    Verdict,
+    busy,
+    forbidden,
+    judge,
+)
+from webhooks.view import AdmissionView, FreshView
+
+Policy = Callable[[AdmissionRequest, AdmissionView, WebhookSettings], Verdict]
+
+_ROUNDS: Final = 3
+
+
+class Hook(Struct, frozen=True):
+    """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong."""
+
+    policy: Policy
+    mutating: bool = False
+
+
+HOOKS: Final[Mapping[str, Hook]] = {
+    "/mutate/jobs": Hook(jobs.mutate, mutating=True),
+    "/mutate/pods": Hook(pods.mutate, mutating=True),
+    "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),
+    "/validate/podgroups": Hook(podgroups.validate),
+    "/validate/jobs": Hook(jobs.validate),
+    "/validate/queues": Hook(queues.validate),
+    "/validate/pods": Hook(pods.validate),
+    "/validate/resourcequotas": Hook(quotas.validate),
+}
+
+
+class Read(Struct, frozen=True):
+    """The question of what these objects are now; the answer says it of each, None where it doesn't exist."""
+
+    refs: tuple[Ref, ...]
+
+
+Question = Read | ReservationRequest | QuotaChange
+Reply = Mapping[Ref, Object | None] | Reserved | Exceeded | Unavailable | Observed
+"""Of a `Read` the objects, of a reservation and of a quota's change what the ledger says."""
+
+
+def hooks_in_order(resource: str) -> tuple[Hook, ...]:
+    """Return the hooks of a resource in the order in which an API server calls them: those that mutate first."""
+    paths = (f"/{phase}/{resource}" for phase in ("mutate", "validate"))
+    return tuple(HOOKS[path] for path in paths if path in HOOKS)
+
+
+def evaluate(
+    hook: Hook, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings
+) -> Generator[Question, Reply, Verdict]:
+    """Decide about a request; the generator's value is the verdict.
+
+    Raises:
+        ReviewError: the object under review isn't JSON.
+    """
+    # 1. What the policy says of what the view shows.
+    verdict = _judged(hook, request, view, settings)
+    # 2. A refusal is confirmed: the view may be behind. What the confirmed one rests on in turn is read once more.
+    fresh: dict[Ref, Object | None] = {}
+    for _ in range(_ROUNDS):
+        unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if isinstance(verdict, Denied) else ()
+        if not unread:
+            break
+        found = yield Read(unread)
+        assert isinstance(found, Mapping)
+        fresh.update(found)
+        verdict = _judged(hook, request, FreshView(view, fresh), settings)
+    # 3. A yes that takes something of a quota holds once the ledger has it.
+    if not isinstance(verdict, Allowed):
+        return verdict
+    if verdict.reservation is not None:
+        return _reserved(verdict, verdict.reservation, (yield verdict.reservation))
+    if verdict.quota_change is not None:
+        return _observed(verdict, verdict.quota_change, (yield verdict.quota_change))
+    return verdict
+
+
+def _judged(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
+    try:
+        return hook.policy(request, view, settings)
+    except FieldError as error:
+        return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
+
+
+def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply) -> Verdict:
+    match answer:
+        case Exceeded():
+            return replace(forbidden(wording.refusal(request, answer), DenialReason.QUOTA), warnings=allowed.warnings)
+        case Unavailable(reason):
+            return busy(reason)
+        case Reserved(recorded=True):
+            return replace(allowed, audit={**allowed.audit, "reserved": str(request.amounts)})
+    return allowed
+
+
+def _observed(allowed: Allowed, change: QuotaChange, answer: Reply) -> Verdict:
+    if isinstance(answer, Unavailable):
+        return busy(answer.reason)
+    assert isinstance(answer, Observed)
+    over = tuple(wording.overcommitted(change.name, shortage) for shortage in answer.overcommitted)
+    return replace(allowed, warnings=allowed.warnings + over)
