@@ -143,7 +143,7 @@ class WhatIfCluster:
         """Decide once; ``waits`` as `Snapshot` has them."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
-        return decide(replace(snapshot, jobs=jobs, beside=self._beside, waits=waits or {}), self.policy, self.now)
+        return decide(replace(snapshot, jobs=jobs, satisfied=self._beside, waits=waits or {}), self.policy, self.now)
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""

@@ -24,9 +24,9 @@ class Allocate(Action):
 
     def __call__(self, session: Session, _: BuiltinArguments, /) -> None:
         """Place what can be placed."""
-        turns = JobOrder(session, [job for job in session.jobs if placement.may_run(session, job)])
-        for queue, job in turns:
+        order = JobOrder(session, [job for job in session.jobs if placement.may_run(session, job)])
+        for queue, job in order:
             if session.extensions.overused(queue):
-                turns.leave(queue)
+                order.drop_queue(queue)
             elif placement.turn(session, queue, job, session.extensions.allocatable):
-                turns.again(job)
+                order.requeue(job)

@@ -27,7 +27,7 @@ class Backfill(Action):
         line_waits = any(job.blocked_class is not None and job is not session.reservation.job for job in session.jobs)
         for job in session.jobs:
             session.retry(job)
-        turns = JobOrder(
+        order = JobOrder(
             session,
             [
                 job
@@ -35,9 +35,9 @@ class Backfill(Action):
                 if job.waiting and not (line_waits and _asks(job)) and placement.may_run(session, job)
             ],
         )
-        for queue, job in turns:
+        for queue, job in order:
             if placement.turn(session, queue, job, lambda *asked: _allowed(session, *asked)):
-                turns.again(job)
+                order.requeue(job)
 
 
 def _asks(job: JobState) -> bool:

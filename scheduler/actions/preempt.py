@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from scheduler.engine.action import Action
-from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
+from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, starving_jobs
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
 
 
 class Preempt(Action):
-    """One claim per job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
+    """One attempt for each job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
 
     name = "preempt"
     arguments_type = EvictionArguments
@@ -19,9 +19,9 @@ class Preempt(Action):
         rules = Rules(
             sources=lambda queue: [queue],
             choose=session.extensions.preemptable,
-            entitled=lambda *_: True,
+            eligible=lambda *_: True,
             whole=arguments.whole,
         )
-        claims = EvictionRun(session, rules)
-        for queue, job in JobOrder(session, hungry(session)):
-            claims.make(queue, job)
+        evictions = EvictionRun(session, rules)
+        for queue, job in JobOrder(session, starving_jobs(session)):
+            evictions.attempt(queue, job)

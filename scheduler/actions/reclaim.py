@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.engine.action import Action
-from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, hungry
+from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, starving_jobs
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
 from scheduler.engine.states import QueueState
 
 
 class Reclaim(Action):
-    """One claim per job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
+    """One attempt for each job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
 
     name = "reclaim"
     arguments_type = EvictionArguments
@@ -26,13 +26,13 @@ class Reclaim(Action):
         rules = Rules(
             sources=sources,
             choose=session.extensions.reclaimable,
-            entitled=session.extensions.preemptive,
+            eligible=session.extensions.preemptive,
             whole=arguments.whole,
         )
-        claims = EvictionRun(session, rules)
-        turns = JobOrder(session, hungry(session))
-        for queue, job in turns:
+        evictions = EvictionRun(session, rules)
+        order = JobOrder(session, starving_jobs(session))
+        for queue, job in order:
             if queue.info.state != "Open" or session.extensions.overused(queue):
-                turns.leave(queue)
+                order.drop_queue(queue)
             else:
-                claims.make(queue, job)
+                evictions.attempt(queue, job)

@@ -84,8 +84,8 @@ class Allocations:
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
         self._on_change: OnChange = _nobody
-        for name in snapshot.beside.keys() & queues.keys():
-            queues[name].allocated = snapshot.beside[name].allocated(self._axes)
+        for name in snapshot.satisfied.keys() & queues.keys():
+            queues[name].allocated = snapshot.satisfied[name].allocated(self._axes)
         for job in jobs:
             queue = queues.get(job.info.queue)
             if queue is not None:
@@ -235,8 +235,8 @@ class Allocations:
             for task in operation.tasks if job.info.min_task_member else ():
                 job.roles[task.role, _role_status(operation.status)] += gain
         queues = {name: QueueState(queue.info, self._axes) for name, queue in self._queues.items()}
-        for name in self._snapshot.beside.keys() & queues.keys():
-            queues[name].allocated = self._snapshot.beside[name].allocated(self._axes)
+        for name in self._snapshot.satisfied.keys() & queues.keys():
+            queues[name].allocated = self._snapshot.satisfied[name].allocated(self._axes)
         for job in self._jobs:
             counted = again[id(job)]
             for amount in ("allocated", "ready", "pipelined", "roles"):

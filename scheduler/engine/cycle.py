@@ -40,7 +40,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         evictions=evictions,
         pipelined=pipelined,
         reserved=outcome.reserved(),
-        torn=partial_gangs.since(session),
+        partially_bound=partial_gangs.partially_bound(session),
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},

@@ -1,4 +1,4 @@
-"""One job's claim on what others use: evictions that let it start, or none at all."""
+"""The evictions that let one job start, or none at all."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Rules(Struct, frozen=True):
     Attributes:
         sources: the queues to take from.
         choose: which of the candidates, the one to go first first, may go for a task.
-        entitled: whether a task may make claims at all.
+        eligible: whether others may be evicted for a task at all.
         whole: whether a job may be evicted as a whole, where its surplus isn't enough.
     """
 
     sources: Callable[[QueueState], Iterable[QueueState]]
     choose: Callable[[Task, Sequence[Task]], list[Task]]
-    entitled: Callable[[QueueState, Task], bool]
+    eligible: Callable[[QueueState, Task], bool]
     whole: bool
 
 
-def hungry(session: Session) -> list[JobState]:
+def starving_jobs(session: Session) -> list[JobState]:
     """Return the jobs for which others may be evicted."""
     found = []
     for job in session.jobs:
@@ -68,14 +68,14 @@ def hungry(session: Session) -> list[JobState]:
 
 
 class EvictionRun:
-    """The claims of one run of an action."""
+    """The evictions of one run of an action."""
 
     def __init__(self, session: Session, rules: Rules) -> None:
         self._session = session
         self._rules = rules
         self._hopeless: set[object] = set()
 
-    def make(self, queue: QueueState, job: JobState) -> bool:
+    def attempt(self, queue: QueueState, job: JobState) -> bool:
         """Evict what lets a job start, and reserve the places for it; leave everything as it was where that fails."""
         session = self._session
         taken: list[Task] = []
@@ -104,14 +104,14 @@ class EvictionRun:
                 return True
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
         alike = (queue.name, task.kind, task.priority, job.info.priority_class)
-        if task.patient or alike in self._hopeless or not self._rules.entitled(queue, task):
+        if task.patient or alike in self._hopeless or not self._rules.eligible(queue, task):
             return False
         room = self._room(queue)
         rows = session.picker.ranked(task.kind, room)
-        if any(self._clear(statement, queue, job, task, row, _helps) for row in rows):
+        if any(self._make_room(statement, queue, job, task, row, _helps) for row in rows):
             return True
         others = self._crowded(task, room, rows) if task.kind.constraints.particular else ()
-        if any(self._clear(statement, queue, job, task, row, _gives_way) for row in others):
+        if any(self._make_room(statement, queue, job, task, row, _gives_way) for row in others):
             return True
         if not statement:
             self._hopeless.add(alike)
@@ -131,7 +131,7 @@ class EvictionRun:
         mask[list(known)] = False
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
-    def _clear(
+    def _make_room(
         self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps
     ) -> bool:
         """Evict from a node until a task fits, and reserve the place for it; nothing where that can't be."""

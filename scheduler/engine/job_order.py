@@ -11,7 +11,7 @@ from scheduler.engine.states import JobState, QueueState
 
 
 class JobOrder:
-    """An iterator over (queue, job) in which a job's `again` puts it back in line.
+    """An iterator over (queue, job) in which a job's `requeue` puts it back in line.
 
     Keys are taken when something is put in line: by the rule of `scheduler.engine.plugin.Key` they change only by their own
     turns, so the line is never out of order.
@@ -28,11 +28,11 @@ class JobOrder:
         self._queues = [(session.extensions.queue_key(queue), queue.name) for queue in queues]
         heapq.heapify(self._queues)
 
-    def again(self, job: JobState) -> None:
+    def requeue(self, job: JobState) -> None:
         """Let a job have another turn."""
         heapq.heappush(self._lines[job.info.queue], (self._session.extensions.job_key(job), job))
 
-    def leave(self, queue: QueueState) -> None:
+    def drop_queue(self, queue: QueueState) -> None:
         """Let no more jobs of a queue have a turn."""
         self._lines[queue.name].clear()
 

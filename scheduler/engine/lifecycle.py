@@ -25,7 +25,7 @@ class Facts(Struct, frozen=True):
     """What the table asks of a group.
 
     Attributes:
-        let_in: the enqueue action admitted it, now or before.
+        admitted: the enqueue action admitted it, now or before.
         placed: pods that have a node (in this cycle's plan, too) or succeeded.
         waiting: pods that found no node.
         leaving: pods that are being deleted and will be made again by whatever controls them.
@@ -37,7 +37,7 @@ class Facts(Struct, frozen=True):
     """
 
     minimum: int
-    let_in: bool = False
+    admitted: bool = False
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -76,12 +76,12 @@ class Transition(Struct, frozen=True):
 TABLE: Final = (
     Transition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
     Transition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
-    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue admits it", lambda facts: facts.let_in),
+    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue admits it", lambda facts: facts.admitted),
     Transition(
         Phase.INQUEUE,
         Phase.PENDING,
         "nothing came of it in time, or what it needs is gone",
-        lambda facts: not facts.let_in,
+        lambda facts: not facts.admitted,
     ),
     Transition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
     Transition(Phase.INQUEUE, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),

@@ -68,8 +68,8 @@ class PlanBuilder:
             if operation.status is Status.RELEASING and operation.beneficiary is not None
             for task in operation.tasks
         ]
-        undone = [Eviction(task, job.info.key, job.info.key) for job, task in partial_gangs.undone(self._session)]
-        return (*claimed, *undone)
+        expired = [Eviction(task, job.info.key, job.info.key) for job, task in partial_gangs.expired(self._session)]
+        return (*claimed, *expired)
 
     def reserved(self) -> Reservation | None:
         """Return the nodes that are kept for a group from now on."""
@@ -204,7 +204,7 @@ class PlanBuilder:
         waiting = len(job.waiting) + len(job.unplaced)
         return Facts(
             minimum=job.info.min_member,
-            let_in=job.phase is not Phase.PENDING,
+            admitted=job.phase is not Phase.PENDING,
             running=counts.get(Status.RUNNING, 0),
             succeeded=counts.get(Status.SUCCEEDED, 0),
             failed=counts.get(Status.FAILED, 0),

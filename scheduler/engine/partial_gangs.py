@@ -1,7 +1,7 @@
 """Gangs of which only a part was bound, and the rest finds no room: finished when there is room, undone when not.
 
 That happens when a leader is lost between two binds of a gang, or a bind is refused and the place is gone. Such a gang
-uses what it can't start with. Since when it is so, is remembered from cycle to cycle in `Snapshot.torn`.
+uses what it can't start with. Since when it is so, is remembered from cycle to cycle in `Snapshot.partially_bound`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ PATIENCE: Final = 30.0
 """Seconds that the rest of a gang has to find a place, before what was bound of it is undone."""
 
 
-def since(session: Session) -> Mapping[GroupKey, float]:
-    """Return the gangs that are torn, and since when."""
-    before, now = session.snapshot.torn, session.now.timestamp()
-    torn = {job.info.key: before.get(job.info.key, now) for job in session.jobs if _torn(session, job)}
-    for began in torn.values():
+def partially_bound(session: Session) -> Mapping[GroupKey, float]:
+    """Return the gangs of which only a part is bound, and since when."""
+    before, now = session.snapshot.partially_bound, session.now.timestamp()
+    found = {job.info.key: before.get(job.info.key, now) for job in session.jobs if _is_partially_bound(session, job)}
+    for began in found.values():
         session.deadlines.passed(began + PATIENCE)
-    return torn
+    return found
 
 
-def undone(session: Session) -> Iterable[tuple[JobState, Task]]:
-    """Return the pods to be taken back, because their gang has been torn for too long."""
-    torn = session.snapshot.torn
-    for job in session.jobs if torn else ():
-        began = torn.get(job.info.key)
-        if began is not None and session.deadlines.passed(began + PATIENCE) and _torn(session, job):
+def expired(session: Session) -> Iterable[tuple[JobState, Task]]:
+    """Return the pods to be taken back, because their gang has been bound in part for too long."""
+    found = session.snapshot.partially_bound
+    for job in session.jobs if found else ():
+        began = found.get(job.info.key)
+        if began is not None and session.deadlines.passed(began + PATIENCE) and _is_partially_bound(session, job):
             for task in job.info.tasks:
                 if task.status in _BOUND and task.uid not in session.allocations.leaving:
                     yield job, task
@@ -41,7 +41,7 @@ _NOT_YET: Final = frozenset({Phase.PENDING, Phase.INQUEUE})
 _BOUND: Final = frozenset({Status.BOUND, Status.RUNNING})
 
 
-def _torn(session: Session, job: JobState) -> bool:
+def _is_partially_bound(session: Session, job: JobState) -> bool:
     """Whether some of it has nodes, it never ran, and it found no place for what it needs to start."""
     return (
         bool(job.waiting)

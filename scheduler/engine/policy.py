@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scheduler.engine.plugin_arguments import Arguments
 
 
-class Step(Protocol):
+class ConfiguredAction(Protocol):
     """One step of a cycle: an action, as far as a policy knows it. What it does, `scheduler.engine.action` says."""
 
     @property
@@ -37,7 +37,7 @@ class Enabled(Struct, frozen=True):
 class Policy(Struct, frozen=True):
     """What `scheduler.engine.cycle.decide` follows."""
 
-    actions: tuple[Step, ...]
+    actions: tuple[ConfiguredAction, ...]
     tiers: tuple[tuple[Enabled, ...], ...]
     arguments: Mapping[str, BuiltinArguments] = field(default_factory=dict)
 

@@ -141,7 +141,7 @@ def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> li
 def _drained(session: Session) -> Matrix:
     """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
     free, rows = session.future + session.reservation.held, session.snapshot.table.row
-    others = chain.from_iterable(each.jobs for each in session.snapshot.beside.values())
+    others = chain.from_iterable(each.jobs for each in session.snapshot.satisfied.values())
     for job in (*session.snapshot.jobs, *others):
         for task in job.tasks:
             if task.status in OCCUPYING and task.node in rows:

@@ -1,4 +1,4 @@
-"""A statement: marks on a session that are committed together, or undone to the last bit."""
+"""A statement: operations that are committed together, or undone to the last bit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from scheduler.model.snapshot import Status, Task
 
 
 class Statement:
-    """The journal of one attempt. It ends in `commit` or in `roll_back`; there is no third exit.
+    """The operations of one attempt. It ends in `commit` or in `roll_back`; there is no third exit.
 
-    Used as a context manager it rolls back unless it was committed, so that no way out of an action leaves marks.
+    Used as a context manager it rolls back unless it was committed, so that no way out of an action leaves any.
     """
 
     def __init__(self, allocations: Allocations) -> None:
         self._allocations = allocations
-        self._journal: list[Operation] = []
+        self._operations: list[Operation] = []
         self._open = True
 
     def __enter__(self) -> Self:
@@ -29,13 +29,13 @@ class Statement:
             self.roll_back()
 
     def __len__(self) -> int:
-        """How many marks were made."""
-        return len(self._journal)
+        """How many operations there are."""
+        return len(self._operations)
 
     @property
     def evicts(self) -> bool:
         """Whether somebody would have to go."""
-        return any(operation.status is Status.RELEASING for operation in self._journal)
+        return any(operation.status is Status.RELEASING for operation in self._operations)
 
     def allocate(self, job: JobState, tasks: Sequence[Task], rows: Sequence[int]) -> None:
         """Take what ``tasks``, all of one class, ask for from the idle part of a node each."""
@@ -50,24 +50,24 @@ class Statement:
         self._apply(Operation(job, (task,), (row,), Status.RELEASING, beneficiary))
 
     def undo_to(self, length: int) -> None:
-        """Undo what was marked after the first ``length`` marks, the last one first."""
-        while len(self._journal) > length:
-            self._allocations.undo(self._journal.pop())
+        """Undo what came after the first ``length`` operations, the last one first."""
+        while len(self._operations) > length:
+            self._allocations.undo(self._operations.pop())
 
     def commit(self) -> None:
-        """Keep the marks."""
-        self._allocations.commit(self._journal)
+        """Keep the operations."""
+        self._allocations.commit(self._operations)
         self._close()
 
     def roll_back(self) -> None:
-        """Undo the marks, the last one first."""
+        """Undo the operations, the last one first."""
         self.undo_to(0)
         self._close()
 
     def _apply(self, operation: Operation) -> None:
         assert self._open, "a statement that has ended takes no operations"
         self._allocations.apply(operation)
-        self._journal.append(operation)
+        self._operations.append(operation)
 
     def _close(self) -> None:
         self._open = False

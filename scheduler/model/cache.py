@@ -21,7 +21,7 @@ class Cache:
         """How many answers there are."""
         return len(self._known)
 
-    def recall(self, question: Hashable, answer: Callable[[], T]) -> T:
+    def get(self, question: Hashable, answer: Callable[[], T]) -> T:
         """Return the answer to a question, worked out by ``answer`` where it isn't known. It must not be changed."""
         known: T | None = self._known.get(question)
         if known is None:
@@ -31,8 +31,8 @@ class Cache:
             self._known[question] = known
         return known
 
-    def latest(self, question: Hashable, of: Hashable, answer: Callable[[], T]) -> T:
-        """Return the answer to a question about ``of``, as `recall`; only the last one is kept, for what changes now and then."""
+    def get_latest(self, question: Hashable, of: Hashable, answer: Callable[[], T]) -> T:
+        """Return the answer to a question about ``of``, as `get`; only the last one is kept, for what changes now and then."""
         known: tuple[Hashable, T] | None = self._known.get(question)
         if known is None or known[0] != of:
             known = self._known[question] = (of, answer())

@@ -87,7 +87,7 @@ class Plan(Struct, frozen=True):
         evictions: pods to evict, each for a group that will start once they are gone.
         pipelined: places reserved for pods, to be free once others have left.
         reserved: the nodes that are kept for a group in the next cycle.
-        torn: groups of which only a part is bound and the rest has no room, and since when.
+        partially_bound: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
         records: why each group that doesn't run stands where it does.
@@ -105,7 +105,7 @@ class Plan(Struct, frozen=True):
     evictions: tuple[Eviction, ...]
     pipelined: tuple[Bind, ...]
     reserved: Reservation | None
-    torn: Mapping[GroupKey, float]
+    partially_bound: Mapping[GroupKey, float]
     statuses: tuple[GroupStatus, ...]
     queues: Mapping[str, QueueShare]
     groups: Mapping[GroupKey, GroupStatus]

@@ -351,7 +351,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     """The cluster at one moment.
 
     Attributes:
-        beside: by queue, groups that aren't among the jobs but use what they use (`scheduler.engine.satisfied`).
+        satisfied: by queue, groups that aren't among the jobs but use what they use (`scheduler.engine.satisfied`).
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
@@ -360,7 +360,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         unreadable: queues that take no part because of what is wrong with them, and what that is.
         promised: names of the nodes that former cycles reserved for pods, by uid.
         reserved: the nodes that a former cycle set aside for a group.
-        torn: groups of which former cycles saw only a part bound and no room for the rest, and since when.
+        partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         waits: by uid, how long groups that were admitted have waited for something to come of it.
         revision: a text that differs between any two states of the cluster that a worker saw.
@@ -378,14 +378,14 @@ class Snapshot(Struct, frozen=True, eq=False):
     unreadable: Mapping[str, str] = field(default_factory=dict)
     promised: Mapping[str, str] = field(default_factory=dict)
     reserved: Reservation | None = None
-    torn: Mapping[GroupKey, float] = field(default_factory=dict)
+    partially_bound: Mapping[GroupKey, float] = field(default_factory=dict)
     waits: Mapping[str, RequeueState] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     neighbours: Neighbours = field(default_factory=Neighbours)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[Budget, ...] = ()
-    beside: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
+    satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
 
     @property
     def axes(self) -> Axes:

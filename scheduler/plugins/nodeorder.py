@@ -106,7 +106,7 @@ class NodeOrder(Plugin):
 
 def _remembered(kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTable, TaskClass], Floats]) -> Floats:
     key = (what, kind.constraints.of_nodes)
-    known = nodes.table.memo.recall(key, lambda: rate(nodes.table, kind))
+    known = nodes.table.memo.get(key, lambda: rate(nodes.table, kind))
     rated: Floats = known[nodes.rows]
     return rated
 

@@ -186,7 +186,7 @@ class Predicates(Plugin):
                 mask &= ~excluded(table, demands)
             return mask
 
-        return table.memo.recall((self._rules, demands.of_nodes), judge)
+        return table.memo.get((self._rules, demands.of_nodes), judge)
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""

@@ -29,7 +29,7 @@ class Proportion(Plugin):
         super().__init__(arguments, session)
         table, infos = session.snapshot.table, tuple([queue.info for queue in session.queues.values()])
         # A queue that changes becomes another object, as does the table.
-        bounds = table.memo.latest("bounds of queues", infos, lambda: _Bounds(table, infos))
+        bounds = table.memo.get_latest("bounds of queues", infos, lambda: _Bounds(table, infos))
         self._capability, self._within = bounds.capability, bounds.within
         self._scarce: set[int] = set()
         self._deserved = self._divide(bounds, session.axes, table.total)

@@ -102,7 +102,7 @@ class Simulation:
         self._looked: Plan | None = None
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
-        self._torn: Mapping[GroupKey, float] = {}
+        self._partially_bound: Mapping[GroupKey, float] = {}
 
     def run(self, tell: Callable[[SimulationProgress], None]) -> float:
         """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
@@ -193,14 +193,18 @@ class Simulation:
         jobs, aside = snapshot.jobs, self.lives.aside
         if self._thins and (gone := aside.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
-        snapshot = replace(snapshot, jobs=jobs, beside=aside.by_queue(), waits=self._timers.waits)
+        snapshot = replace(snapshot, jobs=jobs, satisfied=aside.by_queue(), waits=self._timers.waits)
         return snapshot, decide(snapshot, self._setting.policy, self._moment, records=records)
 
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""
         promised = {bind.task.uid: bind.node for bind in plan.pipelined}
-        news = (promised, plan.reserved, dict(plan.torn)) != (self._promised, self._reserved, self._torn)
-        self._promised, self._reserved, self._torn = promised, plan.reserved, dict(plan.torn)
+        news = (promised, plan.reserved, dict(plan.partially_bound)) != (
+            self._promised,
+            self._reserved,
+            self._partially_bound,
+        )
+        self._promised, self._reserved, self._partially_bound = promised, plan.reserved, dict(plan.partially_bound)
         stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
         apply_plan(self._cluster, plan, stored)
         self.lives.bind(plan.binds)

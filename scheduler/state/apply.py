@@ -39,4 +39,4 @@ def carry_over(cluster: Cluster, plan: Plan | None) -> None:
         cluster.remember(None, {})
         return
     cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
-    cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
+    cluster.remember(plan.reserved, plan.partially_bound, left_out=plan.left_out)

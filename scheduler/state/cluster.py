@@ -48,7 +48,7 @@ class Cluster:
         self._population = PodIndex(self._ours, self._register, self._dirty.add)
         self._promised: Mapping[str, str] = {}
         self._reserved: Reservation | None = None
-        self._torn: Mapping[GroupKey, float] = {}
+        self._partially_bound: Mapping[GroupKey, float] = {}
         self._left_out = False
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
@@ -250,12 +250,14 @@ class Cluster:
         """Remember which nodes are reserved for pods, by uid, in place of all former reservations."""
         self._promised = dict(nodes)
 
-    def remember(self, reserved: Reservation | None, torn: Mapping[GroupKey, float], *, left_out: bool = False) -> None:
+    def remember(
+        self, reserved: Reservation | None, partially_bound: Mapping[GroupKey, float], *, left_out: bool = False
+    ) -> None:
         """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part.
 
         ``left_out``: it left somebody without a place, so that one looks soon at what may be evicted from now on.
         """
-        self._reserved, self._torn, self._left_out = reserved, dict(torn), left_out
+        self._reserved, self._partially_bound, self._left_out = reserved, dict(partially_bound), left_out
 
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Return a PodGroup as it was last seen."""
@@ -292,7 +294,7 @@ class Cluster:
             unreadable=dict(self._unreadable),
             promised=self._promised,
             reserved=self._reserved,
-            torn=self._torn,
+            partially_bound=self._partially_bound,
             ledgers=dict(self._ledgers),
             neighbours=self._register.neighbours(),
             images=self._images.view(),

@@ -55,7 +55,7 @@ class Classes:
         return self._last[1]
 
     def _alike(self, template: bytes, spec: PodSpec) -> TaskClass:
-        return self._templates.recall(template, lambda: self._compiled(spec, constraints.of_template(template)))
+        return self._templates.get(template, lambda: self._compiled(spec, constraints.of_template(template)))
 
     def _compiled(self, spec: PodSpec, demands: Constraints) -> TaskClass:
         try:

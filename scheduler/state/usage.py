@@ -153,7 +153,7 @@ class _Row(NamedTuple):
 
 def _row(axes: Axes, node: Node, alike: Cache) -> _Row:
     # Most nodes are as large as many others.
-    amounts: tuple[list[int], bool] = alike.recall(_encode(node.status.allocatable), lambda: _amounts(axes, node))
+    amounts: tuple[list[int], bool] = alike.get(_encode(node.status.allocatable), lambda: _amounts(axes, node))
     return _Row(node, axes, amounts[0], amounts[1] and conversion.ready(node))
 
 

@@ -62,7 +62,7 @@ def domains(table: NodeTable, key: str) -> Domains:
         codes = [NOWHERE if value is None else numbers.setdefault(value, len(numbers)) for value in values]
         return Domains(np.array(codes, dtype=np.intp), numbers)
 
-    return table.memo.recall(("domains", key), divide)
+    return table.memo.get(("domains", key), divide)
 
 
 class DomainCounts:

@@ -54,4 +54,4 @@ def eligible(table: NodeTable, demands: Constraints) -> Mask:
         mask: Mask = ~np.logical_or.reduce([rule(table, demands) for rule in _ALL])
         return mask
 
-    return table.memo.recall(("eligible", demands.of_nodes), judge)
+    return table.memo.get(("eligible", demands.of_nodes), judge)

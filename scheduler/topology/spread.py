@@ -78,7 +78,7 @@ def _counts(
         counting = _labelled(around.table, together) & _counting(demands, spread, around.table)
         return domains(around.table, spread.key).of(counting)
 
-    by = around.table.memo.recall(("spread", name), divide)
+    by = around.table.memo.get(("spread", name), divide)
     return by, around.tally(spread.peers).by(name, by, later=later)
 
 

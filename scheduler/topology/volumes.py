@@ -51,7 +51,7 @@ class Volumes:
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[VolumeDecision, ...]] = {}
         self._attached: dict[tuple[str, bool], Counts] | None = None
-        self._supply = self._memo.recall("supply", lambda: Supply(storage, table))
+        self._supply = self._memo.get("supply", lambda: Supply(storage, table))
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -134,7 +134,7 @@ class Volumes:
     def _allowed(self, class_: StorageClass) -> Mask:
         """Tell for which nodes a class' volumes may be made, [nodes]."""
         nodes = self._table.nodes
-        return self._memo.recall(
+        return self._memo.get(
             ("allowed", class_.name), lambda: np.array([_allows(class_, node) for node in nodes], dtype=np.bool_)
         )
 
@@ -178,7 +178,7 @@ class Volumes:
         return [claim for claim in found if claim is not None]
 
     def _reaching(self, volume: PersistentVolume) -> Mask:
-        return self._memo.recall(("reaching", volume.name), lambda: reached(self._table, volume))
+        return self._memo.get(("reaching", volume.name), lambda: reached(self._table, volume))
 
     # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
 
@@ -225,7 +225,7 @@ class Volumes:
     def _limits(self, driver: str) -> Counts:
         """Return how many volumes of a driver each node takes, -1 for any number, [nodes]."""
         names = self._table.names
-        return self._memo.recall(
+        return self._memo.get(
             ("limits", driver), lambda: np.array([self._limit(name, driver) for name in names], dtype=np.int64)
         )
 

@@ -90,7 +90,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     snapshot, followed = build.cluster.snapshot(), config.parse(policy)
     standing = {job.key: job for job in satisfied.found(snapshot)}
     others = [job for job in snapshot.jobs if job.key not in standing]
-    together = replace(snapshot, jobs=tuple(others), beside=satisfied.sum_by_queue(standing.values(), snapshot.axes))
+    together = replace(snapshot, jobs=tuple(others), satisfied=satisfied.sum_by_queue(standing.values(), snapshot.axes))
     one_by_one = decide(snapshot, followed, build.now)
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
@@ -102,7 +102,7 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
         crowd.single_out(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
-    together = replace(seen, jobs=tuple(others), beside=satisfied.sum_by_queue(counted.values(), seen.axes))
+    together = replace(seen, jobs=tuple(others), satisfied=satisfied.sum_by_queue(counted.values(), seen.axes))
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
 
 

@@ -40,10 +40,10 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
     ("phase", "facts", "then"),
     [
         (Phase.PENDING, Facts(minimum=2), Phase.PENDING),
-        (Phase.PENDING, Facts(minimum=2, let_in=True), Phase.INQUEUE),
-        (Phase.INQUEUE, Facts(minimum=2, let_in=True, running=1, placed=2, pods=2), Phase.INQUEUE),
-        (Phase.INQUEUE, Facts(minimum=2, let_in=True, running=2, placed=2, pods=2), Phase.RUNNING),
-        (Phase.INQUEUE, Facts(minimum=0, let_in=True), Phase.INQUEUE),
+        (Phase.PENDING, Facts(minimum=2, admitted=True), Phase.INQUEUE),
+        (Phase.INQUEUE, Facts(minimum=2, admitted=True, running=1, placed=2, pods=2), Phase.INQUEUE),
+        (Phase.INQUEUE, Facts(minimum=2, admitted=True, running=2, placed=2, pods=2), Phase.RUNNING),
+        (Phase.INQUEUE, Facts(minimum=0, admitted=True), Phase.INQUEUE),
         (Phase.INQUEUE, Facts(minimum=2, succeeded=2, placed=2, pods=2, over=True), Phase.COMPLETED),
         (Phase.INQUEUE, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
         (Phase.RUNNING, Facts(minimum=2, running=1, succeeded=1, placed=2, pods=2), Phase.RUNNING),
@@ -54,7 +54,7 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
         (Phase.UNKNOWN, Facts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
         (Phase.UNKNOWN, Facts(minimum=2), Phase.PENDING),
         (Phase.RUNNING, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
-        (Phase.COMPLETED, Facts(minimum=2, running=2, placed=2, pods=2, let_in=True), Phase.COMPLETED),
+        (Phase.COMPLETED, Facts(minimum=2, running=2, placed=2, pods=2, admitted=True), Phase.COMPLETED),
     ],
 )
 def test_a_group_moves_as_the_table_says(phase, facts, then):
@@ -65,7 +65,7 @@ counts = st.integers(0, 4)
 facts = st.builds(
     Facts,
     minimum=counts,
-    let_in=st.booleans(),
+    admitted=st.booleans(),
     running=counts,
     succeeded=counts,
     failed=counts,

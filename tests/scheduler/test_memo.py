@@ -8,14 +8,14 @@ from scheduler.model.cache import MOST, Cache
 def test_an_answer_is_worked_out_once():
     memo, asked = Cache(), []
     for _ in range(3):
-        assert memo.recall("question", lambda: asked.append(1) or "answer") == "answer"
+        assert memo.get("question", lambda: asked.append(1) or "answer") == "answer"
     assert asked == [1]
 
 
 def test_there_are_never_more_answers_than_the_bound():
     memo = Cache()
     for number in range(3 * MOST):
-        assert memo.recall(number, lambda number=number: number + 1) == number + 1
+        assert memo.get(number, lambda number=number: number + 1) == number + 1
         assert len(memo) <= MOST
 
 
@@ -23,7 +23,7 @@ def test_of_what_changes_only_the_last_answer_is_kept():
     memo, asked = Cache(), []
     for state in ("old", "old", "new", "new", "old"):
         assert (
-            memo.latest("question", state, lambda state=state: asked.append(state) or f"{state} answer")
+            memo.get_latest("question", state, lambda state=state: asked.append(state) or f"{state} answer")
             == f"{state} answer"
         )
     assert asked == ["old", "new", "old"]

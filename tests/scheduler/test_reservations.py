@@ -145,14 +145,14 @@ def test_what_is_bound_of_a_gang_is_finished_where_there_is_room(build, binds):
     build.group("g", 3).pod("g-0", "g", node="a", phase="Pending").pod("g-1", "g").pod("g-2", "g")
     plan = build.cycle()
     assert sorted(binds(plan)) == ["g-1", "g-2"]
-    assert not plan.torn
+    assert not plan.partially_bound
 
 
 def test_what_is_bound_of_a_gang_is_undone_where_the_rest_finds_no_room(build):
     build.node("a", "2")
     build.group("other", 1, phase="Running").pod("other-0", "other", node="a")
     build.group("g", 3).pod("g-0", "g", node="a", phase="Pending").pod("g-1", "g").pod("g-2", "g")
-    assert list(build.cycle().torn) == [key for key in build.cycle().groups if key.name == "g"]
+    assert list(build.cycle().partially_bound) == [key for key in build.cycle().groups if key.name == "g"]
     assert build.cycle(later=PATIENCE - 1).evictions == ()
     (eviction,) = build.cycle(later=PATIENCE).evictions
     assert eviction.task.name == "g-0"
@@ -162,5 +162,5 @@ def test_what_is_bound_of_a_gang_is_undone_where_the_rest_finds_no_room(build):
 def test_a_gang_that_ran_and_lost_a_pod_is_not_undone(build):
     build.node("a", "1")
     build.group("g", 2, phase="Running").pod("g-0", "g", node="a").pod("g-1", "g")
-    assert not build.cycle().torn
+    assert not build.cycle().partially_bound
     assert build.cycle(later=10 * PATIENCE).evictions == ()

@@ -265,7 +265,7 @@ def test_a_victim_that_was_being_bound_is_found_when_its_binding_arrived(build):
     build.gang("urgent", 1, 1, priorityClassName="high")
     waiting = build.cycle(EVICTING)
     assert (waiting.evictions, waiting.left_out) == ((), True)
-    build.cluster.remember(waiting.reserved, waiting.torn, left_out=waiting.left_out)
+    build.cluster.remember(waiting.reserved, waiting.partially_bound, left_out=waiting.left_out)
     assert news(build, "low-0", "low")
     assert [each.task.name for each in build.decide(EVICTING).evictions] == ["low-0"]
 
@@ -349,7 +349,7 @@ class Watcher:
         for each in plan.binds:
             self.bound[each.task.name] = each.node
         apply_plan(self.build.cluster, plan)
-        self.build.cluster.remember(plan.reserved, plan.torn, left_out=plan.left_out)
+        self.build.cluster.remember(plan.reserved, plan.partially_bound, left_out=plan.left_out)
         due, self.kept = plan.unsettles(self.kept), plan.reserved
         return due
 

@@ -122,7 +122,7 @@ def moved(plan):
         sorted(plan.released),
         sorted((each.key, each.phase.value) for each in plan.statuses if each.phase is not each.before),
         plan.reserved and (plan.reserved.key, plan.reserved.nodes),
-        sorted(plan.torn),
+        sorted(plan.partially_bound),
     )
 
 
