@@ -9,9 +9,17 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.cel import folds
-from muster.sandbox.cel.functions import CONSTANTS, candidates, describe, dispatch, known_function, undeclared
+from muster.sandbox.cel.functions import (
+    CONSTANTS,
+    UNSUPPORTED,
+    candidates,
+    describe,
+    dispatch,
+    known_function,
+    undeclared,
+)
 from muster.sandbox.cel.parse import parse
-from muster.sandbox.cel.syntax import Call, Fold, ListNode, Literal, MapNode, Name, Node, OptionalFold, Select
+from muster.sandbox.cel.syntax import Call, Fold, ListNode, Literal, MapNode, Name, Node, Select
 from muster.sandbox.cel.types import (
     BOOL,
     BYTES,
@@ -31,7 +39,7 @@ from muster.sandbox.cel.types import (
     optional_of,
     substitute,
 )
-from muster.sandbox.cel.values import CelError, CompileError, Optional, TypeValue, kind_of
+from muster.sandbox.cel.values import CelError, CompileError, TypeValue, kind_of
 
 Run = folds.Run
 """Evaluates a part of an expression, given the variables."""
@@ -118,8 +126,6 @@ class _Compiler:
                 return self._map(node, scope)
             case Fold():
                 return self._fold(node, scope)
-            case OptionalFold():
-                return self._optional_fold(node, scope)
         raise AssertionError(node)
 
     def _error(self, node: Node, message: str) -> CompileError:
@@ -184,12 +190,11 @@ class _Compiler:
     def _call(self, node: Call, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         if node.function in {"[]", "[?]"}:
             return self._index(node, scope)
-        parts = [] if node.target is None else [self.node(node.target, scope)]
-        if node.function == "format":
-            # Its list is a row of arguments, each of a type of its own.
-            parts += [self._list(each, scope, mixed=True) for each in node.arguments if isinstance(each, ListNode)]
-        if len(parts) < len(node.arguments) + (node.target is not None):
-            parts += [self.node(each, scope) for each in node.arguments]
+        # Before its arguments: a macro that isn't known has variables of its own.
+        if node.function in UNSUPPORTED:
+            raise self._error(node, undeclared(node.function))
+        given = node.arguments if node.target is None else (node.target, *node.arguments)
+        parts = [self.node(each, scope) for each in given]
         kinds = tuple(kind for kind, _ in parts)
         runs = tuple(run for _, run in parts)
         if node.function in {"&&", "||"}:
@@ -230,11 +235,10 @@ class _Compiler:
 
     # ── literals and macros ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _list(self, node: ListNode, scope: Mapping[str, Type], *, mixed: bool = False) -> tuple[Type, Run]:
+    def _list(self, node: ListNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         parts = [self.node(each, scope) for each in node.elements]
         runs = [run for _, run in parts]
-        if not mixed:
-            self._homogeneous(node.elements, [kind for kind, _ in parts])
+        self._homogeneous(node.elements, [kind for kind, _ in parts])
         return list_of(join([kind for kind, _ in parts])), lambda frame: [run(frame) for run in runs]
 
     def _map(self, node: MapNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
@@ -283,17 +287,3 @@ class _Compiler:
     def _boolean(self, node: Node, kind: Type) -> None:
         if kind.kind not in {"bool", "dyn"}:
             raise self._error(node, f"expected type 'bool' but found '{kind}'")
-
-    def _optional_fold(self, node: OptionalFold, scope: Mapping[str, Type]) -> tuple[Type, Run]:
-        operand, run = self.node(node.operand, scope)
-        if operand.kind not in {"optional", "dyn"}:
-            raise self._error(node, describe("optMap", True, (operand,)))
-        value = operand.arguments[0] if operand.arguments else DYN
-        body, body_run = self.node(node.body, {**scope, node.variable: value})
-        if not node.flat:
-            return optional_of(body), folds.optional_map(
-                run, node.variable, lambda frame: Optional(True, body_run(frame))
-            )
-        if body.kind not in {"optional", "dyn"}:
-            raise self._error(node, f"expected type 'optional_type' but found '{body}'")
-        return body, folds.optional_map(run, node.variable, body_run)

@@ -210,20 +210,3 @@ def transform(run: Run, variables: tuple[str, ...], body: Run, where: Run | None
 def keep(run: Run, variables: tuple[str, ...], body: Run) -> Run:
     """``filter``."""
     return lambda frame: [each for each, inner in _frames(run, variables, frame) if _true(body(inner))]
-
-
-def optional_map(run: Run, variable: str, body: Run) -> Run:
-    """``optMap`` and ``optFlatMap``; ``body`` gives an `Optional`."""
-
-    def apply(frame: Frame) -> Optional:
-        value = run(frame)
-        if not isinstance(value, Optional):
-            raise CelError(_NO_OVERLOAD)
-        if not value.present:
-            return value
-        result = body({**frame, variable: value.value})
-        if not isinstance(result, Optional):
-            raise CelError(_NO_OVERLOAD)
-        return result
-
-    return apply

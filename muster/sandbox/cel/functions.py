@@ -45,16 +45,19 @@ def _table() -> dict[str, list[Overload]]:
 
 _FUNCTIONS: Final = _table()
 
-_REAL: Final = frozenset(
-    {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "semver", "isSemver", "validate"}
+UNSUPPORTED: Final = frozenset(
+    {"find", "findAll", "charAt", "indexOf", "lastIndexOf", "substring", "replace", "split", "join", "trim", "format"}
+    | {"lowerAscii", "upperAscii", "isSorted", "sum", "min", "max", "slice", "distinct", "flatten", "reverse", "sort"}
+    | {"sets.contains", "sets.intersects", "sets.equivalent", "optMap", "optFlatMap", "getFullYear", "getMonth"}
+    | {"getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds"}
+    | {"getMilliseconds"}
+    | {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "semver", "isSemver", "validate"}
     | {"transformList", "transformMap", "transformMapEntry", "lists.range", "sortBy", "first", "last", "strings.quote"}
 )
-"""Functions of the real server that no rule in use has asked for."""
+"""Functions of the real server that no rule in use asks for."""
 
 CONSTANTS: Final[dict[str, Callable[[str], object]]] = {
     "matches": texts.pattern,
-    "find": texts.pattern,
-    "findAll": texts.pattern,
     "duration": parse_duration,
     "timestamp": parse_timestamp,
 }
@@ -68,7 +71,7 @@ def known_function(name: str, *, method: bool) -> bool:
 
 def undeclared(name: str) -> str:
     """Say that there is no such function; tell those apart that a real server has."""
-    if name in _REAL:
+    if name in UNSUPPORTED:
         return f"function '{name}' is not supported by the Muster sandbox; use a real control plane (kube-apiserver), see docs/sandbox.md"
     return f"undeclared reference to '{name}' (in container '')"
 

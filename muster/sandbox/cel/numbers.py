@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from muster.model.amounts import NANO, Quantity, QuantityError
@@ -194,20 +194,6 @@ def _times() -> Iterator[Row]:
     yield "-", "timestamp; timestamp", "duration", _time(lambda a, b: a - b)
     yield "-", "timestamp; duration", "timestamp", _time(lambda a, b: a - b)
     yield "-", "duration; duration", "duration", _time(lambda a, b: a - b)
-    yield ".getFullYear", "timestamp", "int", lambda a: a.year
-    yield ".getMonth", "timestamp", "int", lambda a: a.month - 1
-    yield ".getDate", "timestamp", "int", lambda a: a.day
-    yield ".getDayOfMonth", "timestamp", "int", lambda a: a.day - 1
-    yield ".getDayOfWeek", "timestamp", "int", lambda a: a.isoweekday() % 7
-    yield ".getDayOfYear", "timestamp", "int", lambda a: a.timetuple().tm_yday - 1
-    yield ".getHours", "timestamp", "int", lambda a: a.hour
-    yield ".getMinutes", "timestamp", "int", lambda a: a.minute
-    yield ".getSeconds", "timestamp", "int", lambda a: a.second
-    yield ".getMilliseconds", "timestamp", "int", lambda a: a.microsecond // 1000
-    yield ".getHours", "duration", "int", lambda a: int(a / timedelta(hours=1))
-    yield ".getMinutes", "duration", "int", lambda a: int(a / timedelta(minutes=1))
-    yield ".getSeconds", "duration", "int", lambda a: int(a / timedelta(seconds=1))
-    yield ".getMilliseconds", "duration", "int", lambda a: int(a / timedelta(milliseconds=1))
 
 
 def _quantities() -> Iterator[Row]:

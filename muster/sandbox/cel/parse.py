@@ -12,7 +12,6 @@ from muster.sandbox.cel.syntax import (
     MapNode,
     Name,
     Node,
-    OptionalFold,
     Select,
     Token,
     tokens,
@@ -150,10 +149,6 @@ class _Parser:
             return Call(position, f"{operand.name}.{name.value}", None, arguments)
         if name.value in _FOLDS and len(arguments) in {2, 3}:
             return self._fold(operand, name, arguments)
-        if name.value in {"optMap", "optFlatMap"} and len(arguments) == 2:
-            return OptionalFold(
-                name.position, name.value == "optFlatMap", operand, self._variable(arguments[0]), arguments[1]
-            )
         return Call(position, str(name.value), operand, arguments)
 
     def _fold(self, operand: Node, name: Token, arguments: tuple[Node, ...]) -> Node:

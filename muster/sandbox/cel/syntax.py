@@ -97,15 +97,6 @@ class Fold(Node, frozen=True):
     where: Node | None = None
 
 
-class OptionalFold(Node, frozen=True):
-    """``optMap`` and ``optFlatMap``."""
-
-    flat: bool
-    operand: Node
-    variable: str
-    body: Node
-
-
 def tokens(source: str) -> Iterator[Token]:
     """Return the words of an expression, the last of kind ``end``.
 

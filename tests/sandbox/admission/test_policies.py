@@ -39,7 +39,7 @@ DENIED = "configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with bind
         ({"expression": "object.metadata.name != 'x'", "message": "no x"}, 422, "Invalid", "no x"),
         ({"expression": "false", "reason": "Forbidden"}, 403, "Forbidden", "failed expression: false"),
         (
-            {"expression": "variables.d.size() < 1", "messageExpression": "'%d entries'.format([variables.d.size()])"},
+            {"expression": "variables.d.size() < 1", "messageExpression": "string(variables.d.size()) + ' entries'"},
             422,
             "Invalid",
             "1 entries",
