@@ -14,8 +14,9 @@ managedFields          kept of the managers whose requests these are, without ti
 the plane's own name   in URLs of webhooks
 JSON in messages       its order of keys has no meaning, and what stands in it is compared as the rest
 descriptions           of columns are Kubernetes' documentation, which is not copied; kubectl doesn't print them
-errors of YAML         the words after the colon are those of two parsers
-patches of webhooks    that don't apply: the words are those of two libraries
+mistyped applies       the value, behind the type that it should have, is written in Go's syntax
+errors of JSON, YAML   the words after the colon are those of two parsers
+answers of webhooks    that are mistyped, and patches that don't apply: the words are those of two libraries
 forbidden changes      of a pod end with a diff of Go's structures
 PEM                    each has its authority, or two
 """
@@ -40,6 +41,12 @@ _PLANE = re.compile(r"(https://127\.0\.0\.1:\d+)/(?:sandbox|kubernetes)\b")
 _VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: |in record \()\d+( \(\d+\))?")
 _YAML = re.compile(
     r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML): .*", re.DOTALL
+)
+_MISTYPED = re.compile(r"(expected (?:map|list|string|numeric \(int or float\)|boolean), got )[^\n]*")
+_JSON = re.compile(
+    r"(undecodable patch in webhook response|(?:json parse error|error decoding patch)(?!: json: cannot)): .*"
+    r"|(failed to call webhook): (?:json: cannot unmarshal|the response is mistyped).*",
+    re.DOTALL,
 )
 _PATCH = re.compile(
     r"(^|Internal error occurred: )(the JSON patch does not apply|error in \w+ for \w+|\w+ operation does not apply"
@@ -125,7 +132,10 @@ class Normaliser:
         if key == "cell" and _AGE.fullmatch(text):
             return "AGE"
         text = _GO_DIFF.sub(r"\1", text)
-        text = _QUOTED.sub(self._embedded, _PATCH.sub(r"\1PATCH", _YAML.sub(r"\1: …", text)))
+        text = _QUOTED.sub(
+            self._embedded,
+            _PATCH.sub(r"\1PATCH", _JSON.sub(r"\1\2: …", _MISTYPED.sub(r"\1…", _YAML.sub(r"\1: …", text)))),
+        )
         text = _UID.sub(lambda match: self._uids.setdefault(match[0], f"uid#{len(self._uids) + 1}"), text)
         text = _PEM.sub("PEM", _PLANE.sub(r"\1/PLANE", _TIME.sub("TIME", text)))
         text = _VERSION_IN_TEXT.sub(r"\1RV", _ADDRESS.sub("ADDRESS", text))

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.codec import syntaxerrors
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import StatusError, quote
 from muster.sandbox.core.versions import in_version
@@ -133,54 +132,37 @@ def _decoded(body: bytes, version: str) -> Json:
     )
 
 
-_TYPES: Final[dict[str, tuple[type, str]]] = {
-    "uid": (str, "types.UID"),
-    "allowed": (bool, "bool"),
-    "patchType": (str, "v1.PatchType"),
-    "patch": (str, "[]uint8"),
-    "status": (dict, "v1.Status"),
-    "warnings": (list, "[]string"),
-    "auditAnnotations": (dict, "map[string]string"),
-}
-_GO: Final = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+class _Status(Struct):
+    message: str | None = None
+    reason: str | None = None
+    code: int | None = None
+    details: Json | None = None
+
+
+class _Response(Struct, rename="camel"):
+    """The types that an AdmissionResponse has to have; what isn't named here is ignored, as elsewhere."""
+
+    uid: str | None = None
+    allowed: bool | None = None
+    patch_type: str | None = None
+    patch: str | None = None
+    status: _Status | None = None
+    warnings: list[str] | None = None
+    audit_annotations: Json | None = None
 
 
 def _check_types(response: Any) -> None:
-    if not isinstance(response, dict):
-        raise _mistyped(response, "AdmissionReview.response", "v1.AdmissionResponse")
-    for name, (wanted, shown) in _TYPES.items():
-        value = response.get(name)
-        if value is not None and not isinstance(value, wanted):
-            raise _mistyped(value, f"AdmissionResponse.response.{name}", shown)
-    for each in response.get("warnings") or ():
-        if not isinstance(each, str):
-            raise _mistyped(each, "AdmissionResponse.response.warnings", "string")
-    _check_status(response.get("status") or {})
-
-
-def _check_status(status: Mapping[str, Any]) -> None:
-    for name, wanted, shown in (("message", str, "string"), ("reason", str, "v1.StatusReason"), ("code", int, "int32")):
-        value = status.get(name)
-        if value is not None and (not isinstance(value, wanted) or isinstance(value, bool)):
-            raise _mistyped(value, f"Status.response.status.{name}", shown)
-    if not isinstance(status.get("details") or {}, dict):
-        raise _mistyped(status["details"], "Status.response.status.details", "v1.StatusDetails")
-
-
-def _mistyped(value: Any, field: str, wanted: str) -> CallError:
-    given = _GO.get(type(value), "null")
-    return CallError(
-        f"failed to call webhook: json: cannot unmarshal {given} into Go struct field {field} of type {wanted}"
-    )
+    try:
+        msgspec.convert(response, _Response)
+    except msgspec.ValidationError as error:
+        raise CallError(f"failed to call webhook: the response is mistyped: {error}") from error
 
 
 def _patch(response: Mapping[str, Any]) -> bytes:
     try:
         return base64.b64decode(response.get("patch") or "", validate=True)
     except (binascii.Error, ValueError) as error:
-        text = str(response["patch"])
-        good = next((index for index, each in enumerate(text) if not (each.isalnum() or each in "+/=")), len(text))
-        raise CallError(f"failed to call webhook: illegal base64 data at input byte {good}") from error
+        raise CallError(f"failed to call webhook: response.patch is not base64: {error}") from error
 
 
 def _check_patch(response: Mapping[str, Any], patch: bytes, *, mutating: bool, version: str) -> None:
@@ -216,12 +198,9 @@ def operations(patch: bytes) -> list[Json]:
     try:
         decoded = msgspec.json.decode(patch)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        text = syntaxerrors.explain(patch)
-        raise CallError(f"received undecodable patch in webhook response: {text}") from error
+        raise CallError(f"received undecodable patch in webhook response: {error}") from error
     if not isinstance(decoded, list) or any(not isinstance(each, dict) for each in decoded):
-        given = _GO.get(type(decoded), "null")
-        text = f"json: cannot unmarshal {given} into Go value of type jsonpatch.Patch"
-        raise CallError(f"received undecodable patch in webhook response: {text}")
+        raise CallError("received undecodable patch in webhook response: a JSON patch is a list of objects")
     return decoded
 
 

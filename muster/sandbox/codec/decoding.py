@@ -12,7 +12,6 @@ import yaml
 from msgspec.structs import replace
 
 from muster.model.amounts import Quantity, QuantityError
-from muster.sandbox.codec import syntaxerrors
 from muster.sandbox.codec.fields import Shape, builtin
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import (
@@ -120,9 +119,9 @@ def delete_options(body: bytes) -> dict[str, Any]:
     """
     try:
         options = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError) as error:
         if body.lstrip()[:1] == b"{" or b":" not in body:
-            raise bad_request(f"couldn't get version/kind; json parse error: {syntaxerrors.explain(body)}") from None
+            raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
         options = json_or_yaml(body)
     if not isinstance(options, dict):
         given = json_name(options)
@@ -354,7 +353,7 @@ def _json(body: bytes, kind: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise _unrecognized(kind, syntaxerrors.explain(body), body) from error
+        raise _unrecognized(kind, str(error), body) from error
     except RecursionError as error:
         raise bad_request("error decoding JSON: exceeded max depth") from error
 

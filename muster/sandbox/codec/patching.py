@@ -13,7 +13,6 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
-from muster.sandbox.codec import syntaxerrors
 from muster.sandbox.core.status import StatusError, bad_request
 from muster.sandbox.core.store import deep_copy
 
@@ -35,7 +34,7 @@ def decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {syntaxerrors.explain(body)}") from error
+        raise bad_request(f"error decoding patch: {error}") from error
 
 
 class _Replace(jsonpatch.ReplaceOperation):

@@ -1,4 +1,4 @@
-"""What is wrong with the types of an applied configuration, in the words of structured-merge-diff.
+"""What is wrong with the types of an applied configuration.
 
 Source: ``sigs.k8s.io/structured-merge-diff`` (typed, validate.go).
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from muster.sandbox.codec.decoding import json_name
 from muster.sandbox.codec.fields import Shape
-
-_NAMES: Final = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
 
 
 def misfits(value: Any, shape: Shape) -> list[str]:
@@ -30,17 +29,19 @@ def _misfits(value: Any, shape: Shape, path: str) -> Iterator[str]:
     kind = type(value)
     match shape.type:
         case "object" | "dict":
-            yield from _of_map(value, shape, path) if kind is dict else [f"{path}: expected map, got &{{{_go(value)}}}"]
+            yield from _of_map(value, shape, path) if kind is dict else [_mistyped(path, "map", value)]
         case "list":
-            yield from (
-                _of_list(value, shape, path) if kind is list else [f"{path}: expected list, got &{{{_go(value)}}}"]
-            )
+            yield from _of_list(value, shape, path) if kind is list else [_mistyped(path, "list", value)]
         case "string" if kind is not str:
-            yield f"{path}: expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}"
+            yield _mistyped(path, "string", value)
         case "integer" | "number" if kind not in {int, float}:
-            yield f"{path}: expected numeric (int or float), got {_NAMES.get(kind, 'map[string]interface {}')}"
+            yield _mistyped(path, "numeric (int or float)", value)
         case "boolean" if kind is not bool:
-            yield f"{path}: expected boolean, got &{{{_go(value)}}}"
+            yield _mistyped(path, "boolean", value)
+
+
+def _mistyped(path: str, wanted: str, value: Any) -> str:
+    return f"{path}: expected {wanted}, got {json_name(value)}"
 
 
 def _of_map(value: dict[str, Any], shape: Shape, path: str) -> Iterator[str]:
@@ -60,22 +61,3 @@ def _of_list(value: list[Any], shape: Shape, path: str) -> Iterator[str]:
         if isinstance(each, dict) and shape.keys:
             key = ",".join(f'{name}="{each[name]}"' for name in sorted(shape.keys) if name in each)
         yield from _misfits(each, element, f"{path}[{key or index}]")
-
-
-def _go(value: Any) -> str:
-    """Write a value as Go's %v does."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_go(each)}' for key, each in sorted(value.items()))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(_go(each) for each in value)}]"
-    return "<nil>" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _go_syntax(value: Any) -> str:
-    """Write a value as Go's %#v does."""
-    if isinstance(value, dict):
-        inner = ", ".join(f'"{key}":{_go_syntax(each)}' for key, each in sorted(value.items()))
-        return f"map[string]interface {{}}{{{inner}}}"
-    if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(_go_syntax(each) for each in value)}}}"
-    return f'"{value}"' if isinstance(value, str) else _go(value)

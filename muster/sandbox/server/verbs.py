@@ -10,7 +10,8 @@ from msgspec.structs import replace as replace_fields
 
 from muster.kube import transport
 from muster.kube.transport import Request, Response
-from muster.sandbox.codec import decoding, patching, strategic, syntaxerrors
+from muster.sandbox.codec import decoding, patching, strategic
+from muster.sandbox.codec.duplicates import duplicates
 from muster.sandbox.codec.fields import shape_of
 from muster.sandbox.core.paths import Target
 from muster.sandbox.core.registry import Resource
@@ -150,7 +151,7 @@ async def _put(writes: Writes, info: RequestInfo, request: Request) -> Response:
 def _with_repeated(info: RequestInfo, request: Request) -> RequestInfo:
     if info.strictness == "Ignore" or request.body.lstrip()[:1] != b"{":
         return info
-    repeated = syntaxerrors.duplicates(request.body)
+    repeated = duplicates(request.body)
     return replace_fields(info, repeated=repeated) if repeated else info
 
 

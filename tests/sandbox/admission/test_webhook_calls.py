@@ -77,7 +77,7 @@ async def test_a_webhook_that_nobody_reaches_fails_the_write_and_says_why(api, h
         ),
         (
             review(response=lambda uid: {"uid": uid, "allowed": "yes"}),
-            "failed to call webhook: json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool",
+            "failed to call webhook: the response is mistyped: Expected `bool | null`, got `str` - at `$.allowed`",
         ),
         (
             review(response=lambda uid: {"uid": uid, "allowed": True, "patch": "e30=", "patchType": "JSONPatch"}),
@@ -201,15 +201,15 @@ async def test_patience_with_a_busy_webhook_ends_with_its_timeout(api, hook, con
         ({"patch": "W10=", "patchType": ""}, f'{INVALID}webhook returned invalid response.patchType of ""'),
         (
             {"patch": "###", "patchType": "JSONPatch"},
-            f"{FAILED}failed to call webhook: illegal base64 data at input byte 0",
+            f"{FAILED}failed to call webhook: response.patch is not base64: Only base64 data is allowed",
         ),
         (
             {"patch": "eHg=", "patchType": "JSONPatch"},
-            f"{FAILED}received undecodable patch in webhook response: invalid character 'x' looking for beginning of value",
+            f"{FAILED}received undecodable patch in webhook response: JSON is malformed: invalid character (byte 0)",
         ),
         (
             {"patch": "e30=", "patchType": "JSONPatch"},
-            f"{FAILED}received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type jsonpatch.Patch",
+            f"{FAILED}received undecodable patch in webhook response: a JSON patch is a list of objects",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox.codec.syntaxerrors import duplicates
+from muster.sandbox.codec.duplicates import duplicates
 from muster.sandbox.core.identities import Identities, timestamp
 from muster.sandbox.core.registry import Registry, Resource
 
