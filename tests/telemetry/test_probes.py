@@ -119,7 +119,9 @@ async def test_one_that_is_stopped_hangs_up_on_who_has_asked_nothing_yet(caplog:
     await probes.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", probes.port)
     writer.write(b"GET /healthz")
-    await asyncio.sleep(0.01)  # Until it is served.
+    async with asyncio.timeout(30):
+        while not probes._serving:  # noqa: ASYNC110 - nobody is told that a connection is served
+            await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await probes.stop()
         with contextlib.suppress(ConnectionError):
