@@ -1,6 +1,6 @@
 """The steps of a cycle, one module each.
 
-What jobs and queues have, and what is left on nodes, an action changes through statements only. Where a job stands it
-writes itself: its phase through `Session.admit` and `requeue`, its obstacle and its line of waiting tasks on `JobState`.
-It sees neither plugins nor other actions.
+An action changes amounts and places through statements only. It changes the phase of a job through `Session.admit` and
+`requeue`, and records on `JobState` the obstacle of a job, why it was requeued, and which tasks wait. It imports neither
+plugins nor other actions.
 """

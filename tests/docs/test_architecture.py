@@ -31,7 +31,7 @@ def architecture() -> ModuleType:
 
 def test_the_floor_plan_is_made_of_the_code(architecture):
     page = (ROOT / "docs/architecture.md").read_text()
-    assert page == architecture.page(), "run: python docs/architecture.py > docs/architecture.md"
+    assert page == architecture.page(), "run: python docs/architecture.py"
 
 
 def test_each_arrow_of_the_two_ways_is_a_call_in_the_code(architecture):
