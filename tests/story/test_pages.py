@@ -52,7 +52,7 @@ def sections(page: str) -> list[Section]:
 def _section(page: str, text: str) -> Section:
     files, commands = {}, []
     for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        if language == "yaml":
+        if language in {"yaml", "python"}:
             files[block.partition("\n")[0].removeprefix("# ")] = block
         elif language == "console":
             for each in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -108,7 +108,7 @@ def run(command: str, folder: Path, kubeconfig: Path) -> str:
     """Run a command as a reader does, with our programs on the path."""
     ours = f"{shlex.quote(sys.executable)} -m muster.cli"
     # As `vcctl` the program is known by its name alone.
-    script = f'muster() {{ {ours} "$@"; }}; vcctl() {{ {ours} "$@"; }}; {command}'
+    script = f'muster() {{ {ours} "$@"; }}; vcctl() {{ {ours} "$@"; }}; python() {{ {shlex.quote(sys.executable)} "$@"; }}; {command}'
     environment = os.environ | {"KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(folder / "cache")}
     done = subprocess.run(
         ["bash", "-c", script],
@@ -174,6 +174,19 @@ def test_whoever_comes_from_another_scheduler_finds_what_the_page_says(
     follow(section, cluster[1], tmp_path)
 
 
+@pytest.mark.parametrize("section", sections("python.md"), ids=str)
+@clusters()
+def test_the_official_python_client_does_what_its_page_says(
+    cluster: tuple[str, Path], section: Section, tmp_path: Path
+) -> None:
+    """Programs of the package `kubernetes`, which nobody here wrote, by its typed and by its dynamic client."""
+    try:
+        follow(section, cluster[1], tmp_path)
+    finally:
+        run("kubectl delete namespace quota-of-two --ignore-not-found", tmp_path, cluster[1])
+        run("kubectl delete queues.scheduling.volcano.sh research --ignore-not-found", tmp_path, cluster[1])
+
+
 @pytest.mark.parametrize(
     "section", [*sections("operations.md"), *sections("queues.md"), *sections("../README.md")], ids=str
 )
@@ -189,4 +202,5 @@ def test_the_pages_have_commands() -> None:
     assert len(sections("migrating.md")) == 2
     assert len(sections("operations.md")) == 2
     assert len(sections("queues.md")) == 4
+    assert len(sections("python.md")) == 3
     assert len(sections("../README.md")) == 1
