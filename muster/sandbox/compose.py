@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from muster.kube.clock import Clock
 from muster.sandbox.admission import AdmissionChain, WebhookCaller
-from muster.sandbox.controllers import nodes
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.cronjobs import CronJobController
 from muster.sandbox.controllers.daemonsets import DaemonSetController
@@ -25,7 +24,8 @@ from muster.sandbox.controllers.jobs import JobController
 from muster.sandbox.controllers.kubelet import Kubelet
 from muster.sandbox.controllers.namespaces import NAMESPACES, NamespaceController
 from muster.sandbox.controllers.node_lifecycle import NodeLifecycleController
-from muster.sandbox.controllers.nodes import NODES
+from muster.sandbox.controllers.plans import nodes
+from muster.sandbox.controllers.plans.nodes import NODES
 from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
 from muster.sandbox.controllers.serviceaccounts import SYSTEM_NAMESPACES, ServiceAccountController, namespace

@@ -19,7 +19,7 @@ from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Pod, PodGroup, PodStatus
 from muster.model.requests import pod_request
-from muster.sandbox.controllers.pod_lifecycle import JOB_SECONDS, START_SECONDS, STOP_SECONDS
+from muster.sandbox.controllers.plans.pod_lifecycle import JOB_SECONDS, START_SECONDS, STOP_SECONDS
 from scheduler.model.plan import Bind, Eviction
 from scheduler.model.snapshot import GroupKey
 from scheduler.simulator.admission import SimulatedAdmission

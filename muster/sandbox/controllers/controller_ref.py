@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from muster.sandbox.codec import selectors
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.pods import controller_of
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.store import Key, Object, Store, identity
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from muster.sandbox.controllers import cronjob_plan
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import Indexer, controller_of, controller_uid
+from muster.sandbox.controllers.indexer import Indexer
 from muster.sandbox.controllers.jobs import JOBS
+from muster.sandbox.controllers.plans import cronjob_plan
+from muster.sandbox.controllers.plans.pods import controller_of, controller_uid
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import CRONJOB_CONTROLLER

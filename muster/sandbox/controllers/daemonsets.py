@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from muster.sandbox.controllers import daemonset_plan
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
-from muster.sandbox.controllers.daemonset_plan import Plan, View
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
-from muster.sandbox.controllers.nodes import NODES
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import daemonset_plan
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.daemonset_plan import Plan, View
+from muster.sandbox.controllers.plans.nodes import NODES
+from muster.sandbox.controllers.plans.pods import controller_uid
+from muster.sandbox.controllers.plans.templates import HASH
 from muster.sandbox.controllers.revisions import History, Revisions
-from muster.sandbox.controllers.templates import HASH
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

@@ -14,13 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from muster.model.amounts import Resources
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, node_name
-from muster.sandbox.controllers.node_filters import fits, tolerated
-from muster.sandbox.controllers.node_usage import NodeUsage, requests
-from muster.sandbox.controllers.nodes import NODES
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.indexer import PODS
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.node_filters import fits, tolerated
+from muster.sandbox.controllers.plans.node_usage import NodeUsage, requests
+from muster.sandbox.controllers.plans.nodes import NODES
+from muster.sandbox.controllers.plans.pods import node_name
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.core.store import Object, StoreEvent, identity
 from muster.sandbox.core.users import User
 from muster.sandbox.server.requests import ApiServer

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from muster.sandbox.controllers import deployment_status, rollout
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of, controller_uid
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import deployment_status, rollout
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.pods import controller_of, controller_uid
+from muster.sandbox.controllers.plans.rollout import MAX_REPLICAS, Resize
+from muster.sandbox.controllers.plans.templates import template_hash
 from muster.sandbox.controllers.replicasets import REPLICASETS
-from muster.sandbox.controllers.rollout import MAX_REPLICAS, Resize
-from muster.sandbox.controllers.templates import template_hash
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import DEPLOYMENT_CONTROLLER

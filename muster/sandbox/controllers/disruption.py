@@ -9,11 +9,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.sandbox.codec import selectors
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, controller_of
-from muster.sandbox.controllers.int_or_percent import pods_of
-from muster.sandbox.controllers.times import seconds_since, stamp
+from muster.sandbox.controllers.indexer import PODS
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.int_or_percent import pods_of
+from muster.sandbox.controllers.plans.pods import controller_of
+from muster.sandbox.controllers.plans.times import seconds_since, stamp
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import service_account
 from muster.sandbox.server.requests import ApiServer

@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import count
 from typing import Final
 
-from muster.sandbox.controllers.event_correlator import EventCorrelator, EventRecord, Recent
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.plans.event_correlator import EventCorrelator, EventRecord, Recent
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, identity

@@ -51,21 +51,3 @@ class Indexer:
             group.pop(identity(obj), None)
             if not group:
                 del self._found[value]
-
-
-def controller_of(obj: Object) -> Object | None:
-    """Return the ownerReference of the object's controller, or None."""
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
-
-
-def controller_uid(obj: Object) -> str:
-    """Return the uid of the object's controller, empty when it has none."""
-    owner = controller_of(obj)
-    return owner["uid"] if owner else ""
-
-
-def node_name(pod: Object) -> str:
-    """Return the node that a pod is bound to, empty when it isn't."""
-    name: str = pod["spec"].get("nodeName") or ""
-    return name

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from muster.sandbox.controllers import job_plan
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_of, controller_uid
-from muster.sandbox.controllers.job_counts import TRACKING, Backoff, tracked
-from muster.sandbox.controllers.job_plan import Plan
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import job_plan
+from muster.sandbox.controllers.plans.job_counts import TRACKING, Backoff, tracked
+from muster.sandbox.controllers.plans.job_plan import Plan
+from muster.sandbox.controllers.plans.pods import controller_of, controller_uid
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import count
 
 from muster.model.amounts import Resources
-from muster.sandbox.controllers import pod_lifecycle
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, Indexer, node_name
-from muster.sandbox.controllers.node_usage import NodeUsage, requests
-from muster.sandbox.controllers.nodes import NODES, address
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import pod_lifecycle
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.node_usage import NodeUsage, requests
+from muster.sandbox.controllers.plans.nodes import NODES, address
+from muster.sandbox.controllers.plans.pods import node_name
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core import users
 from muster.sandbox.core.status import StatusError

@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from muster.kube.transport import Request
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

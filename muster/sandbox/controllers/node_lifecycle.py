@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from muster.sandbox.controllers import nodes
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.indexer import PODS, Indexer, node_name
-from muster.sandbox.controllers.nodes import NODES
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import nodes
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.nodes import NODES
+from muster.sandbox.controllers.plans.pods import node_name
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import service_account
 from muster.sandbox.server.requests import ApiServer

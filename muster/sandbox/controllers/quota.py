@@ -10,9 +10,9 @@ from typing import Final
 
 from muster.sandbox.admission import usage
 from muster.sandbox.admission.quota import QUOTAS
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.indexer import PODS
+from muster.sandbox.controllers.plans import pods as p
 from muster.sandbox.core.store import StoreEvent, identity
 from muster.sandbox.core.users import service_account
 from muster.sandbox.server.requests import ApiServer

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.pods import controller_uid
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.indexer import Indexer, controller_uid
-from muster.sandbox.controllers.templates import template_hash
+from muster.sandbox.controllers.indexer import Indexer
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.pods import controller_uid
+from muster.sandbox.controllers.plans.templates import template_hash
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, identity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from muster.sandbox.controllers import pods as p
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.namespaces import NAMESPACES
+from muster.sandbox.controllers.plans import pods as p
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity
 from muster.sandbox.core.users import service_account

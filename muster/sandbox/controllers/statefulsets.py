@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers import statefulset_plan
 from muster.sandbox.controllers.controller import Controller
 from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
-from muster.sandbox.controllers.indexer import PODS, Indexer, controller_uid
+from muster.sandbox.controllers.indexer import PODS, Indexer
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans import statefulset_plan
+from muster.sandbox.controllers.plans.pods import controller_uid
+from muster.sandbox.controllers.plans.statefulset_plan import Plan, View
 from muster.sandbox.controllers.revisions import History, Revisions
-from muster.sandbox.controllers.statefulset_plan import Plan, View
 from muster.sandbox.controllers.writer import slow_start
 from muster.sandbox.core.status import StatusError
 from muster.sandbox.core.store import Key, Object, StoreEvent, identity

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from muster.sandbox.controllers.event_correlator import EventCorrelator, EventRecord
+from muster.sandbox.controllers.plans.event_correlator import EventCorrelator, EventRecord
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

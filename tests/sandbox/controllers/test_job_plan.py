@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from muster.sandbox.controllers import job_plan
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.job_counts import TRACKING, Backoff, format_indexes, index_of, parse_indexes
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.plans import job_plan
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.job_counts import TRACKING, Backoff, format_indexes, index_of, parse_indexes
+from muster.sandbox.controllers.plans.times import stamp
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TEMPLATE = {"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}

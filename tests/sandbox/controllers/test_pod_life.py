@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from muster.model import names
-from muster.sandbox.controllers import pod_lifecycle
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.plans import pod_lifecycle
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.times import stamp
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

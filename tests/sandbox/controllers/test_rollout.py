@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.sandbox.controllers import rollout
-from muster.sandbox.controllers.templates import template_hash
+from muster.sandbox.controllers.plans import rollout
+from muster.sandbox.controllers.plans.templates import template_hash
 
 Amount = int | str
 

@@ -32,7 +32,7 @@ from certs import authority
 from muster.kube.clock import SystemClock
 from muster.sandbox import http
 from muster.sandbox.compose import Sandbox
-from muster.sandbox.controllers import pod_lifecycle
+from muster.sandbox.controllers.plans import pod_lifecycle
 from muster.sandbox.core.users import ADMIN
 
 SECONDS = 120

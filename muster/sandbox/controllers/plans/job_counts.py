@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
+from muster.sandbox.controllers.plans import pods as p
 from muster.sandbox.core.store import Object
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"

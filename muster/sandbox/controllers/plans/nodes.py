@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from muster.sandbox.controllers.pods import holds
-from muster.sandbox.controllers.times import stamp
+from muster.sandbox.controllers.plans.pods import holds
+from muster.sandbox.controllers.plans.times import stamp
 from muster.sandbox.core.store import Key, Object
 
 NODES: Final[Key] = ("", "nodes")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from muster.sandbox.controllers.times import read
+from muster.sandbox.controllers.plans.times import read
 from muster.sandbox.core.store import Object
 
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
@@ -124,3 +124,21 @@ def _value(pod: Object) -> tuple[Any, ...]:
 def _cost(pod: Object) -> int:
     text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0")
     return int(text) if text.lstrip("-").isdigit() else 0
+
+
+def controller_of(obj: Object) -> Object | None:
+    """Return the ownerReference of the object's controller, or None."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def controller_uid(obj: Object) -> str:
+    """Return the uid of the object's controller, empty when it has none."""
+    owner = controller_of(obj)
+    return owner["uid"] if owner else ""
+
+
+def node_name(pod: Object) -> str:
+    """Return the node that a pod is bound to, empty when it isn't."""
+    name: str = pod["spec"].get("nodeName") or ""
+    return name

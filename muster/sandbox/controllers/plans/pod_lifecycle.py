@@ -18,9 +18,9 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.model import names
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.indexer import controller_of
-from muster.sandbox.controllers.times import read, stamp
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.pods import controller_of
+from muster.sandbox.controllers.plans.times import read, stamp
 from muster.sandbox.core.store import Object
 
 START_SECONDS: Final = 1.0

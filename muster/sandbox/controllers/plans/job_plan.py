@@ -15,9 +15,9 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.event_correlator import EventRecord
-from muster.sandbox.controllers.job_counts import (
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.event_correlator import EventRecord
+from muster.sandbox.controllers.plans.job_counts import (
     AT_ONCE,
     INDEX,
     TRACKING,
@@ -28,7 +28,7 @@ from muster.sandbox.controllers.job_counts import (
     indexed,
     tracked,
 )
-from muster.sandbox.controllers.times import read, seconds_since, stamp
+from muster.sandbox.controllers.plans.times import read, seconds_since, stamp
 from muster.sandbox.core.store import Object
 
 CONTROLLER: Final = "kubernetes.io/job-controller"

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.int_or_percent import pods_of
-from muster.sandbox.controllers.node_filters import NAME_FIELD, fits, named_node, tolerated
-from muster.sandbox.controllers.templates import HASH
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.int_or_percent import pods_of
+from muster.sandbox.controllers.plans.node_filters import NAME_FIELD, fits, named_node, tolerated
+from muster.sandbox.controllers.plans.templates import HASH
 from muster.sandbox.core.store import Object
 from muster.sandbox.strategies.workloads import TEMPLATE_GENERATION
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.event_correlator import EventRecord
-from muster.sandbox.controllers.times import read, stamp
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.event_correlator import EventRecord
+from muster.sandbox.controllers.plans.times import read, stamp
 from muster.sandbox.core.store import Object, identity
 from muster.sandbox.strategies import cron
 

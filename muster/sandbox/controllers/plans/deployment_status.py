@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.rollout import count, limits, total
-from muster.sandbox.controllers.times import read, stamp
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.rollout import count, limits, total
+from muster.sandbox.controllers.plans.times import read, stamp
 from muster.sandbox.core.store import Object
 
 Json = dict[str, Any]

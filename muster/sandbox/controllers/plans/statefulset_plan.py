@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers import pods as p
-from muster.sandbox.controllers.int_or_percent import pods_of
-from muster.sandbox.controllers.templates import HASH, template_of
+from muster.sandbox.controllers.plans import pods as p
+from muster.sandbox.controllers.plans.int_or_percent import pods_of
+from muster.sandbox.controllers.plans.templates import HASH, template_of
 from muster.sandbox.core.store import Object
 
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.sandbox.controllers.int_or_percent import pods_of
+from muster.sandbox.controllers.plans.int_or_percent import pods_of
 from muster.sandbox.core.store import Object
 
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
