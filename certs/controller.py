@@ -1,4 +1,4 @@
-"""Takes steps until something holds: for the leader for ever, for a command until it has what it was asked for."""
+"""Takes steps until something holds: for the leader forever, for a command until it has what it was asked for."""
 
 from __future__ import annotations
 

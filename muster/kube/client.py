@@ -73,7 +73,7 @@ class Client:
             return await self._pages(kind, namespace, query | {"limit": str(PAGE)})
         except errors.GoneError:
             # The token for the next page outlived the state it points to. Starting over in pages could go on like
-            # this for ever where the list is long and the server busy; a list in one piece can't.
+            # this forever where the list is long and the server busy; a list in one piece can't.
             return await self._pages(kind, namespace, query)
 
     async def _pages(self, kind: Kind[T], namespace: str, query: dict[str, str]) -> Listing[T]:

@@ -1,4 +1,4 @@
-"""List, then watch, for ever: keeps a `ObjectCache` equal to what the API server has."""
+"""List, then watch, forever: keeps a `ObjectCache` equal to what the API server has."""
 
 from __future__ import annotations
 

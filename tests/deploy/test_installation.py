@@ -84,10 +84,10 @@ async def ready(cluster: Installation) -> None:
 def test_every_section_of_the_page_with_commands_is_followed(cluster):
     assert set(cluster.sections) == {
         "With Helm",
-        "What may be chosen",
+        "Values",
         "When everything is down",
-        "A newer version",
-        "Taking it away",
+        "Upgrade",
+        "Uninstallation",
     }
 
 

@@ -136,20 +136,20 @@ class Installation:
     def _installed(self) -> dict[str, str]:
         """Install the previous version."""
         previous = str(self.previous())
-        return self._follow("With Helm", previous) | self._follow("What may be chosen", previous)
+        return self._follow("With Helm", previous) | self._follow("Values", previous)
 
     def _repaired(self) -> dict[str, str]:
         return self._follow("When everything is down", str(self.previous()))
 
     def _upgraded(self) -> dict[str, str]:
-        return self._follow("A newer version")
+        return self._follow("Upgrade")
 
     def _uninstalled(self) -> dict[str, str]:
-        first, *others = self.sections["Taking it away"]
+        first, *others = self.sections["Uninstallation"]
         return {line: self.done(line) for line in (first, others[0])}
 
     def _gone(self) -> dict[str, str]:
-        return {line: self.done(line) for line in self.sections["Taking it away"][2:]}
+        return {line: self.done(line) for line in self.sections["Uninstallation"][2:]}
 
 
 class Load(rotating.Load):

@@ -27,7 +27,7 @@ DAEMONSETS: Final[Key] = ("apps", "daemonsets")
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 900.0
 """Seconds before a failed pod of a node is replaced: twice as long each time. A pod that its node refuses would
-otherwise be made again for ever, as fast as it goes."""
+otherwise be made again forever, as fast as it goes."""
 
 _AT_ONCE: Final = 250
 
