@@ -106,6 +106,7 @@ PLAYED = {
     "docs/install.md",
     "docs/migrating.md",
     "docs/operations.md",
+    "docs/python.md",
     "docs/queues.md",
     "docs/simulate.md",
     "docs/story.md",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 from controlplane import free_ports
+from listening import Listening
 from msgspec.structs import replace
 
 from certs import authority
@@ -118,7 +118,7 @@ def options(tmp_path: Path) -> Options:
 
 
 async def test_a_server_serves_once_its_caches_are_synced(
-    options: Options, tmp_path: Path, review_of: Any, podgroup: Any
+    options: Options, tmp_path: Path, review_of: Any, podgroup: Any, aiohttp_client: Any
 ) -> None:
     now = SystemClock().now()
     ca = authority.new_ca(now)
@@ -130,12 +130,9 @@ async def test_a_server_serves_once_its_caches_are_synced(
     async with serving(Client(api), SystemClock(), options) as server:
         assert server.not_ready() == []
         trust = ssl.create_default_context(cadata=ca.certificate.decode())
-        url = f"https://127.0.0.1:{server.port}/validate/podgroups"
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session,
-            session.post(url, data=review_of(podgroup())) as response,
-        ):
-            assert json.loads(await response.text())["response"]["allowed"]
+        client = await aiohttp_client(Listening(port=server.port), connector=aiohttp.TCPConnector(ssl=trust))
+        async with client.post("/validate/podgroups", data=review_of(podgroup())) as response:
+            assert (await response.json())["response"]["allowed"]
     assert server.not_ready() == ["stopping"]
 
 

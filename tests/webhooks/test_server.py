@@ -21,6 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from listening import Listening
 
 from certs import authority
 from certs.bundle import KeyPair
@@ -85,16 +86,16 @@ def trusting(authorities: Any, *which: int) -> ssl.SSLContext:
 
 
 @pytest.fixture
-async def post(served: WebhookServer, authorities: Any) -> AsyncIterator[Callable[..., Any]]:
+async def post(served: WebhookServer, authorities: Any, aiohttp_client: Any) -> Callable[..., Any]:
     """Posts a body and gives (status, text)."""
     connector = aiohttp.TCPConnector(ssl=trusting(authorities, 0))
-    async with aiohttp.ClientSession(f"https://127.0.0.1:{served.port}", connector=connector) as session:
+    client = await aiohttp_client(Listening(port=served.port), connector=connector)
 
-        async def posted(path: str, body: Any, method: str = "POST", **options: Any) -> tuple[int, str]:
-            async with session.request(method, path, data=body, **options) as response:
-                return response.status, await response.text()
+    async def posted(path: str, body: Any, method: str = "POST", **options: Any) -> tuple[int, str]:
+        async with client.request(method, path, data=body, **options) as response:
+            return response.status, await response.text()
 
-        yield posted
+    return posted
 
 
 @pytest.fixture
