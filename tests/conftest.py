@@ -85,6 +85,20 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         selecting.end()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Have what isn't run without the real control plane be one line of the summary, not one for each function."""
+    report = yield
+    if (
+        _MISSING
+        and report.skipped
+        and isinstance(report.longrepr, tuple)
+        and "real control plane:" in report.longrepr[2]
+    ):
+        report.longrepr = (__file__, 0, report.longrepr[2])
+    return report
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """Mark what runs on real processes, before anything is selected by marks."""
