@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,3 +62,34 @@ def test_a_module_without_a_place_is_found(copy):
     result = lint_imports(copy)
     assert result.returncode != 0
     assert "muster.utils" in result.stdout
+
+
+def contracts() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+def children(package: str) -> set[str]:
+    parts = (ROOT / package.replace(".", "/")).iterdir()
+    found = {part.stem for part in parts if part.suffix == ".py" or (part / "__init__.py").exists()}
+    return {f"{package}.{name}" for name in found - {"__init__"}}
+
+
+def test_whoever_may_not_know_aiohttp_is_named():
+    (contract,) = [each for each in contracts() if each["name"].startswith("Three modules know aiohttp")]
+    knowing = {"muster.kube.authproviders", "muster.sandbox.http", "webhooks.server"}
+    split = {"muster.kube", "muster.sandbox"}
+    everything = {"certs", "scheduler"} | (children("muster") - split) | children("webhooks")
+    everything |= set().union(*map(children, split))
+    assert set(contract["source_modules"]) == everything - knowing
+    for module in knowing:
+        assert "aiohttp" in (ROOT / f"{module.replace('.', '/')}.py").read_text()
+
+
+def test_no_contract_has_an_exception():
+    assert [each["name"] for each in contracts() if "ignore_imports" in each] == []
+    assert [each["name"] for each in contracts() if each["type"] == "layers" and not each.get("exhaustive")] == [
+        "Programs stand on what they share, and don't see each other"
+    ]
