@@ -35,7 +35,13 @@ _LISTS: Final = 60.0
     metavar="FILE",
     help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, backfill.",
 )
-@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="Scheduler name of the pods that Muster schedules; repeatable.",
+)
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
 @click.option(
     "--certificates/--no-certificates",

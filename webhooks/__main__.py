@@ -37,7 +37,13 @@ _PROBES: Final = 8080
     "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="Serve only callers with a certificate of it."
 )
 @click.option("--drain", default=5.0, show_default=True, metavar="SECONDS", help="How long to serve on after SIGTERM.")
-@click.option("--scheduler-name", "schedulers", multiple=True, metavar="NAME", help="Whose pods are ours; repeatable.")
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="Scheduler name of the pods that Muster schedules; repeatable.",
+)
 @click.option("--account", "accounts", multiple=True, metavar="USER", help="A user name Muster writes as; repeatable.")
 @click.option("--delay/--no-delay", default=True, show_default=True, help="Hold Jobs until their group is Inqueue.")
 @click.option(

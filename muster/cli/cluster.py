@@ -27,7 +27,7 @@ class NotInstalledError(click.ClickException):
     """The cluster doesn't serve Muster's kinds."""
 
     def __init__(self) -> None:
-        super().__init__("this cluster doesn't know Muster's kinds: run `muster install`")
+        super().__init__("this cluster does not have Muster's CRDs: run `muster install`")
 
 
 async def read(client: Client, now: datetime) -> ClusterObjects:
@@ -68,7 +68,7 @@ async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, 
     except errors.ForbiddenError as error:
         if kind in NEEDED:
             raise
-        unread.append(f"{kind.plural} are taken not to be there, for want of a right: {error}")
+        unread.append(f"{kind.plural} are left out, no permission to list them: {error}")
         return ()
     page = decoding.page(kind, answer.body)
     unread += [f"{kind.name} {each.about.namespace}/{each.about.name} is left out: {each.reason}" for each in page.unreadable]  # fmt: skip

@@ -89,9 +89,9 @@ def explained(error: Exception) -> str:
     """Say in one line what went wrong and what to do, for an error from the client or the system."""
     text = " ".join(str(error).split())
     if isinstance(error, errors.NotFoundError) and "could not find the requested resource" in text:
-        return f"this cluster doesn't know Muster's kinds: run `muster install` ({text})"
+        return f"this cluster does not have Muster's CRDs: run `muster install` ({text})"
     if isinstance(error, errors.ForbiddenError) and not text.startswith("admission webhook"):
-        return f"the cluster doesn't allow it: {text}"
+        return f"the cluster denies permission: {text}"
     if isinstance(error, errors.UnreachableError):
-        return f"the API server doesn't answer: {text}"
+        return f"the API server does not answer: {text}"
     return text or type(error).__name__

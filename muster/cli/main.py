@@ -1,4 +1,4 @@
-"""The entry point: ``muster`` (also ``kubectl muster``), and ``vcctl`` for those who know it.
+"""The entry point: ``muster`` (also ``kubectl muster``), and ``vcctl``, the name of Volcano's command line.
 
 Commands are imported when they are called, and their one-line helps stand here, so that ``--help`` answers at once.
 """
@@ -19,26 +19,26 @@ REVISION: Final = "revision.txt"
 """In the package ``muster`` of an image; the Dockerfile writes it."""
 
 _COMMANDS: Final = {
-    "up": ("muster.cli.local.up:up", "Run everything on this machine, or beside an existing cluster."),
-    "demo": ("muster.cli.demo.command:demo", "Play the story of the README, and check every step."),
-    "queue": ("muster.cli.commands.queue:queue", "Create, look at, close, open and delete queues."),
-    "podgroup": ("muster.cli.commands.podgroup:podgroup", "List PodGroups, look at one, and ask why it waits."),
-    "admit": ("muster.cli.commands.admit:admit", "Ask whether files would be admitted, and when they would start."),
+    "up": ("muster.cli.local.up:up", "Run Muster on this machine, with an embedded cluster or beside an existing one."),
+    "demo": ("muster.cli.demo.command:demo", "Run the steps of the README, and check each answer."),
+    "queue": ("muster.cli.commands.queue:queue", "Create, list, view, close, open and delete queues."),
+    "podgroup": ("muster.cli.commands.podgroup:podgroup", "List and view PodGroups, and explain why one waits."),
+    "admit": ("muster.cli.commands.admit:admit", "Check whether files would be admitted, and when they would start."),
     "simulate": (
         "muster.cli.simulate.command:simulate",
-        "See what the scheduler would decide on the objects of some files.",
+        "Simulate the scheduler on the objects of files.",
     ),
-    "dump": ("muster.cli.commands.dump:dump", "Write the state of the cluster, to ask questions of later."),
-    "quota": ("muster.cli.commands.quota:quota", "See what is reserved of a namespace's quotas, and by whom."),
+    "dump": ("muster.cli.commands.dump:dump", "Write the state of the cluster to a file, for admit, why and simulate."),
+    "quota": ("muster.cli.commands.quota:quota", "Show the reservations of a namespace's quotas."),
     "install": (
         "muster.cli.commands.install:install_command",
-        "Put the kinds into a cluster, and register the webhooks.",
+        "Install CRDs and permissions in a cluster, and register the webhooks.",
     ),
-    "uninstall": ("muster.cli.commands.install:uninstall_command", "Take them out again; workloads stay."),
-    "certs": ("muster.cli.certs.command:certs", "Make, rotate and check the webhooks' certificates."),
+    "uninstall": ("muster.cli.commands.install:uninstall_command", "Uninstall Muster; workloads stay."),
+    "certs": ("muster.cli.certs.command:certs", "Create, rotate and check the webhooks' certificates."),
     "completion": (
         "muster.cli.commands.completion:completion",
-        "Write a script that completes commands and names in a shell.",
+        "Print a completion script for a shell.",
     ),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's signature
-    """Say which version this is and, in an image, from which revision of the sources it was built."""
+    """Print the version and, in an image, the revision of the sources that it was built from."""
     if asked and not context.resilient_parsing:
         from importlib import resources
 
@@ -88,7 +88,7 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  
     epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl.",
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Say which this is."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."
 )
 def muster() -> None:
     """Gang scheduling, queues and guaranteed quotas for batch workloads on Kubernetes."""
@@ -109,10 +109,12 @@ def kubectl_complete() -> NoReturn:
 
 
 def vcctl() -> NoReturn:
-    """Run ``vcctl``: the queue commands under the name that Volcano's users know."""
+    """Run ``vcctl``: the queue commands under the name of Volcano's command line."""
     from muster.cli.commands.queue import queue
 
-    group = click.Group("vcctl", commands={"queue": queue}, help="The queue commands of muster, as vcctl has them.")
+    group = click.Group(
+        "vcctl", commands={"queue": queue}, help="The queue commands of muster, with the options of Volcano's vcctl."
+    )
     _run(group, "vcctl")
 
 

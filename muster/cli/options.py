@@ -26,13 +26,13 @@ def examples(*lines: str) -> str:
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--kubeconfig`` and ``--context`` to a command."""
     kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")
-    context = click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+    context = click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
     return kubeconfig(context(command))
 
 
 def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--namespace`` to a command."""
-    text = "Default: the context's, then default."
+    text = "Default: the namespace of the context, then default."
     option = click.option("-n", "--namespace", metavar="NAMESPACE", help=text, shell_complete=completion.namespaces)
     return option(command)
 
@@ -45,7 +45,7 @@ def config_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 def schedulers_option(default: Sequence[str] = SCHEDULERS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add ``--scheduler-name`` as ``schedulers``."""
-    text = f"Whose pods are ours; repeatable. Default: {', '.join(default)}."
+    text = f"Scheduler name of the pods that Muster schedules; repeatable. Default: {', '.join(default)}."
     return click.option("--scheduler-name", "schedulers", multiple=True, default=default, metavar="NAME", help=text)
 
 

@@ -25,7 +25,7 @@ _NARROW_GAP = 2
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``-o`` to a command."""
     choice = click.Choice(FORMATS)
-    return click.option("-o", "--output", type=choice, default="table", show_default=True, help="How to print it.")(
+    return click.option("-o", "--output", type=choice, default="table", show_default=True, help="Output format.")(
         command
     )
 
@@ -33,7 +33,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def text_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``-o`` to a command whose answer is a text."""
     choice = click.Choice(TEXTS)
-    return click.option("-o", "--output", type=choice, default="text", show_default=True, help="How to print it.")(
+    return click.option("-o", "--output", type=choice, default="text", show_default=True, help="Output format.")(
         command
     )
 

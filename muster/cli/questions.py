@@ -32,14 +32,14 @@ Ready = asyncio.Task["Policy"]
 
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a question about the scheduler's decisions: `Question` has their values."""
-    configured = config_option("The scheduler's actions and plugins, where it has others than the default.")
+    configured = config_option("The scheduler's configuration (YAML). Default: the built-in one.")
     for option in (cluster_options, text_option, schedulers_option(), configured, _state_option, namespace_option):
         command = option(command)
     return command
 
 
 def _state_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    text = "Ask this dump of a cluster (`muster dump`) instead of the cluster; - is stdin."
+    text = "Use this dump of a cluster (`muster dump`) instead of the cluster; - is stdin."
     return click.option("--state", "state_file", metavar="FILE", help=text)(command)
 
 

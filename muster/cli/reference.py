@@ -15,18 +15,17 @@ _INTRODUCTION = """\
 
 Made from the commands by `python -m muster.cli.reference > docs/cli.md`; `muster COMMAND --help` says the same.
 
-The same program answers to three names: `muster`, `kubectl muster` (kubectl finds the plugin by itself), and `vcctl` for
-the queue commands (`vcctl queue create --name myqueue --weight 10`). How to ask Muster why something waits, whether a file
-would be admitted and when it would start: [asking.md](asking.md).
+The program has three names: `muster`, `kubectl muster` (kubectl finds the plugin by itself), and `vcctl` for
+the queue commands (`vcctl queue create --name myqueue --weight 10`). [asking.md](asking.md) shows how to find out why
+a workload waits, whether a file would be admitted, and when it would start.
 
-- **Which cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. `-n` is the namespace, the context's where
-  it isn't given.
-- **How it is printed**: `-o table` for people (`-o text` where the answer is one), `wide` for more columns or unbroken lines,
-  `json` and `yaml` for programs, `name` for names alone. Colours and progress are for terminals only.
-- **Exit status**: 0 done; 1 it could not be done, or the answer is no; 2 the command is written wrongly. `muster admit` has
-  its own: 0 admitted, 1 refused, 2 can't tell.
-- **Completion**: `muster completion bash`, `zsh` or `fish` writes a script for the shell; it completes commands, options, and
-  the names of queues, PodGroups and namespaces of the cluster, if it answers within a second.
+- **Cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. `-n` is the namespace; the default is the context's.
+- **Output**: `-o table` for people (`-o text` for explanations), `wide` for more columns or unbroken lines, `json` and `yaml` for
+  programs, `name` for names alone. Colours and progress appear on terminals only.
+- **Exit status**: 0 success; 1 failure, or the answer is no; 2 usage error. `muster admit` has its own: 0 admitted, 1 refused,
+  2 unknown.
+- **Completion**: `muster completion bash`, `zsh` or `fish` prints a script for the shell. It completes commands, options, and
+  the names of queues, PodGroups and namespaces of the cluster, if the cluster answers within a second.
 """
 
 

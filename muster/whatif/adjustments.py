@@ -56,7 +56,7 @@ def queue(cluster: WhatIfCluster, name: str, tried: Tried) -> Iterator[Suggestio
         spec = replace(found.spec, desired_state="Open")
         then = tried(partial(cluster.queue, replace(found, spec=spec, status=QueueStatus(state="Open"))))
         if then is not None:
-            text = f"queue {name} open again: `muster queue open {name}`{then}"
+            text = f"queue {name} opened again: `muster queue open {name}`{then}"
             yield text, {"kind": "open", "queue": name, "enough": not then}
     elif found.spec.max_pod_groups:
         yield from _more_groups(cluster, found, found.spec.max_pod_groups, tried)
@@ -117,11 +117,11 @@ def _uncordoned(cluster: WhatIfCluster, helps: Helps) -> Iterator[Suggestion]:
     one = next((node for node in free[:_TRIED] if helps(partial(cluster.nodes, [node]))), None)
     if one is not None:
         yield (
-            f"node {one.name} taking pods again: `kubectl uncordon {one.name}`",
+            f"node {one.name} uncordoned: `kubectl uncordon {one.name}`",
             {"kind": "uncordon", "nodes": [one.name]},
         )
     elif len(free) > 1 and helps(partial(cluster.nodes, free)):
-        text = f"the {counted(len(free), 'node')} that are cordoned taking pods again: `kubectl uncordon`"
+        text = f"the {counted(len(free), 'node')} that are cordoned, uncordoned: `kubectl uncordon`"
         yield text, {"kind": "uncordon", "nodes": [node.name for node in free]}
 
 

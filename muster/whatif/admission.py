@@ -237,7 +237,7 @@ def _starts(
     wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
     for key, label in wanted:
         if not key.group:
-            text = f"PodGroup \"{key.name}\", which it names, isn't there and isn't in the files"
+            text = f'its PodGroup "{key.name}" is neither in the cluster nor in the files'
             yield Start(key, label, "unknown", text=text)
     wanted = [each for each in wanted if each[0].group]
     if not wanted:
@@ -254,7 +254,7 @@ def _starts(
         )
         start = Start(key, label, "now", pods, supposed=key in supposed)
         if pods == 0:
-            yield replace(start, kind="unknown", text="its pods aren't in the files, and it states no minResources")
+            yield replace(start, kind="unknown", text="its pods are not in the files, and it has no minResources")
         elif now.get(key):
             yield replace(
                 start,
@@ -346,7 +346,7 @@ def _later(cluster: WhatIfCluster, start: Start) -> Start:
     key = start.key
     before = cluster.decide().records.get(key)
     if before is None:
-        return replace(start, kind="unknown", text="the scheduler says nothing of it")
+        return replace(start, kind="unknown", text="the scheduler gives no reason")
     with cluster.assuming():
         cluster.run_until_idle([key])
         ends = remedies.wait_chain(cluster, key)

@@ -46,7 +46,7 @@ _PARTIAL: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, k
 _LEGACY_GROUPS: Final = frozenset(kind.group for kind in kinds.LEGACY_PODGROUPS)
 _MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})
 _EXISTS: Final = (
-    "this {} exists, and what was read of it is too little to judge a change: ask where it can be read whole"
+    "this {} exists, and the state has too few of its fields to check a change: run the command on the cluster"
 )
 _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _QUERY: Final = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}

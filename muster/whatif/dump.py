@@ -32,7 +32,7 @@ from muster.whatif.cluster_view import KINDS, ClusterObjects
 KIND: Final = "StateList"
 GROUP: Final = "dump.muster.sh"
 VERSION: Final = "v1"
-_ANEW: Final = "make the dump anew with `muster dump > FILE`"
+_ANEW: Final = "write a new dump with `muster dump > FILE`"
 _BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 _KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
 _KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
@@ -125,7 +125,7 @@ def check(document: Any, name: str) -> None:
     """
     group, _, version = str(document.get("apiVersion")).partition("/") if is_dump(document) else ("", "", "")
     if group != GROUP:
-        raise ManifestError(f"{name} isn't the dump of a cluster: make one with `muster dump > FILE`")
+        raise ManifestError(f"{name} is not a dump of a cluster: write one with `muster dump > FILE`")
     if version != VERSION:
         raise ManifestError(
             f"{name} is a dump of version {version or '(none)'}, and muster {__version__} reads {VERSION}: {_ANEW}, or"
@@ -180,5 +180,5 @@ def _taken(document: dict[str, Any], name: str) -> datetime:
     try:
         moment = said if isinstance(said, datetime) else datetime.fromisoformat(str(said))
     except ValueError as error:
-        raise ManifestError(f"{name}: taken says {said!r}, which is no time; {_ANEW}") from error
+        raise ManifestError(f"{name}: taken says {said!r}, which is not a time; {_ANEW}") from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -160,7 +160,7 @@ def _more_quota(shortage: QuotaShortage) -> Iterator[Remedy]:
         )
     for name, holds in shortage.holders:
         if shortage.short and all(holds[limited(each.resource)] >= each.short for each in shortage.short):
-            text = f"the end of PodGroup {name}, which has {shown(holds)} of the quota"
+            text = f"the end of PodGroup {name}, which holds {shown(holds)} of the quota"
             yield Remedy(text, {"kind": "end", "podGroups": [name], "all": True})
 
 
@@ -176,29 +176,27 @@ def ending(cluster: WhatIfCluster, ends: WaitChain) -> str:
     """Write which groups have to end."""
     if ends.needed and len(ends.groups) == 1:
         (key,) = ends.groups
-        return f"the end of PodGroup {cluster.called(key)}, which has {holding(cluster, key)}"
+        return f"the end of PodGroup {cluster.called(key)}, which holds {holding(cluster, key)}"
     if ends.needed:
         return f"the end of PodGroups {listed([cluster.called(key) for key in ends.groups])}"
     last = cluster.called(ends.groups[-1])
-    return f"the end of the {len(ends.groups)} PodGroups that run for the longest, the last of them {last}"
+    return f"the end of the {len(ends.groups)} PodGroups that have run longest, the last of them {last}"
 
 
 def giving_way(groups: Iterable[str]) -> str:
     """Write which groups, by what they are called, have to be taken back first."""
     called = sorted(groups)
-    was, has, goes = ("was", "hasn't", "goes") if len(called) == 1 else ("were", "haven't", "go")
-    noun = "PodGroup" if len(called) == 1 else "PodGroups"
-    return (
-        f"{noun} {listed(called)} {was} let in before it and {has} started, so {'it' if len(called) == 1 else 'they'}"
-        f" {goes} back to Pending in a while"
+    noun, verb, pronoun = (
+        ("PodGroup", "was", "it returns") if len(called) == 1 else ("PodGroups", "were", "they return")
     )
+    return f"{noun} {listed(called)} {verb} admitted earlier and did not start; {pronoun} to Pending after a while"
 
 
 def gone_back(groups: Iterable[str]) -> str:
     """Write that groups, by what they are called, have to be taken back first, as the end of a sentence."""
     called = sorted(groups)
     noun, are = ("PodGroup", "is") if len(called) == 1 else ("PodGroups", "are")
-    return f"once {noun} {listed(called)}, let in before it and not started, {are} back in Pending"
+    return f"once {noun} {listed(called)} (admitted earlier, not started) {are} Pending again"
 
 
 def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
@@ -238,7 +236,7 @@ def _more_capability(cluster: WhatIfCluster, wanted: GroupKey, queue: Queue, sho
         return
     text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
     if then is not None:
-        text += f"; after that it waits for something else: {then.message}"
+        text += f"; then it waits for: {then.message}"
     data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
     yield Remedy(text, data | {"enough": enough})
 
@@ -268,7 +266,7 @@ def _tried(cluster: WhatIfCluster, wanted: GroupKey, before: Record, suppose: Ca
         then = cluster.decide().records.get(wanted)
     if then is None or (then.stage is Stage.QUEUE and then.message == before.message) or then.reason is None:
         return None
-    return f"; after that it waits for something else: {then.message}"
+    return f"; then it waits for: {then.message}"
 
 
 def _helps(cluster: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) -> bool:

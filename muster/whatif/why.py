@@ -108,9 +108,9 @@ def needs(job: JobInfo) -> str:
         text = remedies.shown(each.kind.request)
         requests[text] = requests.get(text, 0) + each.count
     pods = [f"{counted(count, 'pod')}{f' of {text}' if text else ''}" for text, count in requests.items()]
-    least = [f"at least {job.min_member} of them at once"] if job.min_member > 1 else []
+    least = [f"at least {job.min_member} of them together"] if job.min_member > 1 else []
     stated = [f"minResources {remedies.shown(job.stated)}"] if job.stated else []
-    return "; ".join([" and ".join(pods) or "pods that aren't known yet", *least, *stated])
+    return "; ".join([" and ".join(pods) or "pods that do not exist yet", *least, *stated])
 
 
 def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:

@@ -305,7 +305,7 @@ class QueueController:
             return
         before = queue.status.state or OPEN
         if wanted.state != before:
-            text = wanted.message or f"{before} before"
+            text = wanted.message or f"{wanted.state}; was {before}"
             self._recorder.record(key.kind, queue, wanted.state, text, type_="Warning" if wanted.message else "Normal")
 
     # ── deletion ─────────────────────────────────────────────────────────────────────────────────────────────────

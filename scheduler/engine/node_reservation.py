@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.engine.allocations import Allocations, Held
-from scheduler.engine.states import JobState
+from scheduler.engine.states import JobState, priority
 from scheduler.model.vectors import Matrix
 
 _NOTHING: Final = Held((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
@@ -62,4 +62,4 @@ class NodeReservation:
             self._held = self._allocations.hold(self.rows)
 
     def _priority(self, job: JobState) -> int:
-        return self._priorities.get(job.info.priority_class, self._priorities.get("", 0))
+        return priority(job.info, self._priorities)

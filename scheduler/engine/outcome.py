@@ -15,7 +15,7 @@ from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.engine.session import Session
-from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.states import JobState, QueueState, priority
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
@@ -63,13 +63,18 @@ class PlanBuilder:
     def evictions(self) -> tuple[Eviction, ...]:
         """Return who has to go, and for whom."""
         claimed = [
-            Eviction(task, operation.job.info.key, operation.beneficiary.info.key)
+            Eviction(
+                task, operation.job.info.key, operation.beneficiary.info.key, self._priority(operation.beneficiary)
+            )
             for operation in self._session.allocations.committed
             if operation.status is Status.RELEASING and operation.beneficiary is not None
             for task in operation.tasks
         ]
         expired = [Eviction(task, job.info.key, job.info.key) for job, task in partial_gangs.expired(self._session)]
         return (*claimed, *expired)
+
+    def _priority(self, job: JobState) -> int:
+        return priority(job.info, self._session.snapshot.priorities)
 
     def reserved(self) -> Reservation | None:
         """Return the nodes that are kept for a group from now on."""
@@ -188,6 +193,7 @@ class PlanBuilder:
         return GroupStatus(
             key=old.key,
             uid=old.uid,
+            queue=old.queue,
             before=old.phase,
             phase=phase,
             conditions=conditions,
@@ -320,7 +326,7 @@ def _to_come(job: JobInfo) -> str:
         )
     if job.coming or job.tasks:
         return "its pods are being created"
-    return "it is let in, and whoever made it has yet to create its pods"
+    return "it is admitted, and its pods do not exist yet"
 
 
 def _uuid(text: str) -> str:

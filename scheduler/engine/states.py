@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -140,3 +140,8 @@ class JobState:
 
 
 _kind: Final = attrgetter("kind")
+
+
+def priority(info: JobInfo, priorities: Mapping[str, int]) -> int:
+    """Return the priority of a job's class; of a job without a class, or of one that does not exist, the default."""
+    return priorities.get(info.priority_class, priorities.get("", 0))

@@ -101,7 +101,7 @@ class Evictor:
     def _record(self, eviction: Eviction) -> None:
         task = eviction.task
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
-        words = f"evicted for PodGroup {eviction.beneficiary}, which starts in its place"
+        words = f"Preempted by PodGroup {eviction.beneficiary} (priority {eviction.priority})"
         if eviction.beneficiary == eviction.group:
-            words = f"taken back, because the other pods of PodGroup {eviction.group} that it has to start with find no nodes"
+            words = f"Evicted: the other pods of PodGroup {eviction.group}, which must start together, found no nodes"
         self._recorder.record(kinds.PODS, about, "Preempted", words)

@@ -18,7 +18,7 @@ from muster.model.objects import Meta, Object, PodGroup
 from scheduler.engine.lifecycle import UNSCHEDULABLE
 from scheduler.leader.events import ReservationRefused, StatusStored
 from scheduler.model.plan import GroupStatus
-from scheduler.model.snapshot import GroupKey
+from scheduler.model.snapshot import GroupKey, Phase
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +115,25 @@ class StatusWriter:
         about = Object(metadata=meta)
         wrong = next((each for each in status.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
         if status.phase is not status.before:
-            self._recorder.record(kind, about, status.phase.value, f"{status.before.value} before")
+            self._recorder.record(kind, about, status.phase.value, _event(status))
         if wrong is not None and status.urgency.value == 0:
             self._recorder.record(kind, about, wrong.reason, wrong.message, type_="Warning")
+
+
+def _event(status: GroupStatus) -> str:
+    """Return the text of the event that a new phase is."""
+    before = f"was {status.before.value}"
+    match status.phase:
+        case Phase.INQUEUE:
+            return f"Admitted to queue {status.queue}; {before}"
+        case Phase.PENDING:
+            return f"Returned to queue {status.queue}; {before}"
+        case Phase.RUNNING:
+            return f"Its minimum of pods is running; {before}"
+        case Phase.UNKNOWN:
+            return f"Fewer pods than its minimum are running; {before}"
+        case Phase.COMPLETED:
+            return f"Its pods have ended; {before}"
 
 
 def _json(status: GroupStatus) -> dict[str, Any]:

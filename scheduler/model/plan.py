@@ -37,11 +37,12 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it."""
+    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it, and ``priority`` that group's."""
 
     task: Task
     group: GroupKey
     beneficiary: GroupKey
+    priority: int = 0
 
 
 class GroupStatus(Struct, frozen=True):
@@ -52,6 +53,7 @@ class GroupStatus(Struct, frozen=True):
 
     key: GroupKey
     uid: str
+    queue: str
     before: Phase
     phase: Phase
     conditions: tuple[Condition, ...]

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
-from muster.model.text import counted
 from scheduler.engine import messages
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Plugin, Vote
 from scheduler.engine.states import JobState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
+from scheduler.model.snapshot import GroupKey
 from scheduler.model.vectors import Vector
 
 _STEPS = 1000
@@ -35,7 +35,7 @@ class Overcommit(Plugin):
     def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._free: Vector | None = None
-        self._awaiting = 0
+        self._awaiting: list[GroupKey] = []
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what exceeds the free part; leave the rest to others."""
@@ -44,7 +44,7 @@ class Overcommit(Plugin):
             return None
         where = "free in the cluster"
         if self._awaiting:
-            where += f" beside what {counted(self._awaiting, 'group')} let in before {'waits' if self._awaiting == 1 else 'wait'} for"
+            where += f" (excluding what is held for {self._holders()}, admitted earlier)"
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
         count = max(job.info.min_member - job.ready, 1)
@@ -67,7 +67,10 @@ class Overcommit(Plugin):
         lacking = job.lacking() if job is not self.session.reserved_for else self.session.axes.zero
         if any(lacking):
             self._free = vectors.subtract(free, lacking)
-            self._awaiting += 1
+            self._awaiting.append(job.info.key)
+
+    def _holders(self) -> str:
+        return f"PodGroup {self._awaiting[0]}" if len(self._awaiting) == 1 else f"{len(self._awaiting)} PodGroups"
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduler.engine.plugin import Key, Plugin
-from scheduler.engine.states import JobState
+from scheduler.engine.states import JobState, priority
 from scheduler.model.snapshot import Task
 
 
@@ -16,8 +16,7 @@ class Priority(Plugin):
 
     def job_key(self, job: JobState) -> Key:
         """Order jobs by the value of their priority class; none counts as the cluster's default class, or 0."""
-        priorities = self.session.snapshot.priorities
-        return -priorities.get(job.info.priority_class, priorities.get("", 0))
+        return -priority(job.info, self.session.snapshot.priorities)
 
     def starving(self, job: JobState) -> bool:
         """Whether some of it has no place."""

@@ -59,7 +59,7 @@ spec: {minMember: 1}
         (
             POD.format(name="generateName: run-", group="nowhere"),
             0,
-            'Pod default/run- can\'t be told when to start: PodGroup "nowhere", which it\n  names',
+            'Pod default/run- would start at an unknown time: its PodGroup "nowhere" is\n',
         ),
         (GANG + POD.format(name="name: only", group="gang"), 0, "PodGroup default/gang would start now, 1 pod"),
         # An API server takes a null for a zero.
@@ -94,7 +94,7 @@ def test_a_dump_with_something_odd_in_it_still_answers(
     assert before in whole
     (tmp_path / "odd.yaml").write_text(whole.replace(before, after))
     result = run("podgroup", "why", group, "-n", "team-a", "--state", str(tmp_path / "odd.yaml"))
-    assert result.output.startswith(f"PodGroup team-a/{group} waits for "), result.exception
+    assert result.output.startswith(f"PodGroup team-a/{group} is "), result.exception
     assert result.exit_code == 0
 
 

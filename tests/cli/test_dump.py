@@ -101,8 +101,8 @@ def test_a_dump_that_somebody_edited_as_yaml_is_read_too(tmp_path: Path) -> None
     ("change", "said"),
     [
         (("dump.muster.sh/v1", "dump.muster.sh/v7"), "is a dump of version v7, and muster"),
-        (("kind: StateList", "kind: Nothing"), "isn't the dump of a cluster"),
-        (('taken: "2026-01-01T12:00:00+00:00"', "taken: soon"), "taken says 'soon', which is no time"),
+        (("kind: StateList", "kind: Nothing"), "is not a dump of a cluster"),
+        (('taken: "2026-01-01T12:00:00+00:00"', "taken: soon"), "taken says 'soon', which is not a time"),
         (('"allocatable":{', '"allocatable":7,"x":{'), "Node node-1: Expected `object"),
     ],
 )

@@ -34,7 +34,7 @@ def test_help_names_every_command_and_imports_none_of_them():
         "finally: print(sorted(m for m in sys.modules if m in {'aiohttp', 'numpy', 'rich', 'pydantic', 'cryptography'}))"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert re.search(r"^  up  +Run everything", result.stdout, re.MULTILINE)
+    assert re.search(r"^  up  +Run Muster on this machine", result.stdout, re.MULTILINE)
     assert result.stdout.strip().endswith("[]")
 
 
@@ -94,13 +94,13 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path):
     )
     result = muster("queue", "list", "--kubeconfig", str(file))
     assert result.returncode == 1
-    assert "the API server doesn't answer" in one_line(result.stderr)
+    assert "the API server does not answer" in one_line(result.stderr)
 
 
 def test_a_queue_without_a_name_is_asked_for():
     result = muster("queue", "view")
     assert result.returncode == 2
-    assert "which queue? give its name" in result.stderr
+    assert "missing the name of the queue" in result.stderr
 
 
 def test_a_weight_out_of_range_is_refused_before_anything_is_sent():

@@ -134,7 +134,7 @@ async def test_without_muster_in_the_cluster_it_is_said_how_to_install_it(
     server: Any, ask: Any, command: str, status: int
 ) -> None:
     result = await ask(command)
-    assert result.output == "Error: this cluster doesn't know Muster's kinds: run `muster install`\n"
+    assert result.output == "Error: this cluster does not have Muster's CRDs: run `muster install`\n"
     assert result.exit_code == status
 
 
@@ -160,7 +160,7 @@ async def test_a_right_that_is_missing_is_named(furnished: Any, noon: None) -> N
     client = Client(Forbidding(furnished("busy.yaml"), "nodes"))
     with pytest.raises(errors.ForbiddenError) as refused:
         await cluster.read(client, NOON)
-    said = 'the cluster doesn\'t allow it: nodes is forbidden: User "jane" cannot list resource "nodes"'
+    said = 'the cluster denies permission: nodes is forbidden: User "jane" cannot list resource "nodes"'
     assert connect.explained(refused.value).startswith(said)
 
 
@@ -189,6 +189,6 @@ async def test_what_only_refines_the_answer_may_be_forbidden_and_that_is_told(fu
     state = await cluster.read(client, NOON)
     assert len(state.of(kinds.NODES)) == 2
     assert [text.partition(":")[0] for text in state.unread] == [
-        "poddisruptionbudgets are taken not to be there, for want of a right",
-        "persistentvolumes are taken not to be there, for want of a right",
+        "poddisruptionbudgets are left out, no permission to list them",
+        "persistentvolumes are left out, no permission to list them",
     ]

@@ -138,5 +138,5 @@ async def test_kinds_stay_when_muster_is_uninstalled_unless_asked(client: Client
     queue = {"metadata": {"name": "left", "finalizers": [names.QUEUE_FINALIZER]}}
     await client.create(kinds.QUEUES, queue)
     _, said = await muster("uninstall", "--crds")
-    assert said.endswith("kinds removed, and all objects of theirs\n")
+    assert said.endswith("CRDs and their objects removed\n")
     assert await written(client) == []

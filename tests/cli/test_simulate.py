@@ -81,7 +81,7 @@ def test_lists_are_read_as_kubectl_writes_them() -> None:
     result = simulated("-f", "-", stdin=listed)
     assert result.stdout == (
         "nothing to schedule: the files have no PodGroup and no pod of these scheduler names\n"
-        "(a Job makes its group and its pods as time passes: see --until-idle)\n"
+        "(the pods of a Job are created as time passes: see --until-idle)\n"
     )
 
 

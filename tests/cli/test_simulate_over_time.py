@@ -175,11 +175,11 @@ def test_two_jobs_of_one_name_and_a_minimum_above_the_pods_are_told() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--trace jobs.csv --cycles 2", "--cycles decides without a clock: leave out --trace, --until-idle and --for"),
-        ("--until-idle --for 2d", "--until-idle and --for don't go together: say which end you mean"),
+        ("--trace jobs.csv --cycles 2", "--cycles simulates without a clock: remove --trace, --until-idle and --for"),
+        ("--until-idle --for 2d", "--until-idle and --for don't go together: give one of them"),
         ("--compare reclaim.yaml", "--compare needs time to pass: add --until-idle, --for or --trace"),
         ("--plot a.png", "--plot needs time to pass: add --until-idle, --for or --trace"),
-        ("--for tomorrow", "'tomorrow' is no time; write it like 90s, 12h or 7d"),
+        ("--for tomorrow", "'tomorrow' is not a duration; write it like 90s, 12h or 7d"),
         ("--trace jobs.csv --plot a.bmp", "--plot a.bmp: end the name in .png, .svg or .pdf"),
     ],
 )

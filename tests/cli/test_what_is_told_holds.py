@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.cli.answers.why import lines
 from muster.model import kinds, names
 from muster.whatif import why
 from muster.whatif.cluster import WhatIfCluster
@@ -216,7 +217,7 @@ def told(name: str, *objects: Json) -> list[str]:
     ("where", "text"),
     [
         (queue("default"), "a queue lab: create it with `muster queue create --name lab`"),
-        (queue("lab", "Closed"), "queue lab open again: `muster queue open lab`"),
+        (queue("lab", "Closed"), "queue lab opened again: `muster queue open lab`"),
         (queue("lab", maxPodGroups=1), "a maxPodGroups of 2 for queue lab, instead of 1"),
     ],
 )
@@ -231,7 +232,7 @@ def test_what_comes_after_a_larger_capability_is_told_too() -> None:
         "train", small, node("node-0", {"cpu": "4"}), *gang("train", [2], "lab", nodeSelector={"gpu": "yes"})
     )
     assert text == (
-        "a capability of 2 cpu for queue lab, instead of 1 cpu; after that it waits for something else: 1 pod of 2 cpu"
+        "a capability of 2 cpu for queue lab, instead of 1 cpu; then it waits for: 1 pod of 2 cpu"
         " needs a node; the nodes have room for none (of 1 node 1 is not matched by the node selector or affinity)"
     )
 
@@ -239,7 +240,7 @@ def test_what_comes_after_a_larger_capability_is_told_too() -> None:
 def test_what_comes_after_its_queue_is_told_too() -> None:
     (text,) = told("train", node("node-0", {"cpu": "4"}), *gang("train", [6], "lab"))
     assert text == (
-        "a queue lab: create it with `muster queue create --name lab`; after that it waits for something else:"
+        "a queue lab: create it with `muster queue create --name lab`; then it waits for:"
         " 1 pod needs 6 cpu; 4 cpu are free in the cluster: short by 2 cpu"
     )
 
@@ -247,7 +248,7 @@ def test_what_comes_after_its_queue_is_told_too() -> None:
 @pytest.mark.parametrize(
     ("there", "text"),
     [
-        (node("node-0", {"cpu": "4"}, unschedulable=True), "node node-0 taking pods again: `kubectl uncordon node-0`"),
+        (node("node-0", {"cpu": "4"}, unschedulable=True), "node node-0 uncordoned: `kubectl uncordon node-0`"),
         (node("node-0", {"cpu": "4"}), "1 more node like node-0, with label gpu=yes"),
         (
             node("node-0", {"cpu": "4"}, {"gpu": "yes"}, taints=[DEDICATED]),
@@ -287,9 +288,9 @@ def test_a_group_that_muster_made_is_called_by_whom_it_is_made_for_and_found_by_
         None,
     ]
     answer = why.ask(WhatIfCluster(objects, POLICY, ["muster"]), key)
-    first, second, *rest = why.lines(answer, 80, TAKEN)
-    assert first == "PodGroup team/podgroup-6a0ab211 (Job train) waits for room in the cluster, to be"
-    assert second == "  let in"
+    first, second, *rest = lines(answer, 80, TAKEN)
+    assert first == "PodGroup team/podgroup-6a0ab211 (Job train) is Pending: waiting for cluster"
+    assert second == "  capacity (stage enqueue)"
     assert max(map(len, rest)) <= 80
 
 
@@ -302,4 +303,4 @@ def test_a_group_whose_job_its_user_suspended_goes_on_when_that_is_resumed() -> 
         asked([node("node-0", {"cpu": "4"}), job, owned]),
         GroupKey(kinds.PODGROUPS.group, "team", owned["metadata"]["name"]),
     )
-    assert "It goes on once its Job is resumed." in why.lines(answer, 80, TAKEN)
+    assert "It continues when its Job is resumed." in lines(answer, 80, TAKEN)

@@ -36,9 +36,9 @@ async def test_it_shows_who_holds_what_and_what_is_left(
     await lab.ledger_says(lambda ledger: not ledger.data.rows)
     assert await asking(replica, "ghost", "1") == Reserved()
     assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
-        "namespace NAMESPACE: guarded, pods are held to it while a webhook replica answers",
+        "namespace NAMESPACE: quota is guarded (pods are checked while a webhook replica answers)",
         "policy Reject: a PodGroup reserves when it is created",
-        "kept for 5m",
+        "ledger created 5m ago",
         "",
         "QUOTA   RESOURCE            HARD   RESERVED   OTHER   FREE",
         "short   cpu (Terminating)   3      0          500m    2500m",
@@ -48,7 +48,7 @@ async def test_it_shows_who_holds_what_and_what_is_left(
         "PODGROUP   RESERVED   USED BY ITS PODS",
         "train      6 cpu      2 cpu, 1 pod",
         "",
-        "Under way, and gone within a minute if it never comes:",
+        "Reserved for objects that are being created (released after a minute without them):",
         "",
         "KIND       NAME    REQUESTED",
         "PodGroup   ghost   1 cpu",
@@ -65,12 +65,12 @@ async def test_a_group_that_has_come_is_not_under_way_though_its_reservation_sti
     assert any("train" in row for row in ledger.data.rows)
     lines = printed(capsys, await quota.read(lab.client, lab.namespace))
     assert "team    cpu        10     6          0       4" in lines
-    assert not [line for line in lines if line.startswith("Under way")]
+    assert not [line for line in lines if line.startswith("Reserved for objects")]
 
 
 async def test_a_namespace_without_a_quota_has_nothing_to_show(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
-        "namespace NAMESPACE: nobody has asked for anything of a ResourceQuota, so there is no ledger"
+        "namespace NAMESPACE has no quota ledger: nothing has requested quota yet"
     ]
 
 
@@ -86,7 +86,7 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
     await lab.client.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"cpu": "3"}}}, lab.namespace)
     await lab.ledger_says(lambda ledger: ledger.data.quotas["team"].hard == {"cpu": "3"})
     lines = printed(capsys, await quota.read(lab.client, lab.namespace))
-    assert "team    cpu        3      4          0       none, 1 too much" in lines
+    assert "team    cpu        3      4          0       none, 1 over" in lines
     # Long lines are broken for people.
     assert " ".join(line.strip() for line in lines).endswith(
         'PodGroup late: its minimum isn\'t reserved, for quota "team" is short by 3 cpu; its pods wait until that is free:'

@@ -77,9 +77,7 @@ def test_room_in_the_cluster_that_others_let_in_before_are_waiting_for(build, re
     found = record(build.decide(), "g")
     assert found.stage is Stage.ENQUEUE
     assert str(found.limit.short) == "2 cpu"
-    words = (
-        "3 pods need 3 cpu; 1 cpu is free in the cluster beside what 1 group let in before waits for: short by 2 cpu"
-    )
+    words = "3 pods need 3 cpu; 1 cpu is free in the cluster (excluding what is held for PodGroup ns/first, admitted earlier): short by 2 cpu"
     assert found.message == words
 
 

@@ -15,11 +15,11 @@ from muster.whatif.admission import AdmissionForecast, Start, Verdict
 from muster.whatif.cluster_view import LEGACY_VERSIONS
 
 _ASSUMED: Final = (
-    "Assumed: nobody submits, changes or deletes anything else; running PodGroups end in the order in which they began;"
-    " pods stay as large as they ask to be."
+    "Assumptions: no other object is created, changed or deleted; running PodGroups end in the order in which they started;"
+    " pods use what they request."
 )
-_IN_ORDER: Final = "Objects of the files are created in their order, not within one second."
-_SUPPOSED: Final = "Pods that the files don't have are supposed to share their PodGroup's minResources alike."
+_IN_ORDER: Final = "Objects are created in the order of the files, not within one second."
+_SUPPOSED: Final = "Pods that are not in the files share their PodGroup's minResources equally."
 _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow", "unknown": "yellow"}
 
 
@@ -44,19 +44,19 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[str]:
     if verdict.outcome in {"refused", "undecided"}:
         yield from hanging(answer.note or kubectl.text(answer), width)
     if verdict.alone:
-        text = "Without the other objects of these files it would be admitted: together they ask for too much."
+        text = "It would be admitted without the other objects of these files: together they request too much."
         yield from hanging(text, width)
 
 
 def _outcome(verdict: Verdict) -> str:
     if verdict.outcome == "unknown":
         if verdict.answer.manifest.api_version in LEGACY_VERSIONS:
-            return "not judged: the cluster doesn't serve this kind; `muster install --legacy-apis` brings it"
-        return "not judged: Muster has no rule for this kind"
+            return "not checked: the cluster does not serve this kind; `muster install --legacy-apis` installs it"
+        return "not checked: Muster has no rule for this kind"
     if verdict.outcome == "undecided":
-        return "can't be told"
+        return "unknown"
     if verdict.outcome == "admitted" and not verdict.answer.created:
-        return "admitted, as a change of what is there"
+        return "admitted (update)"
     return verdict.outcome
 
 
@@ -68,7 +68,7 @@ def _called(manifest: Manifest) -> str:
 def _start(start: Start, width: int) -> Iterator[str]:
     yield from hanging(f"{start.label} {_when(start)}", width)
     if start.kind == "never" and start.changes:
-        yield "  What would let it start, each by itself:"
+        yield "  Each of these changes alone would let it start:"
         yield from bullets((each.text for each in start.changes), width)
 
 
@@ -83,7 +83,7 @@ def _when(start: Start) -> str:
         case "never" if start.record is not None:
             return f"would not start on the cluster as it is: {start.record.message}"
         case _:
-            return f"can't be told when to start: {start.text}"
+            return f"would start at an unknown time: {start.text}"
 
 
 def _assumed(finding: AdmissionForecast) -> str:

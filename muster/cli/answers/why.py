@@ -19,9 +19,9 @@ _NAMED: Final = 5
 _STAGES: Final[Mapping[Stage, str]] = {
     Stage.QUEUE: "its queue",
     Stage.QUOTA: "the quota of its namespace",
-    Stage.ENQUEUE: "room in the cluster, to be let in",
-    Stage.GANG: "its own pods",
-    Stage.NODES: "nodes",
+    Stage.ENQUEUE: "cluster capacity",
+    Stage.GANG: "its pods to be created",
+    Stage.NODES: "nodes for its pods",
     Stage.BIND: "its pods to start",
 }
 
@@ -32,14 +32,16 @@ def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
         yield from output.hanging(_doesnt_wait(answer), width)
         return
     record = answer.record
-    stages = list(Stage)
-    yield from output.hanging(f"PodGroup {answer.called} waits for {_STAGES[record.stage]}", width)
+    stages, phase = list(Stage), answer.group.status.phase or "Pending"
+    yield from output.hanging(
+        f"PodGroup {answer.called} is {phase}: waiting for {_STAGES[record.stage]} (stage {record.stage.value})", width
+    )
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""
     yield from output.facts(_facts(answer, record), width)
     yield ""
     if answer.changes:
-        yield "What would let it start, each by itself:"
+        yield "Each of these changes alone would let it start:"
         yield from output.bullets([each.text for each in answer.changes], width)
     else:
         yield from output.wrapped(_unchanged(record, held=answer.held), width)
@@ -51,11 +53,9 @@ def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
 def _doesnt_wait(answer: Explanation) -> str:
     status, least = answer.group.status, answer.group.spec.min_member
     if status.phase == "Completed":
-        return f"PodGroup {answer.called} doesn't wait: it is Completed"
+        return f"PodGroup {answer.called} does not wait: it is Completed"
     running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
-    return (
-        f"PodGroup {answer.called} doesn't wait: it is {status.phase or 'Pending'}, {running}, its minimum is {least}"
-    )
+    return f"PodGroup {answer.called} does not wait: it is {status.phase or 'Pending'}, {running}, minMember {least}"
 
 
 def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
@@ -71,7 +71,7 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
 
 def _line(answer: Explanation, record: Record) -> str:
     if not answer.ahead:
-        return f"nobody in queue {record.queue}"
+        return f"no PodGroup of queue {record.queue}"
     named = few([called for _, called in answer.ahead], _NAMED)
     return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
 
@@ -79,17 +79,19 @@ def _line(answer: Explanation, record: Record) -> str:
 def _unchanged(record: Record, *, held: bool) -> str:
     if record.stage is Stage.GANG:
         return (
-            "It goes on once its Job is resumed."
+            "It continues when its Job is resumed."
             if held
-            else "It goes on once its missing pods exist and may be scheduled."
+            else "It continues when its missing pods exist and may be scheduled."
         )
     if record.reason is None:
-        return "Nothing has to change: it goes on by itself."
+        return "No change is needed: it continues by itself."
     if record.stage is Stage.QUEUE and record.limit is None:
-        return "No change of its queue alone lets it start: a queue of that name, open, with room for more PodGroups, was tried."
+        return (
+            "No change of its queue alone lets it start. Tried: a queue of that name, open, with a larger maxPodGroups."
+        )
     return (
-        "No single change lets it start: more nodes like those there are, the end of other PodGroups, and a wider queue were"
-        " tried, as far as each has to do with it. What is said under why comes first."
+        "No single change lets it start. Tried, as far as they apply: more nodes like the existing ones, the end of other"
+        " PodGroups, a larger queue. Resolve the reason under why first."
     )
 
 
@@ -102,17 +104,17 @@ def _sources(answer: Explanation, now: datetime) -> Iterator[tuple[str, str]]:
     for each in answer.quotas:
         other = f", {each.other} used by other pods" if each.other != "0" else ""
         yield "ledger", f"quota {each.quota}: {each.reserved} of {each.hard} {each.resource} reserved{other}"
-    yield "scheduler", f"its own rules, asked anew about the cluster as it was at {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
+    yield "scheduler", f"decided again on the cluster as of {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _queue(answer: Explanation) -> str:
     assert answer.record is not None, "only who waits has sources"
     if answer.queue is None:
-        return f"{answer.record.queue} doesn't exist"
+        return f"{answer.record.queue} does not exist"
     spec = answer.queue.spec
     parts = [answer.queue.status.state or "Open", f"weight {spec.weight}"]
     if spec.capability:
         parts.append("capability " + ", ".join(f"{amount} {name}" for name, amount in spec.capability.items()))
     if answer.share is not None:
-        parts.append(f"its pods have {remedies.shown(answer.share.allocated) or 'nothing yet'}")
+        parts.append(f"allocated {remedies.shown(answer.share.allocated) or 'nothing'}")
     return f"{answer.record.queue}: {', '.join(parts)}"

@@ -46,7 +46,7 @@ def _span(_context: click.Context, _option: click.Parameter, text: str | None) -
 
 @click.group()
 def certs() -> None:
-    """Make, look at, rotate and repair the certificates of the webhook servers.
+    """Create, show, rotate and repair the certificates of the webhook servers.
 
     Every command may be killed and run again, and may run beside others and the leader.
     """
@@ -70,7 +70,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.ClickException(f"another changed it at the same time; run it again ({error})") from error
 
     space = click.option(
-        "-n", "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where the Secrets are."
+        "-n", "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Namespace of the Secrets."
     )
     name = click.option(
         "--configuration",
@@ -81,18 +81,20 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     return space(name(cluster_options(runs(told))))
 
 
-_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 _probe = click.option(
     "--probe",
     "probes",
     multiple=True,
     metavar="HOST:PORT",
-    help="A replica, where webhooks are called by URL; repeatable, remembered.",
+    help="Address of a replica, where webhooks are called by URL; repeatable, remembered.",
 )
 _publish_wait = click.option(
-    "--publish-wait", callback=_span, metavar="TIME", help="For API servers to notice a new bundle. Default: 2m."
+    "--publish-wait", callback=_span, metavar="TIME", help="Time for API servers to notice a new bundle. Default: 2m."
 )
-_soak = click.option("--soak", callback=_span, metavar="TIME", help="Before the old CA is distrusted. Default: 10m.")
+_soak = click.option(
+    "--soak", callback=_span, metavar="TIME", help="Time before the old CA is removed from the bundle. Default: 10m."
+)
 
 
 class _At(Struct, frozen=True):
@@ -153,13 +155,15 @@ def _settled(result: StepResult) -> bool:
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="A name or address that servers are called by; repeatable. Default: as the webhook configurations say.",
+    help="Host name or address of the servers; repeatable. Default: those in the webhook configurations.",
 )
 @_probe
 @_publish_wait
 @_soak
 @click.option(
-    "--cert-manager", metavar="NAMESPACE/CERTIFICATE", help="Leave it to cert-manager: Muster writes nothing any more."
+    "--cert-manager",
+    metavar="NAMESPACE/CERTIFICATE",
+    help="Use this cert-manager Certificate; Muster then writes nothing.",
 )
 @_dry_run
 @_common
@@ -173,9 +177,9 @@ async def init(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Make the CA and the first certificate, and have the webhooks trust it.
+    """Create the CA and the first certificate, and make the webhooks trust it.
 
-    Where they trust another CA already, that is rotated to ours without a gap. Run again, it changes what was said.
+    If the webhooks trust another CA, it is rotated to the new one without a gap. Run again, it applies changed options.
     """
     async with _at(options) as at:
         if cert_manager is not None:
@@ -215,7 +219,7 @@ async def _give_to_cert_manager(at: _At, certificate: str, *, dry_run: bool) -> 
 @output_option
 @_common
 async def status(output: str, **options: Any) -> None:
-    """Show CA and certificate, the phase, which webhook trusts what, and which replica serves what."""
+    """Show the CA, the certificate, the phase, the bundle of each webhook and the certificate of each replica."""
     async with _at(options) as at:
         observation = await at.look()
     if output in DOCUMENTS:
@@ -225,12 +229,12 @@ async def status(output: str, **options: Any) -> None:
 
 
 @certs.command(epilog=examples("muster certs renew --now"))
-@click.option("--now", is_flag=True, help="Also where nothing is due.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Until every replica serves it.")
+@click.option("--now", is_flag=True, help="Renew even if renewal is not due.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until every replica serves it.")
 @_dry_run
 @_common
 async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None:
-    """Issue the servers' certificate again, under the same CA, where it is due."""
+    """Renew the servers' certificate under the same CA, if it is due."""
     async with _at(options) as at:
         state = (await at.look(probing=False)).state()
         requested = Command.RENEW if now else None
@@ -254,7 +258,11 @@ def _renewed(result: StepResult, before: Any, first: CertificateState) -> bool:
 
 
 @certs.command("rotate-ca", epilog=examples("muster certs rotate-ca --publish-wait 2m --soak 10m"))
-@click.option("--phase", type=click.Choice(FORWARD), help="Stop in this phase; nobody goes on until told.")
+@click.option(
+    "--phase",
+    type=click.Choice(FORWARD),
+    help="Stop in this phase; the rotation continues when the command is run again.",
+)
 @_publish_wait
 @_soak
 @_probe
@@ -269,9 +277,9 @@ async def rotate_ca(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Replace the CA, through all phases, without one review failing; ends when the old CA is gone.
+    """Replace the CA, through all phases, without a failed review. The command ends when the old CA is gone.
 
-    A rotation that is under way is gone on with.
+    A rotation in progress is continued.
     """
     async with _at(options) as at:
         observation = await at.look()
@@ -333,13 +341,13 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
     "--ca-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Certificates of your own: have the webhooks trust this bundle.",
+    help="CA bundle of your own certificates for the webhooks to trust.",
 )
 @_probe
 @_dry_run
 @_common
 async def inject(*, ca_file: Path | None, probes: tuple[str, ...], dry_run: bool, **options: Any) -> None:
-    """Write the bundle into the webhook configurations, where it is another. The leader does so by itself."""
+    """Write the bundle into the webhook configurations that have another. The leader does so by itself."""
     async with _at(options) as at:
         observation = await at.look(probing=False)
         if reason := observing.foreign(observation.targets):
@@ -382,7 +390,7 @@ async def _acceptable(at: _At, trusted: bytes, probes: tuple[str, ...]) -> None:
 @output_option
 @_common
 async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
-    """Find what is wrong with the certificates, and say what helps; status 1 when anything is."""
+    """Check the certificates, and print each problem with its fix; exit status 1 if there is one."""
     async with _at(options) as at:
         observation = await at.rotator.look(probing=True, named=probes)
     found = diagnosis.findings(observation, observation.now, observing.hosts(observation, at.target.namespace))
@@ -398,11 +406,13 @@ async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
 
 @certs.command(epilog=examples("muster certs export --folder /etc/muster/certificates"))
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR")
-@click.option("--authority", is_flag=True, help="Also the CA and its key, as cert-manager's CA issuer takes them.")
+@click.option(
+    "--authority", is_flag=True, help="Also write the CA and its key, in the form of cert-manager's CA issuer."
+)
 @_dry_run
 @_common
 async def export(*, folder: Path, authority: bool, dry_run: bool, **options: Any) -> None:
-    """Write certificate, key and bundle into a folder, for a webhook server outside the cluster; all of it at once."""
+    """Write certificate, key and bundle into a folder, atomically, for a webhook server outside the cluster."""
     async with _at(options) as at:
         observation = await at.look(probing=False)
     files = certs_files.content(observation, authority=authority)

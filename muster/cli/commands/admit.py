@@ -28,21 +28,23 @@ CANT_TELL: Final = 2
     epilog=examples("muster admit -f train.yaml", "muster admit -f queue.yaml -f train.yaml --state state.yaml -o json")
 )
 @click.argument("more_files", metavar="[FILE]...", nargs=-1)
-@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="Objects; repeatable, - is stdin.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="File of objects; repeatable, - is stdin."
+)
 @question_options
 @uncollected()
 @explaining(CANT_TELL)
 def admit(more_files: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:
-    """Say whether the objects of files would be admitted, and when what they start would start. Changes nothing.
+    """Check whether the objects of files would be admitted, and when their PodGroups would start. Changes nothing.
 
-    All objects are tried together, in the order of the files, by the rules of the webhooks and with the quota ledger of
-    the cluster (or of a dump of it). What is refused is told in the words that kubectl would print.
+    All objects are checked together, in the order of the files, with the rules of the webhooks and the quota ledger of
+    the cluster (or of a dump). A refusal is printed in the words of kubectl.
 
-    Files may be named without -f, too, as pre-commit does it. Exit status: 0 all admitted, 1 something refused, 2 can't tell.
+    Files may be given without -f, as pre-commit does. Exit status: 0 all admitted, 1 something refused, 2 unknown.
     """
     files = (*files, *more_files)
     if not files:
-        raise click.UsageError("which files? name them with -f")
+        raise click.UsageError("missing files: name them with -f")
     question = Question(**options)
     wanted = manifests.read_for(files, question.where())
     state, policy, existing = question.basis(

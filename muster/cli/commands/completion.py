@@ -27,9 +27,9 @@ _FILES_TOO: Final = 0
 )
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
-    """Write a script that makes SHELL complete `muster` and `vcctl`: commands, options, and names from the cluster.
+    """Print a completion script for SHELL: commands, options, and names from the cluster, for `muster` and `vcctl`.
 
-    `kubectl muster` needs none: kubectl finds the program kubectl_complete-muster, which is installed beside muster.
+    `kubectl muster` needs no script: kubectl runs the program kubectl_complete-muster, which is installed beside muster.
     """
     kind = get_completion_class(shell)
     assert kind is not None, "one of those that click knows"

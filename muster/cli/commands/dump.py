@@ -16,10 +16,10 @@ from muster.whatif.dump import lines
 @cluster_options
 @runs
 async def dump(kubeconfig: str | None, context: str | None) -> None:
-    """Write the state of the cluster as YAML, for `admit`, `podgroup why` and `simulate` to ask questions of.
+    """Write the state of the cluster as YAML, for `admit`, `podgroup why` and `simulate`.
 
-    It holds nodes, pods, PodGroups, queues, quotas and what else they look at, with the fields that they read: no
-    Secrets, no environment or commands of containers.
+    The file holds the objects that Muster reads, such as nodes, pods, PodGroups, queues and quotas, with the fields that
+    it reads. It holds no Secrets, and no environment or commands of containers.
     """
     async with connected(kubeconfig, context) as client:
         state = await cluster.read(client, SystemClock().now())

@@ -20,27 +20,23 @@ from muster.model import names
         "muster install", "muster install --url https://10.0.0.5:9443 --ca-file ca.crt", "muster install --dry-run"
     ),
 )
+@click.option("--url", metavar="https://HOST:PORT", help="Address of the admission server; registers its webhooks.")
 @click.option(
-    "--url", metavar="https://HOST:PORT", help="Register the webhooks of an admission server at this address."
-)
-@click.option(
-    "--ca-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="Who signed its certificate."
+    "--ca-file", type=click.Path(path_type=Path, exists=True), metavar="FILE", help="CA certificate of that server."
 )
 @schedulers_option((names.SCHEDULER_NAME,))
-@click.option("--legacy-apis", is_flag=True, help="Also the kinds of kube-batch's API groups.")
-@click.option("--adopt-crds", is_flag=True, help="Replace the kinds of another product of the same API group.")
-@click.option("--dry-run", is_flag=True, help="Print what would be applied, as YAML, and apply nothing.")
+@click.option("--legacy-apis", is_flag=True, help="Also install the CRDs of kube-batch's API groups.")
+@click.option("--adopt-crds", is_flag=True, help="Replace CRDs of the same API group that another product installed.")
+@click.option("--dry-run", is_flag=True, help="Print the manifests as YAML; apply nothing.")
 @cluster_options
 @runs
 async def install_command(url: str | None, ca_file: Path | None, schedulers: tuple[str, ...], **options: Any) -> None:
-    """Put the kinds, and accounts with their roles, into a cluster and, with --url, register the webhooks.
+    """Install CRDs, service accounts, roles and policies in a cluster; with --url, register the webhooks.
 
-    By server-side apply: doing it again changes nothing that is right already.
+    The command uses server-side apply. Run again, it changes only what differs.
     """
     if (url is None) is not (ca_file is None):
-        raise click.UsageError(
-            "--url and --ca-file go together: the API server must know whom to trust at that address"
-        )
+        raise click.UsageError("--url and --ca-file go together: the API server needs the CA of that address")
     legacy_apis: bool = options["legacy_apis"]
     webhooks = _registered(url, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
     given = [*permissions.roles(legacy_apis=legacy_apis), *permissions.policies()]
@@ -80,22 +76,31 @@ def _registered(
 
 
 @click.command("uninstall", epilog=examples("muster uninstall"))
-@click.option("-n", "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where Muster is installed.")
 @click.option(
-    "--crds", "with_crds", is_flag=True, help="Also the kinds, and with them all PodGroups, Queues and QuotaLedgers."
+    "-n",
+    "--namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Namespace that Muster is installed in.",
+)
+@click.option(
+    "--crds",
+    "with_crds",
+    is_flag=True,
+    help="Also delete the CRDs, and with them all PodGroups, Queues and QuotaLedgers.",
 )
 @cluster_options
 @runs
 async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str | None, context: str | None) -> None:
-    """Take webhooks, roles and policies out of a cluster and let go of what Muster held.
+    """Uninstall webhook configurations, service accounts, roles and policies, and release what Muster holds.
 
-    Jobs that Muster suspended are resumed and its finalizers removed; workloads stay, and so do kinds and their objects,
-    unless --crds is given. Of a Helm release, `helm uninstall` does this first.
+    Jobs that Muster suspended are resumed, and its finalizers are removed. Workloads stay. CRDs and their objects stay
+    unless --crds is given. For a Helm release, use `helm uninstall`, which does the same first.
     """
     async with connected(kubeconfig, context) as client:
         await webhook_configurations.remove(client)
         click.echo("webhook configurations removed")
-        # Before anything is let go of: a worker that still runs must not take hold of it again.
+        # Before anything is released: a worker that still runs must not take it again.
         await permissions.remove(client, [*permissions.roles(legacy_apis=True), *permissions.policies()], namespace)
         click.echo("accounts, roles and policies removed")
         for job in await cleanup.resume_jobs(client):
@@ -103,4 +108,4 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
         await cleanup.release_queues(client)
         if with_crds:
             await crds.remove(client)
-            click.echo("kinds removed, and all objects of theirs")
+            click.echo("CRDs and their objects removed")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def podgroup() -> None:
-    """List PodGroups, look at one, and ask why it waits."""
+    """List and view PodGroups, and explain why one waits."""
 
 
 podgroup.add_command(why)
@@ -38,7 +38,7 @@ podgroup.add_command(why)
     "list", epilog=examples("muster podgroup list --all-namespaces", "muster podgroup list -n team-a -o wide")
 )
 @namespace_option
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of every namespace.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the PodGroups of all namespaces.")
 @output_option
 @cluster_options
 @runs

@@ -25,7 +25,7 @@ _MORE_COUNTS = ("aborted", "unknown")
 
 @click.group()
 def queue() -> None:
-    """Create, look at, close, open and delete queues."""
+    """Create, list, view, close, open and delete queues."""
 
 
 def _named(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,7 +35,7 @@ def _named(command: Callable[..., Any]) -> Callable[..., Any]:
         "-n",
         "option_name",
         metavar="NAME",
-        help="The queue; the same as the argument.",
+        help="Name of the queue; the same as the argument.",
         shell_complete=completion.queues,
     )
     argument = click.argument("argument_name", metavar="NAME", required=False, shell_complete=completion.queues)
@@ -47,7 +47,7 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
         raise click.UsageError(f"two names given, {argument_name} and {option_name}; give one")
     name = argument_name or option_name
     if not name:
-        raise click.UsageError("which queue? give its name")
+        raise click.UsageError("missing the name of the queue")
     return name
 
 
@@ -58,9 +58,20 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
     )
 )
 @_named
-@click.option("--weight", "-w", type=click.IntRange(1, 65535), default=1, show_default=True, help="Relative share.")
-@click.option("--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="The most it may use, e.g. cpu=64.")
-@click.option("--parent", metavar="QUEUE", help="The queue whose share it divides.", shell_complete=completion.queues)
+@click.option(
+    "--weight",
+    "-w",
+    type=click.IntRange(1, 65535),
+    default=1,
+    show_default=True,
+    help="Share relative to other queues.",
+)
+@click.option(
+    "--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="Hard limit of a resource, e.g. cpu=64; repeatable."
+)
+@click.option(
+    "--parent", metavar="QUEUE", help="Parent queue, whose share it divides.", shell_complete=completion.queues
+)
 @cluster_options
 @runs
 async def create(
@@ -89,7 +100,7 @@ async def create(
 @cluster_options
 @runs
 async def list_(output: str, kubeconfig: str | None, context: str | None) -> None:
-    """List all queues with what is in them."""
+    """List all queues with their PodGroups by phase."""
     async with connected(kubeconfig, context) as client:
         if output in DOCUMENTS:
             document(await _raw(client, ""), output)
@@ -106,7 +117,7 @@ async def list_(output: str, kubeconfig: str | None, context: str | None) -> Non
 async def view(
     argument_name: str | None, option_name: str | None, output: str, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Show one queue with what is in it."""
+    """Show one queue with its PodGroups by phase."""
     name = _name(argument_name, option_name)
     async with connected(kubeconfig, context) as client:
         if output in DOCUMENTS:
@@ -123,10 +134,10 @@ async def view(
 async def close(
     argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Take no new work; what is in the queue goes on."""
+    """Close a queue: it admits no new workloads, those in it continue."""
     name = _name(argument_name, option_name)
     await _desire(name, "Closed", kubeconfig, context)
-    click.echo(f"queue {name} is closing: it takes no new work, what is in it goes on")
+    click.echo(f"queue {name} is closing: it admits no new workloads, those in it continue")
 
 
 @queue.command("open", epilog=examples("muster queue open research"))
@@ -136,7 +147,7 @@ async def close(
 async def open_(
     argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Take new work again."""
+    """Open a queue: it admits workloads again."""
     name = _name(argument_name, option_name)
     await _desire(name, "Open", kubeconfig, context)
     click.echo(f"queue {name} is open")
@@ -153,7 +164,7 @@ async def delete(
     name = _name(argument_name, option_name)
     async with connected(kubeconfig, context) as client:
         await client.delete(kinds.QUEUES, name)
-    click.echo(f"queue {name} is being deleted, with what is in it")
+    click.echo(f"queue {name} is being deleted, with its PodGroups and Jobs")
 
 
 async def _desire(name: str, state: str, kubeconfig: str | None, context: str | None) -> None:

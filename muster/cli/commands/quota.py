@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _FORMATS: Final = ("table", "json", "yaml")
 _FENCES: Final = {
-    "guaranteed": "guaranteed, pods wait for a webhook replica",
-    "guarded": "guarded, pods are held to it while a webhook replica answers",
-    "off": "pods aren't held to what is reserved",
+    "guaranteed": "quota is guaranteed (no pod is created while no webhook replica answers)",
+    "guarded": "quota is guarded (pods are checked while a webhook replica answers)",
+    "off": "pods are not checked against reservations",
 }
 _POLICIES: Final = {
     names.POLICY_REJECT: "a PodGroup reserves when it is created",
@@ -38,18 +38,16 @@ _POLICIES: Final = {
 
 @click.group()
 def quota() -> None:
-    """Look at what is reserved of a namespace's quotas."""
+    """Show the reservations of a namespace's quotas."""
 
 
 @quota.command(epilog=examples("muster quota view --namespace team-a", "muster quota view -o json"))
 @namespace_option
-@click.option(
-    "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
-)
+@click.option("-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="Output format.")
 @cluster_options
 @runs
 async def view(namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
-    """Show each quota of a namespace: hard, reserved and by whom, used by others, free, and what is under way."""
+    """Show each quota of a namespace: hard limit, reserved, used by other pods, free; and the PodGroups that hold it."""
     async with connected(kubeconfig, context) as client:
         found = await read(client, namespace_of(namespace, kubeconfig, context))
     if output != "table":
@@ -124,7 +122,7 @@ def show(found: LedgerReport, now: datetime) -> None:
         rows = [(each.name, _amounts(each.reserved), _amounts(each.used)) for each in found.groups]
         table(("podgroup", "reserved", "used by its pods"), rows)
     if found.under_way:
-        click.echo("\nUnder way, and gone within a minute if it never comes:\n")
+        click.echo("\nReserved for objects that are being created (released after a minute without them):\n")
         table(("kind", "name", "requested"), [(each.kind, each.name, _requested(each)) for each in found.under_way])
     for waiting in found.unreserved:
         click.echo()
@@ -134,14 +132,14 @@ def show(found: LedgerReport, now: datetime) -> None:
 
 def _nothing(found: LedgerReport) -> str:
     if found.seeded_at:
-        return f"namespace {found.namespace} has no ResourceQuota now: there is nothing to reserve of"
-    return f"namespace {found.namespace}: nobody has asked for anything of a ResourceQuota, so there is no ledger"
+        return f"namespace {found.namespace} has no ResourceQuota"
+    return f"namespace {found.namespace} has no quota ledger: nothing has requested quota yet"
 
 
 def _since(found: LedgerReport, now: datetime) -> str:
     if not found.seeded_at:
-        return "the ledger is being made: nothing is admitted until it is"
-    return f"kept for {age(msgspec.convert(found.seeded_at, type=datetime), now)}"
+        return "the ledger is being created; until then nothing is admitted"
+    return f"ledger created {age(msgspec.convert(found.seeded_at, type=datetime), now)} ago"
 
 
 def _scoped(standing: Standing) -> str:
@@ -149,7 +147,7 @@ def _scoped(standing: Standing) -> str:
 
 
 def _free(standing: Standing) -> str:
-    return f"none, {standing.over} too much" if standing.over != "0" else standing.free
+    return f"none, {standing.over} over" if standing.over != "0" else standing.free
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:

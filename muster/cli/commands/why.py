@@ -28,10 +28,11 @@ _SHOWN: Final = 5
 @uncollected()
 @explaining(1)
 def why(name: str, **options: Any) -> None:
-    """Say why a PodGroup waits, and what would let it start. NAME is the group's, or that of the workload it was made for.
+    """Explain why a PodGroup waits, and what would let it start.
 
-    Where it stands, what limits it and by how much, who is ahead, what it needs, the nearest fit. What would change that
-    is tried: each answer let the group start when the scheduler was asked about a cluster that has it.
+    NAME is the PodGroup, or the workload that Muster created it for. The command prints the stage, the limit and how
+    much is short, the PodGroups ahead, the request and the closest nodes. Each suggestion was tried: with that change
+    alone, the scheduler started the PodGroup.
     """
     question = Question(**options)
     where = question.where()

@@ -66,15 +66,15 @@ class Kubectl:
 @click.option(
     "--kubeconfig",
     metavar="FILE",
-    help="Play it on this cluster instead of an embedded one. Its nodes must be simulated (kwok).",
+    help="Run the steps on this cluster instead of an embedded one. Its nodes must be simulated (kwok).",
 )
-@click.option("--installed", is_flag=True, help="Muster runs in that cluster already: start no other.")
+@click.option("--installed", is_flag=True, help="Muster is installed in that cluster: do not start it.")
 @runs
 async def demo(kubeconfig: str | None, *, installed: bool) -> None:
-    """Play the story of the README, and check every step.
+    """Run the steps of the README, and check each answer.
 
-    Starts `muster up` (unless --installed), runs each command with kubectl (or sends the same requests where there is none), and ends with 0
-    only if every answer was as it should be.
+    The command starts `muster up` (unless --installed) and runs each step with kubectl, or sends the same requests if
+    there is no kubectl. Exit status 0 means that every answer was as expected.
     """
     if installed and kubeconfig is None:
         raise click.UsageError("--installed needs --kubeconfig: which cluster it is installed in")

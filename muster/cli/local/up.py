@@ -35,10 +35,12 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     )
 )
 @click.option("--kubeconfig", metavar="FILE", help="Run beside this cluster instead of an embedded one.")
-@click.option("--context", metavar="NAME", help="Which context of that kubeconfig to use.")
-@click.option("--nodes", type=click.IntRange(0, 10_000), default=4, show_default=True, help="Simulated nodes.")
+@click.option("--context", metavar="NAME", help="Context of that kubeconfig to use.")
 @click.option(
-    "--node-cpu", default=_NODE["cpu"], show_default=True, callback=_amount, metavar="AMOUNT", help="Cpu of each."
+    "--nodes", type=click.IntRange(0, 10_000), default=4, show_default=True, help="Number of simulated nodes."
+)
+@click.option(
+    "--node-cpu", default=_NODE["cpu"], show_default=True, callback=_amount, metavar="AMOUNT", help="CPU of each node."
 )
 @click.option(
     "--node-memory",
@@ -46,26 +48,28 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
     show_default=True,
     callback=_amount,
     metavar="AMOUNT",
-    help="Memory of each.",
+    help="Memory of each node.",
 )
-@click.option("--node-pods", type=click.IntRange(1), default=_NODE["pods"], show_default=True, help="Pods on each.")
+@click.option(
+    "--node-pods", type=click.IntRange(1), default=_NODE["pods"], show_default=True, help="Pods of each node."
+)
 @config_option("The scheduler's actions and plugins, followed while running.")
 @click.option(
-    "--kubeconfig-out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the kubeconfig."
+    "--kubeconfig-out", type=click.Path(path_type=Path), metavar="FILE", help="File to write the kubeconfig to."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the embedded API server; 0 is any.")
 @schedulers_option()
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
-@click.option("--adopt-crds", is_flag=True, help="Replace the kinds of another product of the same API group.")
+@click.option("--adopt-crds", is_flag=True, help="Replace CRDs of the same API group that another product installed.")
 @click.option(
     "--log-level", default="warning", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
 )
 @runs
 async def up(**options: Any) -> None:
-    """Run everything on this machine until Ctrl-C: API server, simulated nodes, webhooks, scheduler.
+    """Run Muster on this machine until Ctrl-C: API server, simulated nodes, webhooks and scheduler.
 
-    Prints one line when all of it serves. The state is gone when it ends. With --kubeconfig, webhooks and scheduler run
-    beside that cluster from outside, and take their webhook configurations and policy away again at the end.
+    The command prints one line when everything is ready, and deletes the state when it ends. With --kubeconfig, webhooks
+    and scheduler serve that cluster from outside, and the command removes their webhook configurations and policy at the end.
     """
     from muster.cli.local import programs
     from muster.telemetry import logs

@@ -1,4 +1,4 @@
-"""``muster simulate``: what the scheduler would decide on the objects of some files, once or over time."""
+"""``muster simulate``: what the scheduler would decide on the objects of files, once or over time."""
 
 from __future__ import annotations
 
@@ -38,37 +38,43 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     except ValueError:
         found = 0.0
     if found <= 0:
-        raise click.BadParameter(f"{value!r} is no time; write it like 90s, 12h or 7d", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a duration; write it like 90s, 12h or 7d", ctx, param)
     return found
 
 
 @click.command(epilog=_EPILOG)
 @click.option(
-    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="Objects; repeatable, - is stdin."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="File of objects; repeatable, - is stdin.",
 )
-@click.option("--trace", type=_FILE, metavar="FILE", help="Jobs that arrive over time, as CSV.")
-@config_option("Actions and plugins (YAML). Default: that of muster scheduler.")
-@click.option("--compare", type=_FILE, metavar="FILE", help="Another configuration, to be put beside the first.")
-@click.option("--cycles", type=click.IntRange(1, 10_000), help="Decide so many times on the objects, without a clock.")
-@click.option("--until-idle", is_flag=True, help="Let time pass until nothing can happen any more.")
-@click.option("--for", "time", callback=_time, metavar="TIME", help="Let so much time pass: 90s, 12h, 7d.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Draws the order of equals.")
+@click.option("--trace", type=_FILE, metavar="FILE", help="CSV file of Jobs that arrive over time.")
+@config_option("The scheduler's configuration (YAML). Default: the built-in one.")
+@click.option("--compare", type=_FILE, metavar="FILE", help="Second configuration, shown beside the first.")
+@click.option("--cycles", type=click.IntRange(1, 10_000), help="Number of scheduling cycles, without a clock.")
+@click.option("--until-idle", is_flag=True, help="Simulate until nothing more can happen.")
+@click.option("--for", "time", callback=_time, metavar="TIME", help="Simulate this much time: 90s, 12h, 7d.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed for the order of equal objects."
+)
 @schedulers_option()
+@click.option("-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="Output format.")
 @click.option(
-    "-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="How to print it."
-)
-@click.option(
-    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw it: .png, .svg, .pdf."
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a plot: .png, .svg, .pdf."
 )
 def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, **options: Any) -> None:
-    """Play a cluster: one decision on the objects of files, or all that happens in a week.
+    """Simulate the scheduler on the objects of files: one cycle, or all that happens in a week.
 
-    Nodes, queues, quotas, PodGroups, Jobs, Pods and what else scheduling looks at are the cluster as it is, or as `muster
-    dump` wrote it. By itself, or with --cycles, the command decides on it: who is bound where, who is evicted, and why
-    the others wait; what one cycle binds runs in the next.
+    The files hold the cluster: nodes, queues, quotas, PodGroups, Jobs, Pods, or a file that `muster dump` wrote. Without
+    further options the command runs one scheduling cycle (--cycles for more) and prints which pods it binds and evicts,
+    and why the others wait. Pods that one cycle binds run in the next.
 
-    With --trace, --until-idle or --for time passes: objects are admitted by the webhooks' rules, pods run for their
-    time and end. Printed are waiting times, what was in use, the queues' shares, evictions and refusals.
+    With --trace, --until-idle or --for, time passes: the webhooks' rules admit objects, and pods run for their duration.
+    The command prints waiting times, utilization, the queues' shares, evictions and refusals.
     """
     wishes = _Wishes(**options)
     wishes.check()
@@ -103,9 +109,9 @@ class _Wishes(Struct, frozen=True):
             UsageError: naming both.
         """
         if self.until_idle and self.time is not None:
-            raise click.UsageError("--until-idle and --for don't go together: say which end you mean")
+            raise click.UsageError("--until-idle and --for don't go together: give one of them")
         if self.cycles is not None and self.passes:
-            raise click.UsageError("--cycles decides without a clock: leave out --trace, --until-idle and --for")
+            raise click.UsageError("--cycles simulates without a clock: remove --trace, --until-idle and --for")
         for name, value in (("--compare", self.compare), ("--plot", self.plot)):
             if value is not None and not self.passes:
                 raise click.UsageError(f"{name} needs time to pass: add --until-idle, --for or --trace")
@@ -178,7 +184,7 @@ def _show(result: dict[str, Any]) -> None:
         table(("evicted",), [(pod,) for pod in result["evicted"]])
     if not groups and not result["binds"]:
         click.echo("nothing to schedule: the files have no PodGroup and no pod of these scheduler names")
-        click.echo("(a Job makes its group and its pods as time passes: see --until-idle)")
+        click.echo("(the pods of a Job are created as time passes: see --until-idle)")
 
 
 def _bound(result: dict[str, Any], group: str) -> str:
