@@ -24,6 +24,7 @@ import msgspec
 from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.model.plan import Plan
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
@@ -46,6 +47,7 @@ class World:
     def __init__(self, nodes: int, cpu: str = "64", memory: str = "256Gi", policy: str = config.DEFAULT) -> None:
         self.cluster = Cluster({names.SCHEDULER_NAME})
         self.policy = config.parse(policy)
+        self.cache = DecisionCache()
         self.queue("default")
         for number in range(nodes):
             amounts = {"cpu": cpu, "memory": memory, "pods": "256"}
@@ -90,7 +92,7 @@ class World:
     def decide(self) -> Measured:
         """Take a snapshot, then time one decision on it."""
         snapshot = self.cluster.snapshot()
-        return _timed(lambda: decide(snapshot, self.policy, NOW))
+        return _timed(lambda: decide(snapshot, self.policy, NOW, self.cache))
 
 
 def _as(kind: Any, body: dict[str, Any]) -> Any:
@@ -137,7 +139,7 @@ def idle(nodes: int, groups: int, size: int) -> Shape:
     world = running(nodes, groups, size)
 
     def cycle() -> Measured:
-        return _timed(lambda: decide(world.cluster.snapshot(), world.policy, NOW))
+        return _timed(lambda: decide(world.cluster.snapshot(), world.policy, NOW, world.cache))
 
     return cycle
 
@@ -152,7 +154,7 @@ def arrival(nodes: int, groups: int, size: int) -> Shape:
 
         def work() -> Plan:
             world.gang(name, 1, request(0))
-            return decide(world.cluster.snapshot(), world.policy, NOW)
+            return decide(world.cluster.snapshot(), world.policy, NOW, world.cache)
 
         took, plan = _timed(work)
         assert len(plan.binds) == 1

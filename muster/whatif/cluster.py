@@ -25,6 +25,7 @@ from muster.model.objects import Job, Meta, Node, Object, Pod, PodGroup, PodStat
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
 from scheduler.engine.reservations import ReservationArguments
 from scheduler.leader.backoff import RequeueTimers
@@ -87,6 +88,7 @@ class WhatIfCluster:
         self._undo: list[Callable[[], None]] | None = None
         self._applied: Plan | None = None
         self._standing: Mapping[GroupKey, JobInfo] = {}
+        self._cache = DecisionCache()
         self._beside: Mapping[str, SatisfiedJobs] = {}
         alone = satisfied.may_aggregate(policy)
         self._feed(alone=alone)
@@ -143,7 +145,8 @@ class WhatIfCluster:
         """Decide once; ``waits`` as `Snapshot` has them."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
-        return decide(replace(snapshot, jobs=jobs, satisfied=self._beside, waits=waits or {}), self.policy, self.now)
+        seen = replace(snapshot, jobs=jobs, satisfied=self._beside, waits=waits or {})
+        return decide(seen, self.policy, self.now, self._cache)
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""

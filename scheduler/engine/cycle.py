@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from scheduler.engine import partial_gangs, placement, reservations
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
 from scheduler.engine.session import Session
@@ -12,11 +13,15 @@ from scheduler.model.plan import Plan
 from scheduler.model.snapshot import Phase, Snapshot
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool = True) -> Plan:
+def decide(
+    snapshot: Snapshot, policy: Policy, now: datetime, cache: DecisionCache | None = None, *, records: bool = True
+) -> Plan:
     """Decide who gets which node, and where each group stands. The same input gives the same plan.
 
+    ``cache``: what is remembered from cycle to cycle; None by who decides once.
     ``records``: whether somebody is going to read them.
     """
+    cache = cache if cache is not None else DecisionCache()
     # 1. Open a session: plugins see the snapshot and divide the cluster.
     session = Session(snapshot, policy, now)
 
@@ -28,7 +33,7 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         action(session, policy.arguments[action.name])
 
     # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was reserved is remembered.
-    outcome = PlanBuilder(session)
+    outcome = PlanBuilder(session, cache)
     binds, pipelined, evictions = outcome.binds(), outcome.pipelined(), outcome.evictions()
 
     # 4. Each group moves through the table of its life, and is told why it stands where it stands.
@@ -54,5 +59,6 @@ def decide(snapshot: Snapshot, policy: Policy, now: datetime, *, records: bool =
         faults=tuple(session.extensions.faults.values()),
         next_deadline=session.deadlines.next,
     )
+    cache.prune(snapshot.jobs, snapshot.queues)
     session.close()
     return plan

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine import lifecycle, partial_gangs, placement, requeue, reservations
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
 from scheduler.engine.reservations import ReservationArguments
@@ -28,8 +29,9 @@ _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 class PlanBuilder:
     """Reads a session whose actions are done."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, cache: DecisionCache) -> None:
         self._session = session
+        self._cache = cache
         self._explanations = Explanations(session)
         self._obstacles: dict[GroupKey, Obstacle | None] = {}
         # As Kubernetes writes moments: the API server would cut the rest off.
@@ -143,44 +145,41 @@ class PlanBuilder:
         return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
     def _share(self, queue: QueueState) -> QueueShare:
-        session = self._session
-        axes, deserved, known = session.axes, session.extensions.deserved(queue), queue.info.share
+        axes, deserved = self._session.axes, self._session.extensions.deserved(queue)
         amounts = (axes.names, queue.allocated, deserved)
-        if not known or known[0] != amounts:
-            known[:] = (
-                amounts,
-                QueueShare(
-                    allocated=axes.resources(queue.allocated),
-                    deserved=axes.resources(deserved) if deserved is not None else None,
-                    share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
-                ),
-            )
-        share: QueueShare = known[1]
+        known = self._cache.share(queue.info, amounts)
+        if known is not None:
+            return known
+        share = QueueShare(
+            allocated=axes.resources(queue.allocated),
+            deserved=axes.resources(deserved) if deserved is not None else None,
+            share=vectors.share(queue.allocated, deserved, axes.shared) if deserved is not None else None,
+        )
+        self._cache.remember_share(queue.info, amounts, share)
         return share
 
     def _status(self, job: JobState) -> GroupStatus:
         """Return a group's status; that of one that only runs is worked out once, as long as it stays as it is."""
         if not _is_quiet(job):
             return self._new_status(job)
-        ready = self._session.extensions.ready(job)
-        known: GroupStatus
-        for known, policy, was_ready in job.info.quiet:
-            if policy is self._session.policy and was_ready is ready:
-                return known
+        policy, ready = self._session.policy, self._session.extensions.ready(job)
+        known = self._cache.quiet(job.info, policy, ready=ready)
+        if known is not None:
+            return known
         status = self._new_status(job)
         if not differs(job.info, status):
-            job.info.quiet[:] = [(status, self._session.policy, ready)]
+            self._cache.remember_quiet(job.info, policy, ready=ready, status=status)
         return status
 
     def _new_status(self, job: JobState) -> GroupStatus:
-        old, facts = job.info, self._facts(job)
-        if old.settled and old.settled[0] == facts:
-            # Nothing changed by what is so, and it is so still.
-            known: GroupStatus = old.settled[1]
+        facts = self._facts(job)
+        # Where nothing changed by what is so, and it is so still.
+        known = self._cache.settled(job.info, facts)
+        if known is not None:
             return known
         status = self._settle(job, facts)
-        if not differs(old, status):
-            old.settled[:] = [facts, status]
+        if not differs(job.info, status):
+            self._cache.remember_settled(job.info, facts, status)
         return status
 
     def _settle(self, job: JobState, facts: Facts) -> GroupStatus:

@@ -25,6 +25,7 @@ from scheduler.controllers.ownerrules import OwnerRulesController
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
 from scheduler.leader.binder import Binder
 from scheduler.leader.cycle_report import CycleReport
@@ -81,6 +82,7 @@ class Term:
         self._metrics = metrics
         self._clock = clock
         self._policy = policy
+        self._cache = DecisionCache()
         self._changed = asyncio.Event()
         self._took = 0.0
         self._deciding: float | None = None
@@ -221,9 +223,9 @@ class Term:
         began = self._deciding = loop.time()
         pending = sum(len(job.pending) for job in snapshot.jobs)
         if self._took < INLINE_CYCLE_SECONDS and pending < INLINE_PENDING_PODS:
-            plan = decide(snapshot, self._policy, now)
+            plan = decide(snapshot, self._policy, now, self._cache)
         else:
-            plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now))
+            plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now, self._cache))
         self._deciding, self._took = None, loop.time() - began
         return plan
 

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from msgspec import Struct, field
@@ -138,16 +138,6 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         return count_tasks(self.tasks) if self.tasks else NO_TASKS
 
     @cached_property
-    def quiet(self) -> list[Any]:
-        """What `scheduler.engine.outcome` found out about it, while nothing happens to it."""
-        return []
-
-    @cached_property
-    def settled(self) -> list[Any]:
-        """The same, of its status."""
-        return []
-
-    @cached_property
     def _sums(self) -> list[tuple[Axes, JobAmounts]]:
         return []
 
@@ -232,11 +222,6 @@ class QueueInfo(Struct, frozen=True, eq=False, dict=True):
     parent: str = ""
     max_groups: int = 0
     created: float = 0.0
-
-    @cached_property
-    def share(self) -> list[Any]:
-        """What `scheduler.engine.outcome` found out about it, while its amounts stay as they are."""
-        return []
 
     @property
     def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:

@@ -21,6 +21,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import PodGroup, PriorityClass
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS, RESERVATION_RETRY_SECONDS
@@ -83,6 +84,7 @@ class Simulation:
         self._setting = setting
         self._cluster = setting.cluster
         self._timers = RequeueTimers()
+        self._cache = DecisionCache()
         self._calendar = Calendar()
         self._due = 0.0
         self._last = -MIN_CYCLE_INTERVAL_SECONDS
@@ -194,7 +196,7 @@ class Simulation:
         if self._thins and (gone := aside.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
         snapshot = replace(snapshot, jobs=jobs, satisfied=aside.by_queue(), waits=self._timers.waits)
-        return snapshot, decide(snapshot, self._setting.policy, self._moment, records=records)
+        return snapshot, decide(snapshot, self._setting.policy, self._moment, self._cache, records=records)
 
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""

@@ -22,6 +22,7 @@ from muster.model.objects import Job, PodGroup
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.session import Session
 from scheduler.leader.worker import Worker
 from scheduler.model.plan import Plan
@@ -250,6 +251,7 @@ class Build:
 
     def __init__(self) -> None:
         self.cluster = Cluster({names.SCHEDULER_NAME})
+        self.cache = DecisionCache()
         self._uid = 0
 
     def queue(self, name: str, **spec: Any) -> Build:
@@ -340,7 +342,7 @@ class Build:
     def decide(self, policy: str = config.DEFAULT, *, later: float = 0) -> Plan:
         """Decide, so many seconds later than what happened before."""
         snapshot, followed = self.cluster.snapshot(), config.parse(policy)
-        plan = decide(snapshot, followed, START + timedelta(seconds=later))
+        plan = decide(snapshot, followed, START + timedelta(seconds=later), self.cache)
         invariants.hold(snapshot, followed, plan)
         return plan
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.model.cache import Cache
 from scheduler.state.apply import apply_plan
 
@@ -83,10 +84,11 @@ def forgetful(snapshot):
 @given(st.lists(STEPS, min_size=4, max_size=16))
 @settings(max_examples=15)
 def test_what_is_remembered_decides_nothing(policy, make_build, steps):
+    cache = DecisionCache()
     story, parsed = Story(make_build()), config.parse(POLICIES[policy])
     for number, (deed, *how) in enumerate(steps):
         getattr(story, deed)(*how)
         snapshot, now = story.build.cluster.snapshot(), NOW + timedelta(seconds=number)
-        plan = decide(snapshot, parsed, now)
+        plan = decide(snapshot, parsed, now, cache)
         assert plan == decide(forgetful(snapshot), parsed, now)
         apply_plan(story.build.cluster, plan)
