@@ -19,7 +19,7 @@ from certs import observation as observing
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, ProbeResult
-from certs.rotation import Command, RotationAction, Step
+from certs.rotation import Command, RotationAction, RotationStep
 from certs.state import PROVING, CertificateState, RotationPhase, Waits
 from certs.stored import Keys, Served
 from certs.targets import BundleTarget
@@ -62,7 +62,7 @@ class StepResult(Struct, frozen=True):
     ``conflict`` is whether another was quicker, so that nothing was done.
     """
 
-    step: Step
+    step: RotationStep
     state: CertificateState
     did: str = ""
     conflict: bool = False
@@ -118,7 +118,7 @@ class Rotator:
         except errors.ConflictError:
             return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
-    def plan(self, state: CertificateState, requested: Command | None = None) -> Step:
+    def plan(self, state: CertificateState, requested: Command | None = None) -> RotationStep:
         """Say what the next step would be."""
         return rotation.plan(state, self._clock.now(), requested)
 
@@ -207,7 +207,7 @@ class Rotator:
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _perform(self, step: Step, observation: Observation, state: CertificateState) -> str:
+    async def _perform(self, step: RotationStep, observation: Observation, state: CertificateState) -> str:
         assert observation.keys is not None
         match step.action:
             case RotationAction.BUNDLE:

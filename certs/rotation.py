@@ -46,7 +46,7 @@ class RotationAction(Enum):
     WAIT = "wait"
 
 
-class Step(Struct, frozen=True):
+class RotationStep(Struct, frozen=True):
     """What to do next, and why.
 
     Attributes:
@@ -182,7 +182,7 @@ _BACKWARD: Final = frozenset({
 })  # fmt: skip
 
 
-def plan(state: CertificateState, now: datetime, requested: Command | None = None) -> Step:
+def plan(state: CertificateState, now: datetime, requested: Command | None = None) -> RotationStep:
     """Say what to do next about the certificates.
 
     Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
@@ -190,7 +190,7 @@ def plan(state: CertificateState, now: datetime, requested: Command | None = Non
     """
     case = _Case(state, now, requested)
     if state.foreign:
-        return Step(RotationAction.WAIT, state.foreign, state.phase, blocked=True)
+        return RotationStep(RotationAction.WAIT, state.foreign, state.phase, blocked=True)
     if (row := _row(case, backward=True)) is not None:
         return _entered(case, row)
     if (upkeep := _upkeep(case)) is not None:
@@ -245,16 +245,16 @@ def _row(case: _Case, *, backward: bool) -> RotationTransition | None:
     return next((row for row in rows if ((row.source, row.target) in _BACKWARD) is backward and row.holds(case)), None)
 
 
-def _entered(case: _Case, row: RotationTransition) -> Step:
+def _entered(case: _Case, row: RotationTransition) -> RotationStep:
     if row.when is _BACK and (why := _no_way_back(case)):
-        return Step(RotationAction.WAIT, why, case.state.phase, blocked=True)
+        return RotationStep(RotationAction.WAIT, why, case.state.phase, blocked=True)
     if (
         row.target is RotationPhase.PUBLISH
         and row.source is RotationPhase.STEADY
         and (apart := _clocks(case)) is not None
     ):
         return apart
-    return Step(RotationAction.ENTER, row.when, row.target)
+    return RotationStep(RotationAction.ENTER, row.when, row.target)
 
 
 def _no_way_back(case: _Case) -> str:
@@ -272,7 +272,7 @@ def _last_call(authority: Authority) -> datetime:
     return first.not_before + (first.not_after - first.not_before) * _LAST_CALL
 
 
-def _held(case: _Case, row: RotationTransition) -> Step | None:
+def _held(case: _Case, row: RotationTransition) -> RotationStep | None:
     state = case.state
     if state.hold is not state.phase or state.phase not in _FORWARD:
         return None
@@ -284,19 +284,19 @@ def _held(case: _Case, row: RotationTransition) -> Step | None:
     if state.leaf is not None and renewal(state.leaf.certificate) > case.now:
         until = min(until, renewal(state.leaf.certificate))
     why = f"held in phase {state.phase.value}; `muster certs rotate-ca` goes on"
-    return Step(RotationAction.WAIT, why, row.source, until)
+    return RotationStep(RotationAction.WAIT, why, row.source, until)
 
 
-def _upkeep(case: _Case) -> Step | None:
+def _upkeep(case: _Case) -> RotationStep | None:
     """Bring about what a phase wants, in the order that breaks nothing; None when all of it is so."""
     state = case.state
     if state.stored != state.wanted and state.leaf is not None:
-        return Step(RotationAction.BUNDLE, "the Secret holds another bundle", state.phase)
+        return RotationStep(RotationAction.BUNDLE, "the Secret holds another bundle", state.phase)
     if state.out_of_date:
         why = f"{len(state.out_of_date)} of {len(state.published)} webhooks trust something else"
-        return Step(RotationAction.INJECT, why, state.phase)
+        return RotationStep(RotationAction.INJECT, why, state.phase)
     if why := _unfit(case):
-        return _clocks(case) or Step(RotationAction.ISSUE, why, state.phase)
+        return _clocks(case) or RotationStep(RotationAction.ISSUE, why, state.phase)
     return None
 
 
@@ -319,16 +319,16 @@ def _unfit(case: _Case) -> str:
     return ""
 
 
-def _clocks(case: _Case) -> Step | None:
+def _clocks(case: _Case) -> RotationStep | None:
     skew = case.state.skew
     if abs(skew) <= TOLERANCE:
         return None
     minutes = f"{abs(skew).total_seconds() / 60:.0f} minutes {'ahead of' if skew > timedelta() else 'behind'}"
     why = f"the API server's clock is {minutes} this machine's, so nothing is issued: set the clocks by NTP"
-    return Step(RotationAction.WAIT, why, case.state.phase, blocked=True)
+    return RotationStep(RotationAction.WAIT, why, case.state.phase, blocked=True)
 
 
-def _wait(case: _Case) -> Step:
+def _wait(case: _Case) -> RotationStep:
     state = case.state
     until: datetime | None = None
     match state.phase:
@@ -345,7 +345,7 @@ def _wait(case: _Case) -> Step:
             why = "no replica may come up with the other certificate"
         case _:
             why = _unproven(state)
-    return Step(RotationAction.WAIT, why, state.phase, until)
+    return RotationStep(RotationAction.WAIT, why, state.phase, until)
 
 
 def _unproven(state: CertificateState) -> str:

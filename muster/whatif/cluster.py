@@ -99,7 +99,7 @@ class WhatIfCluster:
             self._standing = {job.key: job for job in satisfied.found(first)}
             self._beside = satisfied.sum_by_queue(self._standing.values(), first.axes)
             for key in self._groups.keys() - self._standing.keys():
-                self.cluster.single_out(key)
+                self.cluster.expand_group(key)
 
     def _feed(self, *, alone: bool) -> None:
         cluster, pods = self.cluster, self.state.of(kinds.PODS)
@@ -107,9 +107,9 @@ class WhatIfCluster:
         for kind, learn in (*handlers(cluster).items(), (kinds.QUEUES, cluster.queue)):
             for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
                 learn(each)
-        self._members = cluster.homes(pods)
+        self._members = cluster.by_group(pods)
         if alone:
-            cluster.crowd(self._members)
+            cluster.aggregate(self._members)
         else:
             self._pods = {pod.metadata.uid: pod for pod in pods}
         for kind in PODGROUPS:
@@ -203,7 +203,7 @@ class WhatIfCluster:
         """Return what a group's pods have on nodes."""
         job = self.job(key)
         if not job.tasks:
-            return Resources.total(kind.request * count for kind, count in job.tally.occupying.items())
+            return Resources.total(kind.request * count for kind, count in job.task_counts.occupying.items())
         return Resources.total(
             each.kind.request for each in job.tasks if each.node and each.status not in conversion.ENDED
         )

@@ -104,12 +104,12 @@ def needs(job: JobInfo) -> str:
     requests: dict[str, int] = {}
     for task in job.tasks:
         requests[remedies.shown(task.kind.request)] = requests.get(remedies.shown(task.kind.request), 0) + 1
-    for each in job.coming:
+    for each in job.expected_pods:
         text = remedies.shown(each.kind.request)
         requests[text] = requests.get(text, 0) + each.count
     pods = [f"{counted(count, 'pod')}{f' of {text}' if text else ''}" for text, count in requests.items()]
     least = [f"at least {job.min_member} of them together"] if job.min_member > 1 else []
-    stated = [f"minResources {remedies.shown(job.stated)}"] if job.stated else []
+    stated = [f"minResources {remedies.shown(job.min_resources)}"] if job.min_resources else []
     return "; ".join([" and ".join(pods) or "pods that do not exist yet", *least, *stated])
 
 

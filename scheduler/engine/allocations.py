@@ -143,7 +143,7 @@ class Allocations:
             if status is not Status.RELEASING:
                 _count_ports(self.ports.setdefault(row, []), kind, sign)
             _count_ports(self.ports_later.setdefault(row, []), kind, gain)
-        for row in rows if kind.constraints.tallied else ():
+        for row in rows if kind.constraints.counted_as else ():
             self._topology.count(kind.constraints, row, status, sign)
         for task, row in zip(operation.tasks, rows, strict=True) if kind.constraints.claims else ():
             self._volumes.count(task.uid, kind.constraints, row, status, sign)

@@ -39,7 +39,7 @@ class Gathering:
         everywhere = np.ones(len(table.nodes), dtype=np.bool_)
         for party in self._parties(kind):
             mask = everywhere.copy()
-            for term in kind.constraints.company.near:
+            for term in kind.constraints.pod_terms.required_affinity:
                 mask &= _with_room(self._session, party, domains(table, term.key), free, open_to)
             if mask.any():
                 return mask
@@ -47,7 +47,7 @@ class Gathering:
 
     def _parties(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
         """Return whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
-        together = kind.constraints.company.together
+        together = kind.constraints.pod_terms.all_required
         jobs = self._known().get(together, []) if together is not None else []
         mine = [(job, members) for job, members in jobs if kind in members]
         if mine:
@@ -61,7 +61,7 @@ class Gathering:
             for job in self._session.jobs:
                 mine: dict[PodSet, list[TaskClass]] = {}
                 for task in job.info.pending:
-                    together = task.kind.constraints.company.together
+                    together = task.kind.constraints.pod_terms.all_required
                     if together is not None:
                         mine.setdefault(together, []).append(task.kind)
                 for together, kinds in mine.items():

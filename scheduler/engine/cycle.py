@@ -44,7 +44,7 @@ def decide(
         binds=binds,
         evictions=evictions,
         pipelined=pipelined,
-        reserved=outcome.reserved(),
+        reserved_nodes=outcome.reserved(),
         partially_bound=partial_gangs.partially_bound(session),
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),

@@ -110,7 +110,7 @@ class EvictionRun:
         rows = session.picker.ranked(task.kind, room)
         if any(self._make_room(statement, queue, job, task, row, _helps) for row in rows):
             return True
-        others = self._crowded(task, room, rows) if task.kind.constraints.particular else ()
+        others = self._crowded(task, room, rows) if task.kind.constraints.conflicts_beyond_resources else ()
         if any(self._make_room(statement, queue, job, task, row, _gives_way) for row in others):
             return True
         if not statement:
@@ -221,5 +221,5 @@ def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> boo
         return False
     mine, its = task.kind.constraints, victim.kind.constraints
     # Who is unwanted near is told by trying.
-    frees = mine.sociable or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
+    frees = mine.depends_on_other_pods or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
     return frees or (any(short) and _helps(session, task, victim, short))

@@ -21,7 +21,7 @@ from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, RequeueState, Reservation, Status, Task
+from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Status, Task
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
@@ -78,7 +78,7 @@ class PlanBuilder:
     def _priority(self, job: JobState) -> int:
         return priority(job.info, self._session.snapshot.priorities)
 
-    def reserved(self) -> Reservation | None:
+    def reserved(self) -> ReservedNodes | None:
         """Return the nodes that are kept for a group from now on."""
         arguments = self._session.policy.arguments.get("allocate")
         return reservations.choose(self._session, arguments) if isinstance(arguments, ReservationArguments) else None
@@ -89,7 +89,7 @@ class PlanBuilder:
             each.job
             for job in self._session.jobs
             if job.unfinished and not job.info.about_to_reserve
-            for each in job.info.coming
+            for each in job.info.expected_pods
             if each.held
         )
 
@@ -217,7 +217,7 @@ class PlanBuilder:
             waiting=waiting,
             leaving=0 if ready else _making_room(job.info),
             pods=len(job.info.tasks),
-            over=job.info.over,
+            over=job.info.finished,
             ready=ready,
             obstacle=None if ready else self._obstacle(job),
             postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
@@ -311,7 +311,7 @@ class PlanBuilder:
 
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
-        coming = sum(each.count for each in job.info.coming if not each.held)
+        coming = sum(each.count for each in job.info.expected_pods if not each.held)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.info.min_member
 
 
@@ -323,7 +323,7 @@ def _to_come(job: JobInfo) -> str:
         return (
             f"{counted(gated, 'pod')} {has} scheduling gates, and {is_} scheduled once whoever set these removes them"
         )
-    if job.coming or job.tasks:
+    if job.expected_pods or job.tasks:
         return "its pods are being created"
     return "it is admitted, and its pods do not exist yet"
 
@@ -341,7 +341,7 @@ def _is_quiet(job: JobState) -> bool:
         and not job.waiting
         and not job.unplaced
         and job.obstacle is None
-        and job.allocated is job.info.sums(job.axes).allocated
+        and job.allocated is job.info.amounts(job.axes).allocated
         and not job.pipelined
     )
 

@@ -13,7 +13,7 @@ from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.snapshot import GroupKey, Phase, Status, Task
 
-PATIENCE: Final = 30.0
+GRACE: Final = 30.0
 """Seconds that the rest of a gang has to find a place, before what was bound of it is undone."""
 
 
@@ -22,7 +22,7 @@ def partially_bound(session: Session) -> Mapping[GroupKey, float]:
     before, now = session.snapshot.partially_bound, session.now.timestamp()
     found = {job.info.key: before.get(job.info.key, now) for job in session.jobs if _is_partially_bound(session, job)}
     for began in found.values():
-        session.deadlines.passed(began + PATIENCE)
+        session.deadlines.passed(began + GRACE)
     return found
 
 
@@ -31,7 +31,7 @@ def expired(session: Session) -> Iterable[tuple[JobState, Task]]:
     found = session.snapshot.partially_bound
     for job in session.jobs if found else ():
         began = found.get(job.info.key)
-        if began is not None and session.deadlines.passed(began + PATIENCE) and _is_partially_bound(session, job):
+        if began is not None and session.deadlines.passed(began + GRACE) and _is_partially_bound(session, job):
             for task in job.info.tasks:
                 if task.status in _BOUND and task.uid not in session.allocations.leaving:
                     yield job, task
@@ -48,8 +48,8 @@ def _is_partially_bound(session: Session, job: JobState) -> bool:
         # Pending, where the leader was lost before it wrote the phase.
         and job.phase in _NOT_YET
         and not job.pipelined
-        and any(status in _BOUND for status in job.info.tally.counts)
-        and Status.BINDING not in job.info.tally.counts
+        and any(status in _BOUND for status in job.info.task_counts.counts)
+        and Status.BINDING not in job.info.task_counts.counts
         and not session.extensions.ready(job)
         and session.extensions.valid(job) is None
     )

@@ -57,7 +57,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
 
 def keep_promises(session: Session) -> None:
     """Place first the tasks for which a former cycle reserved a node."""
-    promised = session.snapshot.promised
+    promised = session.snapshot.nominated
     for job in session.jobs if promised else ():
         count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
         if not count or queue is None or not may_run(session, job):
@@ -69,7 +69,7 @@ def keep_promises(session: Session) -> None:
 
 def _promised(session: Session, task: Task) -> int | None:
     """Return the row of the node that is reserved for a task, None where there is none."""
-    name = session.snapshot.promised.get(task.uid)
+    name = session.snapshot.nominated.get(task.uid)
     return session.snapshot.table.row.get(name) if name is not None else None
 
 
@@ -108,7 +108,7 @@ def _place(
 def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
-    alike, promised = [first], session.snapshot.promised
+    alike, promised = [first], session.snapshot.nominated
     most = session.extensions.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
     while job.waiting and len(alike) < most:
         other = job.waiting[0]

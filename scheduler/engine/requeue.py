@@ -37,12 +37,12 @@ def judged_again(job: JobState) -> bool:
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
     suspended = bool(job.info.held) and not job.info.tasks
-    return job.info.withheld or suspended or bool(job.info.unreserved) or deserted(job)
+    return job.info.suspended_by_us or suspended or bool(job.info.unreserved) or deserted(job)
 
 
 def deserted(job: JobState) -> bool:
     """Whether a group stands for a workload that has no pods now and wants none, as one scaled to zero."""
-    return grouping.is_generated(job.info.key.name) and not job.info.tasks and not job.info.coming
+    return grouping.is_generated(job.info.key.name) and not job.info.tasks and not job.info.expected_pods
 
 
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:

@@ -23,7 +23,7 @@ from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Stage
-from scheduler.model.snapshot import OCCUPYING, Phase, Reservation, TaskClass
+from scheduler.model.snapshot import OCCUPYING, Phase, ReservedNodes, TaskClass
 from scheduler.model.vectors import Matrix
 
 _TRIES: Final = 8
@@ -42,7 +42,7 @@ class ReservationArguments(ActionArguments, frozen=True, kw_only=True):
 
 def honour(session: Session) -> None:
     """Let the one who has a reservation go first; what it can't use yet is withheld from all others."""
-    reservation = session.snapshot.reserved
+    reservation = session.snapshot.reserved_nodes
     job = next((each for each in session.jobs if reservation and each.info.key == reservation.key), None)
     if reservation is None or job is None or (queue := session.queue_of(job)) is None or session.extensions.ready(job):
         return
@@ -53,12 +53,12 @@ def honour(session: Session) -> None:
         session.reservation.keep(job, [rows[name] for name in reservation.nodes if name in rows])
 
 
-def choose(session: Session, arguments: ReservationArguments) -> Reservation | None:
+def choose(session: Session, arguments: ReservationArguments) -> ReservedNodes | None:
     """Return who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
     after, deadlines = arguments.after, session.deadlines
     if after is None:
         return None
-    held, holder = session.snapshot.reserved, session.reservation.job
+    held, holder = session.snapshot.reserved_nodes, session.reservation.job
     if (
         held is not None
         and holder is not None
@@ -85,7 +85,7 @@ def choose(session: Session, arguments: ReservationArguments) -> Reservation | N
         nodes = _nodes(session, job, drained)
         if nodes:
             deadlines.after(after)
-            return Reservation(job.info.key, tuple(names[row] for row in nodes), session.now.timestamp())
+            return ReservedNodes(job.info.key, tuple(names[row] for row in nodes), session.now.timestamp())
     return None
 
 
@@ -124,7 +124,10 @@ def _is_for_amounts(against: Obstacle | None) -> bool:
 def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
     """Return what is still to be placed for the minimum, by class."""
     missing = job.info.min_member - job.ready
-    for kind, count in (*job.info.tally.wanting.items(), *((each.kind, each.count) for each in job.info.coming)):
+    for kind, count in (
+        *job.info.task_counts.wanting.items(),
+        *((each.kind, each.count) for each in job.info.expected_pods),
+    ):
         if missing > 0:
             yield kind, min(count, missing)
             missing -= count

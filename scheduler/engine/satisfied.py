@@ -36,14 +36,14 @@ def found(snapshot: Snapshot) -> Iterator[JobInfo]:
 
 
 def _is_content(job: JobInfo, axes: Axes) -> bool:
-    if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.coming or job.pending:
+    if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.expected_pods or job.pending:
         return False
     if job.phase is Phase.COMPLETED:
         return True
-    if job.over or job.tally.ready < max(job.min_member, 1):
+    if job.finished or job.task_counts.ready < max(job.min_member, 1):
         return False
     if Status.SUCCEEDED not in job.counts:
-        return job.stated is None or vectors.fits(axes.vector(job.stated), job.sums(axes).allocated)
+        return job.min_resources is None or vectors.fits(axes.vector(job.min_resources), job.amounts(axes).allocated)
     return not any(JobState(job, axes).lacking())
 
 

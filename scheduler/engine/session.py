@@ -40,7 +40,7 @@ class Session:
         self.axes = snapshot.axes
         self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
-        self.topology = TopologyCounts(snapshot.table, snapshot.neighbours)
+        self.topology = TopologyCounts(snapshot.table, snapshot.peer_counts)
         self.volumes = Volumes(snapshot.storage, snapshot.table, self.topology)
         self.allocations = Allocations(snapshot, self.jobs, self.queues, self.topology, self.volumes)
         self.idle, self.future = self.allocations.idle, self.allocations.future

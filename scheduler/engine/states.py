@@ -59,7 +59,7 @@ class JobState:
         self.info = job
         self.axes = axes
         self.phase = job.phase
-        tally = job.tally
+        tally = job.task_counts
         self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
         self.unplaced: list[Task] = []
         self.ready = tally.ready
@@ -67,7 +67,7 @@ class JobState:
         self.roles = _NO_ROLES
         if job.min_task_member:
             self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
-        self.allocated: Vector = job.sums(axes).allocated
+        self.allocated: Vector = job.amounts(axes).allocated
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
@@ -94,7 +94,7 @@ class JobState:
         seen yet are taken to be like the last one.
         """
         if self._need is None:
-            stated = self.info.stated
+            stated = self.info.min_resources
             self._need = self.axes.vector(stated) if stated is not None else self._estimate()
         return self._need
 
@@ -110,10 +110,10 @@ class JobState:
 
     def _members(self) -> Iterator[tuple[TaskClass, int]]:
         """Return its pods by class: those that run, those that are placed first, those that don't exist yet."""
-        yield from self.info.tally.occupying.items()
+        yield from self.info.task_counts.occupying.items()
         for kind, alike in groupby(self.waiting, key=_kind):
             yield kind, sum(1 for _ in alike)
-        yield from ((each.kind, each.count) for each in self.info.coming)
+        yield from ((each.kind, each.count) for each in self.info.expected_pods)
 
     def spares(self, roles: Counter[str]) -> bool:
         """Whether it has its minimum without so many tasks of these roles."""
@@ -125,11 +125,16 @@ class JobState:
     @property
     def unknown_need(self) -> bool:
         """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
-        return self.info.stated is None and not self.info.tasks and not self.info.coming and self.info.min_member > 0
+        return (
+            self.info.min_resources is None
+            and not self.info.tasks
+            and not self.info.expected_pods
+            and self.info.min_member > 0
+        )
 
     def lacking(self) -> Vector:
         """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
-        if self.info.over or (self.info.stated is None and not self.info.min_member):
+        if self.info.finished or (self.info.min_resources is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated
         if Status.SUCCEEDED in self.info.counts:

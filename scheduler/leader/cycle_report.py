@@ -46,7 +46,7 @@ class CycleReport:
     def report(self, plan: Plan, now: float, seconds: float) -> None:
         """Report a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
         self._queues, self._records = plan.queues, plan.records
-        self._reserved_for = str(plan.reserved.key) if plan.reserved is not None else ""
+        self._reserved_for = str(plan.reserved_nodes.key) if plan.reserved_nodes is not None else ""
         metrics = self._metrics
         metrics.binds.inc(len(plan.binds))
         metrics.evictions.inc(len(plan.evictions))

@@ -26,7 +26,7 @@ from scheduler.leader.events import (
     ReservationsRead,
     StatusStored,
 )
-from scheduler.model.snapshot import GroupKey, Reservation, Snapshot
+from scheduler.model.snapshot import GroupKey, ReservedNodes, Snapshot
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
@@ -42,7 +42,7 @@ class SchedulerState:
     def __init__(self, scheduler_names: Collection[str]) -> None:
         self.cluster = Cluster(scheduler_names)
         self._timers = RequeueTimers()
-        self._reserved: Reservation | None = None
+        self._reserved: ReservedNodes | None = None
         groups = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
         self._learn: Mapping[Kind[Any], Callable[..., None]] = {
             **handlers(self.cluster),
@@ -88,7 +88,7 @@ class SchedulerState:
         plan = decided.plan
         self._timers.observe(plan, decided.at)
         apply_plan(self.cluster, plan, decided.assumed)
-        before, self._reserved = self._reserved, plan.reserved
+        before, self._reserved = self._reserved, plan.reserved_nodes
         return plan.unsettles(before)
 
     def _store(self, key: GroupKey, group: PodGroup) -> None:

@@ -105,7 +105,7 @@ class VolumeBinder:
 
     def _pending(self, choice: VolumeDecision) -> bool:
         claim = self._claims.get(choice.claim.name, choice.claim.namespace)
-        if claim is None or claim.metadata.uid != choice.uid or storage.bound(claim):
+        if claim is None or claim.metadata.uid != choice.uid or storage.is_bound(claim):
             return False
         # A provisioner that finds no room for the node removes the annotation, so that another is chosen.
         return bool(choice.volume or claim.spec.volume_name or claim.metadata.annotation(storage.SELECTED_NODE))
@@ -119,7 +119,7 @@ class VolumeBinder:
 
     def _reached(self, choice: VolumeDecision, name: str) -> bool:
         claim, node = self._claims.get(choice.claim.name, choice.claim.namespace), self._nodes.get(name)
-        if claim is None or node is None or not storage.bound(claim):
+        if claim is None or node is None or not storage.is_bound(claim):
             return False
         volume = self._volumes.get(claim.spec.volume_name)
         # The volumes' cache may be behind that of the claims: a volume chosen for this node is known to be reached.

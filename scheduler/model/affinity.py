@@ -120,17 +120,17 @@ class Spread(Struct, frozen=True):
 
     Attributes:
         peers: the pods that are spread.
-        least: how many domains there have to be before the emptiest counts (minDomains).
-        affinity, taints: whether only nodes that the pod's node affinity, and its tolerations, accept count.
+        min_domains: how many domains there have to be before the emptiest counts (minDomains).
+        honors_node_affinity, honors_taints: whether only nodes that the pod's node affinity, and its tolerations, accept count.
         required: whether it must hold; else it is a preference.
     """
 
     peers: PodSet
     key: str
-    skew: int
-    least: int = 1
-    affinity: bool = True
-    taints: bool = False
+    max_skew: int
+    min_domains: int = 1
+    honors_node_affinity: bool = True
+    honors_taints: bool = False
     required: bool = True
 
 
@@ -138,45 +138,52 @@ class PodTerms(Struct, frozen=True, dict=True):
     """All that a pod wants of others.
 
     Attributes:
-        near, apart: required affinity and anti-affinity.
-        together: the peers of all of ``near`` at once; None without any.
+        required_affinity, required_anti_affinity: required affinity and anti-affinity.
+        all_required: the peers of all of ``near`` at once; None without any.
         preferred: preferences, those of anti-affinity with a weight below zero.
     """
 
-    near: tuple[AffinityTerm, ...] = ()
-    together: PodSet | None = None
-    apart: tuple[AffinityTerm, ...] = ()
+    required_affinity: tuple[AffinityTerm, ...] = ()
+    all_required: PodSet | None = None
+    required_anti_affinity: tuple[AffinityTerm, ...] = ()
     preferred: tuple[AffinityTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether it wants anything."""
-        return bool(self.near or self.apart or self.preferred or self.spreads)
+        return bool(self.required_affinity or self.required_anti_affinity or self.preferred or self.spreads)
 
     @cached_property
     def peers(self) -> frozenset[PodSet]:
         """List whom it asks about."""
-        found = {term.peers for term in (*self.near, *self.apart, *self.preferred)}
+        found = {term.peers for term in (*self.required_affinity, *self.required_anti_affinity, *self.preferred)}
         found |= {each.peers for each in self.spreads}
-        return frozenset(found | ({self.together} if self.together else set()))
+        return frozenset(found | ({self.all_required} if self.all_required else set()))
 
     @cached_property
     def signature(self) -> bytes:
         """Equal for equal wishes."""
-        terms = [(term.peers.signature, term.key, term.weight) for term in (*self.near, *self.apart, *self.preferred)]
-        return repr((len(self.near), len(self.apart), terms, self.spreads)).encode() if self else b""
+        terms = [
+            (term.peers.signature, term.key, term.weight)
+            for term in (*self.required_affinity, *self.required_anti_affinity, *self.preferred)
+        ]
+        return (
+            repr((len(self.required_affinity), len(self.required_anti_affinity), terms, self.spreads)).encode()
+            if self
+            else b""
+        )
 
     @cached_property
-    def carried(self) -> tuple[InverseTerm, ...]:
+    def inverse_terms(self) -> tuple[InverseTerm, ...]:
         """List what a pod like this means to others once it is on a node."""
         return (
-            *[InverseTerm(Role.REQUIRED, term) for term in self.near],
-            *[InverseTerm(Role.APART, term) for term in self.apart],
+            *[InverseTerm(Role.REQUIRED, term) for term in self.required_affinity],
+            *[InverseTerm(Role.APART, term) for term in self.required_anti_affinity],
             *[InverseTerm(Role.PREFERRED, term) for term in self.preferred],
         )
 
 
-NONE: Final = PodTerms()
+NO_TERMS: Final = PodTerms()
 
 
 def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
@@ -185,12 +192,12 @@ def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
     near = affinity.pod_affinity if affinity else None
     apart = affinity.pod_anti_affinity if affinity else None
     if near is None and apart is None and not spreads:
-        return NONE
+        return NO_TERMS
     required = [_selection(namespace, labels, term) for term in (near.required if near else None) or ()]
     return PodTerms(
-        near=_terms(namespace, labels, near.required if near else None),
-        together=PodSet.of(Purpose.AFFINITY, *required) if required else None,
-        apart=_terms(namespace, labels, apart.required if apart else None),
+        required_affinity=_terms(namespace, labels, near.required if near else None),
+        all_required=PodSet.of(Purpose.AFFINITY, *required) if required else None,
+        required_anti_affinity=_terms(namespace, labels, apart.required if apart else None),
         preferred=(
             *[
                 _term(namespace, labels, each.pod_affinity_term, each.weight)
@@ -247,9 +254,9 @@ def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint
     return Spread(
         peers=PodSet.of(Purpose.SPREAD, selection),
         key=constraint.topology_key,
-        skew=constraint.max_skew,
-        least=constraint.min_domains or 1,
-        affinity=constraint.node_affinity_policy != "Ignore",
-        taints=constraint.node_taints_policy == "Honor",
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains or 1,
+        honors_node_affinity=constraint.node_affinity_policy != "Ignore",
+        honors_taints=constraint.node_taints_policy == "Honor",
         required=constraint.when_unsatisfiable != "ScheduleAnyway",
     )

@@ -57,7 +57,7 @@ class Constraints(Struct, frozen=True, dict=True):
         unsupported: what it asks for that Muster doesn't evaluate, in words that follow "it uses".
         images: the images of its containers, as nodes name them.
         claims: the PersistentVolumeClaims that it mounts.
-        company: what it wants of other pods.
+        pod_terms: what it wants of other pods.
         peers: those of the sets of pods that anybody asks about that it belongs to itself.
     """
 
@@ -71,7 +71,7 @@ class Constraints(Struct, frozen=True, dict=True):
     unsupported: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     claims: tuple[ClaimRef, ...] = ()
-    company: PodTerms = affinity.NONE
+    pod_terms: PodTerms = affinity.NO_TERMS
     peers: frozenset[PodSet] = frozenset()
 
     def among(self, peers: frozenset[PodSet]) -> Constraints:
@@ -87,25 +87,25 @@ class Constraints(Struct, frozen=True, dict=True):
         return replace(self, unsupported=(*self.unsupported, what), signature=self.signature + what.encode())
 
     @cached_property
-    def tallied(self) -> tuple[Hashable, ...]:
+    def counted_as(self) -> tuple[Hashable, ...]:
         """What a pod with these demands adds to on its node: sets it belongs to, terms that it carries, claims that it uses."""
         peers = sorted(self.peers, key=lambda each: each.signature)
-        return (*peers, *self.company.carried, *[mount.claim for mount in self.claims])
+        return (*peers, *self.pod_terms.inverse_terms, *[mount.claim for mount in self.claims])
 
     @property
-    def particular(self) -> bool:
+    def conflicts_beyond_resources(self) -> bool:
         """Whether pods on a node may keep it off in other ways than by what they use."""
-        return self.sociable or bool(self.ports or self.claims)
+        return self.depends_on_other_pods or bool(self.ports or self.claims)
 
     @cached_property
-    def sociable(self) -> bool:
+    def depends_on_other_pods(self) -> bool:
         """Whether it depends on more than a node whether that takes the pod, and how well: on pods on other nodes, too."""
-        return bool(self.company) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
+        return bool(self.pod_terms) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
 
 
 def shape_of(spec: PodSpec) -> PodSpec | None:
     """Return what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
-    if not _wants_company(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
+    if not _has_pod_affinity(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
         return replace(spec, node_name="", volumes=None)
     return None
 
@@ -116,7 +116,7 @@ def template_of(spec: PodSpec) -> bytes | None:
     return _encode_any(shape) if shape is not None else None
 
 
-def _wants_company(spec: PodSpec) -> bool:
+def _has_pod_affinity(spec: PodSpec) -> bool:
     affinity_ = spec.affinity
     return affinity_ is not None and (affinity_.pod_affinity is not None or affinity_.pod_anti_affinity is not None)
 
@@ -139,14 +139,14 @@ def of_template(template: bytes) -> Constraints:
 
 def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     wanted = spec.affinity.node_affinity if spec.affinity else None
-    company = affinity.of_pod(metadata.namespace, metadata.labels or {}, spec)
+    pod_terms = affinity.of_pod(metadata.namespace, metadata.labels or {}, spec)
     ports = frozenset(_host_ports(spec))
     unsupported = tuple(_unsupported(spec))
     names = images.of_containers((*spec.containers, *(spec.init_containers or ())))
     claims = tuple(sorted(set(storage.mounts(metadata, spec))))
     of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
-        signature=of_nodes + _encode((sorted(ports), unsupported, names, claims)) + company.signature,
+        signature=of_nodes + _encode((sorted(ports), unsupported, names, claims)) + pod_terms.signature,
         of_nodes=of_nodes,
         selector=tuple(sorted((spec.node_selector or {}).items())),
         required=wanted.required if wanted else None,
@@ -156,7 +156,7 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
         unsupported=unsupported,
         images=names,
         claims=claims,
-        company=company,
+        pod_terms=pod_terms,
     )
 
 

@@ -12,7 +12,7 @@ from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.obstacle import PluginFault
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Reservation, Status, Task
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, ReservedNodes, Status, Task
 from scheduler.model.storage import VolumeDecision
 
 
@@ -88,7 +88,7 @@ class Plan(Struct, frozen=True):
     Attributes:
         evictions: pods to evict, each for a group that will start once they are gone.
         pipelined: places reserved for pods, to be free once others have left.
-        reserved: the nodes that are kept for a group in the next cycle.
+        reserved_nodes: the nodes that are kept for a group in the next cycle.
         partially_bound: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
@@ -106,7 +106,7 @@ class Plan(Struct, frozen=True):
     binds: tuple[Bind, ...]
     evictions: tuple[Eviction, ...]
     pipelined: tuple[Bind, ...]
-    reserved: Reservation | None
+    reserved_nodes: ReservedNodes | None
     partially_bound: Mapping[GroupKey, float]
     statuses: tuple[GroupStatus, ...]
     queues: Mapping[str, QueueShare]
@@ -132,7 +132,7 @@ class Plan(Struct, frozen=True):
             status.phase is Phase.PENDING for status in self.groups.values()
         )
 
-    def unsettles(self, kept: Reservation | None) -> bool:
+    def unsettles(self, kept: ReservedNodes | None) -> bool:
         """Whether it does what those that it left out may wait for, and was looked for before it was done.
 
         A pod may have to be beside one that was bound after it was looked at, say. Nothing else tells of that: that a
@@ -143,8 +143,10 @@ class Plan(Struct, frozen=True):
             each.phase is not each.before and Phase.PENDING in (each.phase, each.before) and not each.reserves
             for each in self.statuses
         )
-        return self.left_out and bool(self.binds or self.evictions or moved or _nodes(kept) != _nodes(self.reserved))
+        return self.left_out and bool(
+            self.binds or self.evictions or moved or _nodes(kept) != _nodes(self.reserved_nodes)
+        )
 
 
-def _nodes(reservation: Reservation | None) -> tuple[str, ...]:
+def _nodes(reservation: ReservedNodes | None) -> tuple[str, ...]:
     return reservation.nodes if reservation is not None else ()

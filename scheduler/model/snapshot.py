@@ -45,12 +45,12 @@ __all__ = [
     "ExpectedPods",
     "GroupKey",
     "JobInfo",
-    "Neighbours",
     "NodeTable",
+    "PeerCounts",
     "Phase",
     "QueueInfo",
     "RequeueState",
-    "Reservation",
+    "ReservedNodes",
     "SatisfiedJobs",
     "Snapshot",
     "Status",
@@ -85,7 +85,7 @@ class Phase(Enum):
     __hash__ = object.__hash__
 
 
-class Reservation(NamedTuple):
+class ReservedNodes(NamedTuple):
     """Names of the nodes that are kept for one group, and since when, in seconds of the epoch."""
 
     key: GroupKey
@@ -97,13 +97,13 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     """A PodGroup with its pods.
 
     Attributes:
-        stated: the group's own minResources; None when it has none.
-        coming: pods of its Jobs that don't exist yet.
+        min_resources: the group's own minResources; None when it has none.
+        expected_pods: pods of its Jobs that don't exist yet.
         held: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
-        late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
-        over: nothing of it runs or will run again.
+        reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
+        finished: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
     """
 
@@ -113,27 +113,27 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     min_member: int
     min_task_member: Mapping[str, int]
     priority_class: str
-    stated: Resources | None
+    min_resources: Resources | None
     phase: Phase
     conditions: tuple[Condition, ...]
     counters: tuple[int, int, int]
     created: float
     tasks: tuple[Task, ...] = ()
-    coming: tuple[ExpectedPods, ...] = ()
+    expected_pods: tuple[ExpectedPods, ...] = ()
     held: str = ""
     unreserved: str = ""
-    late: bool = False
+    reserves_late: bool = False
     sla: float | None = None
-    over: bool = False
+    finished: bool = False
     written: bool = True
 
     def counted(self, counts: TaskCounts) -> Self:
         """Return it with what its tasks come to, where nobody has made these."""
-        self.__dict__["tally"] = counts
+        self.__dict__["task_counts"] = counts
         return self
 
     @cached_property
-    def tally(self) -> TaskCounts:
+    def task_counts(self) -> TaskCounts:
         """Its tasks, counted."""
         return count_tasks(self.tasks) if self.tasks else NO_TASKS
 
@@ -144,19 +144,19 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     @property
     def counts(self) -> Mapping[Status, int]:
         """How many tasks there are in each status that occurs."""
-        return self.tally.counts
+        return self.task_counts.counts
 
     @property
     def pending(self) -> tuple[Task, ...]:
         """The tasks that wait for a node, the older first."""
-        return self.tally.pending
+        return self.task_counts.pending
 
-    def sums(self, axes: Axes) -> JobAmounts:
+    def amounts(self, axes: Axes) -> JobAmounts:
         """What its tasks have and want; added up once."""
         for known, sums in self._sums:
             if known is axes:
                 return sums
-        sums = JobAmounts(amount(self.tally.occupying, axes), amount(self.tally.wanting, axes))
+        sums = JobAmounts(amount(self.task_counts.occupying, axes), amount(self.task_counts.wanting, axes))
         self._sums[:] = [(axes, sums)]
         return sums
 
@@ -166,18 +166,18 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         told = replace(
             self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
         )
-        told.__dict__.update(tally=self.tally, _sums=self._sums)
+        told.__dict__.update(task_counts=self.task_counts, _sums=self._sums)
         return told
 
     @property
-    def withheld(self) -> bool:
+    def suspended_by_us(self) -> bool:
         """Whether nothing of it exists, because we hold all of it back."""
-        return not self.tasks and bool(self.coming) and all(each.held for each in self.coming)
+        return not self.tasks and bool(self.expected_pods) and all(each.held for each in self.expected_pods)
 
     @property
     def about_to_reserve(self) -> bool:
         """Whether it holds nothing of its quota until a phase past Pending is stored, so that none of it may start."""
-        return self.late and self.phase is Phase.PENDING
+        return self.reserves_late and self.phase is Phase.PENDING
 
     @cached_property
     def order(self) -> tuple[float, str, GroupKey]:
@@ -229,18 +229,18 @@ class QueueInfo(Struct, frozen=True, eq=False, dict=True):
         return self.capability, self.deserved, self.guarantee
 
 
-class Neighbours(Struct, frozen=True, eq=False):
+class PeerCounts(Struct, frozen=True, eq=False):
     """Who is where, as far as terms of pods ask.
 
     Attributes:
-        present: by set of pods or carried term (`Constraints.tallied`), how many such pods each node has, by its name.
+        present: by set of pods or carried term (`Constraints.counted_as`), how many such pods each node has, by its name.
         leaving: how many of these are being deleted.
-        carried: by set of pods, the terms about it that pods carry, or will once they are placed.
+        inverse_terms: by set of pods, the terms about it that pods carry, or will once they are placed.
     """
 
     present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
     leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
-    carried: Mapping[PodSet, tuple[InverseTerm, ...]] = field(default_factory=dict)
+    inverse_terms: Mapping[PodSet, tuple[InverseTerm, ...]] = field(default_factory=dict)
 
 
 class Budget(Struct, frozen=True):
@@ -325,7 +325,7 @@ class SatisfiedJobs(Struct, frozen=True, eq=False):
     def of(cls, jobs: Iterable[JobInfo], axes: Axes) -> SatisfiedJobs:
         """Add up what jobs have."""
         members = tuple(jobs)
-        return cls(members, axes, added([job.sums(axes).allocated for job in members], axes))
+        return cls(members, axes, added([job.amounts(axes).allocated for job in members], axes))
 
     def allocated(self, axes: Axes) -> Vector:
         """What they have, by other axes, too."""
@@ -343,8 +343,8 @@ class Snapshot(Struct, frozen=True, eq=False):
         ports_later: the same, once the pods that are leaving are gone.
         ledgers: what is reserved, by namespace; of those with Pending groups that reserve late.
         unreadable: queues that take no part because of what is wrong with them, and what that is.
-        promised: names of the nodes that former cycles reserved for pods, by uid.
-        reserved: the nodes that a former cycle set aside for a group.
+        nominated: names of the nodes that former cycles reserved for pods, by uid.
+        reserved_nodes: the nodes that a former cycle set aside for a group.
         partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         waits: by uid, how long groups that were admitted have waited for something to come of it.
@@ -361,12 +361,12 @@ class Snapshot(Struct, frozen=True, eq=False):
     ports_later: Mapping[str, tuple[tuple[str, str, int], ...]]
     revision: str = ""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    promised: Mapping[str, str] = field(default_factory=dict)
-    reserved: Reservation | None = None
+    nominated: Mapping[str, str] = field(default_factory=dict)
+    reserved_nodes: ReservedNodes | None = None
     partially_bound: Mapping[GroupKey, float] = field(default_factory=dict)
     waits: Mapping[str, RequeueState] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
-    neighbours: Neighbours = field(default_factory=Neighbours)
+    peer_counts: PeerCounts = field(default_factory=PeerCounts)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[Budget, ...] = ()

@@ -115,7 +115,7 @@ def class_of(claim: PersistentVolumeClaim) -> str:
     return claim.metadata.annotation(_CLASS) or claim.spec.storage_class_name or ""
 
 
-def bound(claim: PersistentVolumeClaim) -> bool:
+def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Whether a claim has its volume, and both sides know."""
     return bool(claim.spec.volume_name) and (
         claim.status.phase == "Bound" or bool(claim.metadata.annotation(_BIND_COMPLETED))

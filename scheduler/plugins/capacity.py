@@ -109,7 +109,7 @@ class Capacity(Plugin):
         if (parent := self.valid(job)) is not None:
             return parent
         count = max(job.info.min_member - job.ready, 1)
-        stated = job.info.stated is not None
+        stated = job.info.min_resources is not None
         return self._objection(queue, job.lacking(), count, self._awaiting(), within_cluster=stated)
 
     def enqueued(self, job: JobState) -> None:
@@ -127,7 +127,7 @@ class Capacity(Plugin):
 
     def _await(self, awaited: dict[str, Vector], job: JobState) -> None:
         queue = self.session.queue_of(job)
-        if queue is not None and job.info.stated is not None:
+        if queue is not None and job.info.min_resources is not None:
             for name in self._lines[queue.name]:
                 awaited[name] = vectors.add(awaited.get(name, self.session.axes.zero), job.lacking())
 

@@ -58,7 +58,7 @@ class NodeOrder(Plugin):
 
     def reach(self, kind: TaskClass) -> Reach:
         """Tell how far it looks: at pods near where the class, or somebody there, wishes for that."""
-        looks = kind.constraints.sociable and (self.arguments.pods or self.arguments.spread)
+        looks = kind.constraints.depends_on_other_pods and (self.arguments.pods or self.arguments.spread)
         return Reach.CLUSTER if looks else Reach.IDLE
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
@@ -76,17 +76,17 @@ class NodeOrder(Plugin):
             ratings += self.arguments.taints * _remembered(kind, nodes, "taints", _unwelcoming)
         if self.arguments.images and kind.constraints.images and self.session.snapshot.images:
             ratings += self.arguments.images * self._at_hand(kind.constraints.images)[nodes.rows]
-        if kind.constraints.sociable:
-            ratings += self._company(kind, nodes)
+        if kind.constraints.depends_on_other_pods:
+            ratings += self._pod_affinity(kind, nodes)
         return ratings
 
-    def _company(self, kind: TaskClass, nodes: Nodes) -> Floats:
-        around, demands = self.session.topology, kind.constraints
+    def _pod_affinity(self, kind: TaskClass, nodes: Nodes) -> Floats:
+        topology, demands = self.session.topology, kind.constraints
         among, rated = node_filters.eligible(nodes.table, demands), np.zeros(len(nodes))
         if self.arguments.pods:
-            rated += self.arguments.pods * pod_affinity.rate(demands, around, among, later=nodes.later)[nodes.rows]
+            rated += self.arguments.pods * pod_affinity.rate(demands, topology, among, later=nodes.later)[nodes.rows]
         if self.arguments.spread:
-            rated += self.arguments.spread * spread.rate(demands, around, among, later=nodes.later)[nodes.rows]
+            rated += self.arguments.spread * spread.rate(demands, topology, among, later=nodes.later)[nodes.rows]
         return rated
 
     def _at_hand(self, names: tuple[str, ...]) -> Floats:

@@ -47,11 +47,11 @@ class Pdb(Plugin):
 
     def _gone(self, peers: PodSet) -> int:
         """Count whom this cycle has evicted already; before it the budget's own status counts."""
-        stay = int(self.session.topology.tally(peers).later.sum())
+        stay = int(self.session.topology.of(peers).later.sum())
         return self._before.setdefault(peers, self._at_start(peers)) - stay
 
     def _at_start(self, peers: PodSet) -> int:
-        around = self.session.snapshot.neighbours
-        present, leaving = around.present.get(peers, {}), around.leaving.get(peers, {})
+        peer_counts = self.session.snapshot.peer_counts
+        present, leaving = peer_counts.present.get(peers, {}), peer_counts.leaving.get(peers, {})
         rows = self.session.snapshot.table.row
         return sum(count - leaving.get(name, 0) for name, count in present.items() if name in rows)

@@ -58,9 +58,9 @@ _Asks = Callable[[Constraints], object]
 _ports: Final[_Asks] = attrgetter("ports")
 _peers: Final[_Asks] = attrgetter("peers")
 _claims: Final[_Asks] = attrgetter("claims")
-_near: Final[_Asks] = attrgetter("company.near")
-_apart: Final[_Asks] = attrgetter("company.apart")
-_spreads: Final[_Asks] = attrgetter("company.spreads")
+_near: Final[_Asks] = attrgetter("pod_terms.required_affinity")
+_apart: Final[_Asks] = attrgetter("pod_terms.required_anti_affinity")
+_spreads: Final[_Asks] = attrgetter("pod_terms.spreads")
 
 
 def _ports_taken(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
@@ -71,15 +71,15 @@ def _ports_taken(session: SessionView, demands: Constraints, nodes: Nodes) -> Ma
 
 
 def _unwanted(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.unwanted(demands, session.topology, later=nodes.later)[nodes.rows]
+    return pod_affinity.breaks_anti_affinity_of_others(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
 def _beside(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.near(demands, session.topology, later=nodes.later)[nodes.rows]
+    return pod_affinity.breaks_anti_affinity(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
 def _far(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return pod_affinity.far(demands, session.topology, later=nodes.later)[nodes.rows]
+    return pod_affinity.lacks_affinity(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
 def _unlabelled(_: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
@@ -87,7 +87,7 @@ def _unlabelled(_: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
 
 
 def _crowded(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return spread.crowded(demands, session.topology, later=nodes.later)[nodes.rows]
+    return spread.exceeds_skew(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
 def _unreachable(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
@@ -153,7 +153,7 @@ class Predicates(Plugin):
     def reach(self, kind: TaskClass) -> Reach:
         """Tell how far it looks: at pods near where the class asks for it, at ports where it has some."""
         demands = kind.constraints
-        if demands.sociable and (self.arguments.pods or self.arguments.spread):
+        if demands.depends_on_other_pods and (self.arguments.pods or self.arguments.spread):
             return Reach.CLUSTER
         volumes = self.session.volumes
         if demands.claims and volumes.shared(demands):
@@ -167,14 +167,14 @@ class Predicates(Plugin):
         if demands.unsupported or (demands.claims and self.session.volumes.trouble(demands)):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
-        if demands.ports or demands.sociable or demands.claims:
+        if demands.ports or demands.depends_on_other_pods or demands.claims:
             for _, asks, excluded in self._rules.others:
                 if asks(demands):
                     mask &= ~excluded(self.session, demands, nodes)
             if (
                 self.arguments.pods
-                and demands.company.near
-                and pod_affinity.begins(demands, self.session.topology, later=nodes.later)
+                and demands.pod_terms.required_affinity
+                and pod_affinity.is_first_of_its_set(demands, self.session.topology, later=nodes.later)
             ):
                 mask &= ~self._without_the_others(kind, nodes)
         return mask

@@ -114,7 +114,7 @@ class Proportion(Plugin):
         queue, axes = self.session.queue_of(job), self.session.axes
         if queue is None:
             return None
-        limit = (self._capability if job.info.stated is None else self._within)[queue.name]
+        limit = (self._capability if job.info.min_resources is None else self._within)[queue.name]
         free = vectors.subtract(limit, vectors.add(queue.allocated, self._awaiting(queue)))
         wanted = job.lacking()
         if vectors.fits(wanted, free):
@@ -195,5 +195,5 @@ def _requested(queue: QueueState, axes: Axes) -> Vector:
     requested = queue.allocated
     for job in queue.jobs:
         if job.waiting:
-            requested = vectors.add(requested, job.info.sums(axes).wanted)
+            requested = vectors.add(requested, job.info.amounts(axes).wanted)
     return requested

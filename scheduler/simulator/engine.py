@@ -26,7 +26,7 @@ from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS, RESERVATION_RETRY_SECONDS
 from scheduler.model.plan import GroupStatus, Plan, Urgency
-from scheduler.model.snapshot import GroupKey, Phase, Reservation, Snapshot, Status
+from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, Status
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import Calendar
 from scheduler.simulator.gangs import SimulatedGang
@@ -103,7 +103,7 @@ class Simulation:
         self.cycles = 0
         self._looked: Plan | None = None
         self._promised: Mapping[str, str] = {}
-        self._reserved: Reservation | None = None
+        self._reserved: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
 
     def run(self, tell: Callable[[SimulationProgress], None]) -> float:
@@ -201,12 +201,16 @@ class Simulation:
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""
         promised = {bind.task.uid: bind.node for bind in plan.pipelined}
-        news = (promised, plan.reserved, dict(plan.partially_bound)) != (
+        news = (promised, plan.reserved_nodes, dict(plan.partially_bound)) != (
             self._promised,
             self._reserved,
             self._partially_bound,
         )
-        self._promised, self._reserved, self._partially_bound = promised, plan.reserved, dict(plan.partially_bound)
+        self._promised, self._reserved, self._partially_bound = (
+            promised,
+            plan.reserved_nodes,
+            dict(plan.partially_bound),
+        )
         stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
         apply_plan(self._cluster, plan, stored)
         self.lives.bind(plan.binds)

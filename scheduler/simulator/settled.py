@@ -48,7 +48,7 @@ class Aside:
         known = self._objects.pop(key, None)
         if known is not None:
             group, queue = known
-            has = self._members[queue].pop(key).sums(self._axes).allocated
+            has = self._members[queue].pop(key).amounts(self._axes).allocated
             self._amounts[queue] = vectors.subtract(self._amounts[queue], has)
             self._known.pop(queue, None)
             self._cluster.group(key.group, group)
@@ -60,6 +60,6 @@ class Aside:
         self._cluster.group(key.group, group, gone=True)
         self._objects[key] = group, queue
         self._members.setdefault(queue, {})[key] = job
-        self._amounts[queue] = vectors.add(self._amounts.get(queue, self._axes.zero), job.sums(self._axes).allocated)
+        self._amounts[queue] = vectors.add(self._amounts.get(queue, self._axes.zero), job.amounts(self._axes).allocated)
         self._known.pop(queue, None)
         return key

@@ -23,7 +23,7 @@ class AggregatedPod(NamedTuple):
 
     pod: Pod
     kind: TaskClass
-    home: GroupName | None
+    group_name: GroupName | None
 
 
 class AggregatedPods:
@@ -37,7 +37,7 @@ class AggregatedPods:
         self._touch = touch
         self.unasked = False
         self._pods: dict[str, AggregatedPod] = {}
-        self._homes: dict[GroupName, dict[str, AggregatedPod]] = {}
+        self._by_group: dict[GroupName, dict[str, AggregatedPod]] = {}
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is among them."""
@@ -46,17 +46,17 @@ class AggregatedPods:
     def take(self, many: Iterable[AggregatedPod]) -> None:
         """Count pods."""
         taken: dict[tuple[str, TaskClass], int] = {}
-        pods, homes = self._pods, self._homes
+        pods, by_group = self._pods, self._by_group
         for each in many:
-            pod, kind, home = each
+            pod, kind, group_name = each
             uid, place = pod.metadata.uid, (pod.spec.node_name, kind)
             pods[uid] = each
             taken[place] = taken.get(place, 0) + 1
-            if home is not None:
-                homes.setdefault(home, {})[uid] = each
-                self._touch(home)
+            if group_name is not None:
+                by_group.setdefault(group_name, {})[uid] = each
+                self._touch(group_name)
         for (node, kind), count in taken.items():
-            self._usage.crowd(node, kind, count)
+            self._usage.aggregate(node, kind, count)
         self.unasked = True
 
     def drop(self, uid: str) -> AggregatedPod | None:
@@ -64,27 +64,27 @@ class AggregatedPods:
         each = self._pods.pop(uid, None)
         if each is None:
             return None
-        self._usage.crowd(each.pod.spec.node_name, each.kind, -1)
-        if each.home is not None:
-            self._touch(each.home)
-            self._homes[each.home].pop(uid)
-            if not self._homes[each.home]:
-                del self._homes[each.home]
+        self._usage.aggregate(each.pod.spec.node_name, each.kind, -1)
+        if each.group_name is not None:
+            self._touch(each.group_name)
+            self._by_group[each.group_name].pop(uid)
+            if not self._by_group[each.group_name]:
+                del self._by_group[each.group_name]
         return each
 
     def pods(self) -> Collection[AggregatedPod]:
         """Return all of them."""
         return self._pods.values()
 
-    def of(self, home: GroupName) -> Collection[AggregatedPod]:
+    def of(self, group_name: GroupName) -> Collection[AggregatedPod]:
         """Return those of a group."""
-        return self._homes.get(home, {}).values()
+        return self._by_group.get(group_name, {}).values()
 
-    def tally(self, home: GroupName) -> TaskCounts:
+    def counts(self, group_name: GroupName) -> TaskCounts:
         """Return what those of a group come to."""
         # Not with a `Counter`, which takes five times as long; all groups of a cluster come by here.
         running, kinds = 0, dict[TaskClass, int]()
-        members = self.of(home)
+        members = self.of(group_name)
         for pod, kind, _ in members:
             running += pod.status.phase == "Running"
             kinds[kind] = kinds.get(kind, 0) + 1

@@ -35,8 +35,8 @@ def carry_over(cluster: Cluster, plan: Plan | None) -> None:
     ``None``: there was no cycle before.
     """
     if plan is None:
-        cluster.promise({})
+        cluster.nominate({})
         cluster.remember(None, {})
         return
-    cluster.promise({bind.task.uid: bind.node for bind in plan.pipelined})
-    cluster.remember(plan.reserved, plan.partially_bound, left_out=plan.left_out)
+    cluster.nominate({bind.task.uid: bind.node for bind in plan.pipelined})
+    cluster.remember(plan.reserved_nodes, plan.partially_bound, left_out=plan.left_out)

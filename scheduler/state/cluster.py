@@ -25,7 +25,7 @@ from scheduler.model.snapshot import (
     JobInfo,
     Phase,
     QueueInfo,
-    Reservation,
+    ReservedNodes,
     Snapshot,
     Status,
     seconds,
@@ -34,7 +34,7 @@ from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.peer_index import PeerIndex
-from scheduler.state.pods import Member, News, PodIndex
+from scheduler.state.pods import Member, PodChange, PodIndex
 
 
 class Cluster:
@@ -43,17 +43,17 @@ class Cluster:
     def __init__(self, scheduler_names: Collection[str]) -> None:
         # Objects that no API server has defaulted have no scheduler's name: those of a simulation.
         self._ours = frozenset(scheduler_names) | {""}
-        self._register = PeerIndex()
+        self._peers = PeerIndex()
         self._dirty: set[GroupName] = set()
-        self._population = PodIndex(self._ours, self._register, self._dirty.add)
-        self._promised: Mapping[str, str] = {}
-        self._reserved: Reservation | None = None
+        self._pods = PodIndex(self._ours, self._peers, self._dirty.add)
+        self._nominated: Mapping[str, str] = {}
+        self._reserved_nodes: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
         self._left_out = False
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._kinds: set[str] = set()
-        self._batch: dict[str, Job] = {}
+        self._batch_jobs: dict[str, Job] = {}
         self._batch_of: dict[GroupName, set[str]] = {}
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
@@ -80,8 +80,8 @@ class Cluster:
         else:
             self._nodes[node.name] = node
         self._images.node(node, gone=gone)
-        if gone or old is None or not conversion.same_place(old, node):
-            self._population.usage.table_changed()
+        if gone or old is None or not conversion.same_node(old, node):
+            self._pods.usage.table_changed()
             self._changes += 1
 
     def pod(self, pod: Pod, *, gone: bool = False) -> None:
@@ -89,29 +89,29 @@ class Cluster:
         if pod.spec.node_name or gone:
             self.storage.choose(pod.metadata.uid, ())
         if gone:
-            self._population.drop(pod.metadata.uid)
+            self._pods.drop(pod.metadata.uid)
             self._changes += 1
             return
-        news = self._population.show(pod)
-        if news is News.CHANGE or (news is News.ARRIVED and self._left_out):
+        news = self._pods.update(pod)
+        if news is PodChange.CHANGE or (news is PodChange.ARRIVED and self._left_out):
             self._changes += 1
 
-    def homes(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
+    def by_group(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
         """Gather pods by the group that they are in."""
-        return self._population.homes(pods)
+        return self._pods.by_group(pods)
 
-    def crowd(self, homes: Mapping[GroupName | None, Iterable[Pod]]) -> None:
+    def aggregate(self, by_group: Mapping[GroupName | None, Iterable[Pod]]) -> None:
         """Learn of many new pods at once; of those that only take something, a job is told how many there are."""
-        self._population.crowd(homes)
+        self._pods.aggregate(by_group)
         self._changes += 1
 
-    def single_out(self, key: GroupKey) -> None:
+    def expand_group(self, key: GroupKey) -> None:
         """Tell of each pod of a group that was told of in a crowd."""
-        self._population.single_out((key.namespace, key.name))
+        self._pods.expand_group((key.namespace, key.name))
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:
         """Learn of a namespace: terms of pods choose them by their labels."""
-        self._register.namespace(namespace.name, None if gone else namespace.metadata.labels)
+        self._peers.namespace(namespace.name, None if gone else namespace.metadata.labels)
         self._changes += 1
 
     def budget(self, budget: PodDisruptionBudget, *, gone: bool = False) -> None:
@@ -120,16 +120,16 @@ class Cluster:
         old = self._budgets.pop(name, None)
         if not gone:
             new = self._budgets[name] = conversion.budget(budget)
-            self._register.ask([new.peers])
+            self._peers.ask([new.peers])
         if old is not None:
-            self._register.unask([old.peers])
+            self._peers.unask([old.peers])
         self._changes += 1
 
     def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:
         """Learn of a PodGroup of an API group."""
         key = GroupKey(api_group, group.namespace, group.name)
         old = self._groups.get(key)
-        alike = not gone and old is not None and conversion.same_wishes(old, group)
+        alike = not gone and old is not None and conversion.same_spec(old, group)
         if alike and old is not None and conversion.same_status(old, group):
             self._groups[key] = group  # Our own write, come back.
             return
@@ -179,18 +179,18 @@ class Cluster:
     def batch_job(self, job: Job, *, gone: bool = False) -> None:
         """Learn of a Job (batch/v1)."""
         uid = job.metadata.uid
-        old = self._batch.pop(uid, None)
+        old = self._batch_jobs.pop(uid, None)
         if old is not None:
-            home = (old.namespace, conversion.group_of_job(old))
-            self._batch_of[home].discard(uid)
-            if not self._batch_of[home]:
-                del self._batch_of[home]
-            self._touch(home)
+            group_name = (old.namespace, conversion.group_of_job(old))
+            self._batch_of[group_name].discard(uid)
+            if not self._batch_of[group_name]:
+                del self._batch_of[group_name]
+            self._touch(group_name)
         if not gone and job.spec.template.spec.scheduler_name in self._ours:
-            self._batch[uid] = job
-            home = (job.namespace, conversion.group_of_job(job))
-            self._batch_of.setdefault(home, set()).add(uid)
-            self._touch(home)
+            self._batch_jobs[uid] = job
+            group_name = (job.namespace, conversion.group_of_job(job))
+            self._batch_of.setdefault(group_name, set()).add(uid)
+            self._touch(group_name)
 
     def queue(self, queue: Queue, *, gone: bool = False) -> None:
         """Learn of a queue. One whose amounts can't be read takes no part until they can."""
@@ -217,47 +217,47 @@ class Cluster:
 
     def assume(self, uid: str, node: str, volumes: tuple[VolumeDecision, ...] = ()) -> None:
         """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
-        if self._population.assume(uid, node):
+        if self._pods.assume(uid, node):
             self.storage.choose(uid, volumes)
             self._changes += 1
 
     def takes(self, bind: Bind) -> bool:
         """Whether a pod still waits, and the node it was given is still there."""
-        return bind.node in self._nodes and self._population.waits(bind.task.uid)
+        return bind.node in self._nodes and self._pods.waits(bind.task.uid)
 
     def forget(self, uid: str) -> None:
         """Take back an assumption: the binding failed."""
         self.storage.choose(uid, ())
-        self._population.give_up(uid)
+        self._pods.give_up(uid)
         self._changes += 1
 
     def evicting(self, uid: str) -> None:
         """Count a pod as leaving while its eviction is on the way."""
-        self._population.evicting(uid)
+        self._pods.evicting(uid)
         self._changes += 1
 
     def spare(self, uid: str) -> None:
         """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
-        self._population.spare(uid)
+        self._pods.spare(uid)
         self._changes += 1
 
     def unspare(self, uid: str) -> None:
         """Let a pod be evicted again."""
-        self._population.unspare(uid)
+        self._pods.unspare(uid)
         self._changes += 1
 
-    def promise(self, nodes: Mapping[str, str]) -> None:
+    def nominate(self, nodes: Mapping[str, str]) -> None:
         """Remember which nodes are reserved for pods, by uid, in place of all former reservations."""
-        self._promised = dict(nodes)
+        self._nominated = dict(nodes)
 
     def remember(
-        self, reserved: Reservation | None, partially_bound: Mapping[GroupKey, float], *, left_out: bool = False
+        self, reserved: ReservedNodes | None, partially_bound: Mapping[GroupKey, float], *, left_out: bool = False
     ) -> None:
         """Remember what a cycle leaves to the next one: nodes kept for a group, and gangs that are bound in part.
 
         ``left_out``: it left somebody without a place, so that one looks soon at what may be evicted from now on.
         """
-        self._reserved, self._partially_bound, self._left_out = reserved, dict(partially_bound), left_out
+        self._reserved_nodes, self._partially_bound, self._left_out = reserved, dict(partially_bound), left_out
 
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Return a PodGroup as it was last seen."""
@@ -272,14 +272,14 @@ class Cluster:
 
     def snapshot(self) -> Snapshot:
         """Return the present state."""
-        self._population.reclassify()
+        self._pods.reclassify()
         self._renew_jobs()
         jobs = sorted(self._jobs.values(), key=lambda job: job.order)
         if self._grown:
             # In order from now on, so that there is little to sort next time.
             self._jobs, self._grown = {job.key: job for job in jobs}, False
-        usage = self._population.usage
-        axes = usage.axes.with_names(self._population.classes.named)
+        usage = self._pods.usage
+        axes = usage.axes.with_names(self._pods.classes.named)
         table, idle, releasing = usage.matrices(axes, self._nodes)
         return Snapshot(
             table=table,
@@ -288,15 +288,15 @@ class Cluster:
             jobs=tuple(jobs),
             queues=dict(sorted(self._queues.items())),
             priorities=self._priorities(),
-            ports=self._population.ports(self._nodes),
-            ports_later=self._population.ports(self._nodes, later=True),
+            ports=self._pods.ports(self._nodes),
+            ports_later=self._pods.ports(self._nodes, later=True),
             revision=str(self.changes),
             unreadable=dict(self._unreadable),
-            promised=self._promised,
-            reserved=self._reserved,
+            nominated=self._nominated,
+            reserved_nodes=self._reserved_nodes,
             partially_bound=self._partially_bound,
             ledgers=dict(self._ledgers),
-            neighbours=self._register.neighbours(),
+            peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
@@ -307,8 +307,8 @@ class Cluster:
         defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
         return priorities | ({"": min(defaults)} if defaults else {})
 
-    def _touch(self, home: GroupName) -> None:
-        self._dirty.add(home)
+    def _touch(self, group_name: GroupName) -> None:
+        self._dirty.add(group_name)
         self._changes += 1
 
     def _renew_jobs(self) -> None:
@@ -326,17 +326,17 @@ class Cluster:
         self._restated.clear()
 
     def _job(self, key: GroupKey, group: PodGroup) -> JobInfo:
-        home = (key.namespace, key.name)
-        tally = self._population.tally(home)
-        members = self._population.members(home) if tally is None else []
+        group_name = (key.namespace, key.name)
+        counts = self._pods.aggregated_counts(group_name)
+        members = self._pods.members(group_name) if counts is None else []
         tasks = tuple(member.task for member in members)
-        batch = [self._batch[uid] for uid in sorted(self._batch_of.get(home, ()))]
+        batch = [self._batch_jobs[uid] for uid in sorted(self._batch_of.get(group_name, ()))]
         held = _held(batch)
         try:
             stated = conversion.min_resources(group)
         except QuantityError as error:
             stated, held = None, f"spec.minResources: {error}; correct it"
-        self._population.classes.named.update(stated or NOTHING)
+        self._pods.classes.named.update(stated or NOTHING)
         status = group.status
         job = JobInfo(
             key=key,
@@ -345,29 +345,29 @@ class Cluster:
             min_member=group.spec.min_member,
             min_task_member=group.spec.min_task_member or {},
             priority_class=group.spec.priority_class_name,
-            stated=stated,
+            min_resources=stated,
             phase=conversion.phase_of(group),
             conditions=status.conditions or (),
             counters=(status.running, status.succeeded, status.failed),
             created=seconds(group.metadata.creation_timestamp),
             tasks=tasks,
-            coming=tuple(self._coming(batch, home)),
+            expected_pods=tuple(self._expected_pods(batch, group_name)),
             held=held,
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
-            late=reserves_late(group.metadata),
+            reserves_late=reserves_late(group.metadata),
             sla=conversion.sla_of(group),
-            over=tally is None and _over(batch, members),
+            finished=counts is None and _over(batch, members),
             written=bool(status.phase),
         )
-        return job if tally is None else job.counted(tally)
+        return job if counts is None else job.counted(counts)
 
-    def _coming(self, batch: Collection[Job], home: GroupName) -> Iterable[ExpectedPods]:
-        alive = self._population.controllers(home) if batch else {}
+    def _expected_pods(self, batch: Collection[Job], group_name: GroupName) -> Iterable[ExpectedPods]:
+        alive = self._pods.controllers(group_name) if batch else {}
         for job in batch:
             missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
             if missing > 0:
                 template = job.spec.template
-                kind = self._population.classes.of_pod(template.metadata, template.spec)
+                kind = self._pods.classes.of_pod(template.metadata, template.spec)
                 yield ExpectedPods(kind, missing, job.metadata.uid, conversion.held_by_us(job))
 
     def validate(self) -> None:
@@ -376,7 +376,7 @@ class Cluster:
         Raises:
             AssertionError: they disagree.
         """
-        self._population.validate()
+        self._pods.validate()
 
 
 def _held(batch: list[Job]) -> str:

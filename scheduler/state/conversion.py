@@ -48,13 +48,13 @@ def stays(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.status.phase not in _OVER and pod.metadata.deletion_timestamp is None
 
 
-def controller(pod: Pod) -> str:
+def controller_uid(pod: Pod) -> str:
     """Return the uid of what controls a pod, empty where nothing does."""
     found = pod.metadata.controller() if pod.metadata.owner_references else None
     return found.uid if found is not None else ""
 
 
-def same_demands(old: Pod, new: Pod) -> bool:
+def same_requirements(old: Pod, new: Pod) -> bool:
     """Whether two versions of a pod ask for the same and belong to the same; where it is and how it does may differ."""
     return old is new or (
         old.metadata.labels == new.metadata.labels
@@ -79,8 +79,8 @@ def preemptable(pod: Pod) -> bool:
 
 def replaced(pod: Pod) -> bool:
     """Whether a controller makes a new pod whenever this one ends."""
-    controller = pod.metadata.controller()
-    return controller is not None and controller.kind in _REPLACERS
+    controller_uid = pod.metadata.controller()
+    return controller_uid is not None and controller_uid.kind in _REPLACERS
 
 
 def group_of_job(job: Job) -> str:
@@ -143,7 +143,7 @@ def _on_nodes(written: bytes) -> Resources:
     return on_nodes
 
 
-def same_wishes(old: PodGroup, new: PodGroup) -> bool:
+def same_spec(old: PodGroup, new: PodGroup) -> bool:
     """Whether two versions of a group ask for the same; where it stands may differ."""
     mine, theirs = old.metadata, new.metadata
     return (mine is theirs and old.spec is new.spec) or (
@@ -217,7 +217,7 @@ def ready(node: Node) -> bool:
     return all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
 
 
-def same_place(old: Node, new: Node) -> bool:
+def same_node(old: Node, new: Node) -> bool:
     """Whether two versions of a node are one to the scheduler; heartbeats change the rest."""
     return (
         old.metadata.labels == new.metadata.labels

@@ -41,7 +41,7 @@ class Informers:
         }
         self.pods: ObjectCache[Pod] = ObjectCache(indexes={BY_CONTROLLER: _controllers})
         self.jobs: ObjectCache[Job] = ObjectCache(
-            indexes={BY_GROUP: lambda job: (home(job.namespace, conversion.group_of_job(job)),)}
+            indexes={BY_GROUP: lambda job: (group_index_key(job.namespace, conversion.group_of_job(job)),)}
         )
         self._caches: dict[Kind[Any], ObjectCache[Any]] = {
             **self.groups,
@@ -78,7 +78,7 @@ class Informers:
 
     def jobs_of(self, group: PodGroup) -> Iterable[Job]:
         """Return the Jobs whose pods are in a group; not to be kept across an await."""
-        return self.jobs.indexed(BY_GROUP, home(group.namespace, group.name))
+        return self.jobs.indexed(BY_GROUP, group_index_key(group.namespace, group.name))
 
     def feed(self, tell: Callable[[Kind[Any], Any, bool], None]) -> None:
         """Call ``tell`` with each new version of an object, or with its last one and true when it is gone.
@@ -109,7 +109,7 @@ _PLAIN: tuple[Kind[Any], ...] = (
 )
 
 
-def home(namespace: str, name: str) -> str:
+def group_index_key(namespace: str, name: str) -> str:
     """Write where a group is, as indexes do."""
     return f"{namespace}/{name}"
 

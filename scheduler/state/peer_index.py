@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 from scheduler.model.affinity import InverseTerm, Labels, PodSet
-from scheduler.model.snapshot import Neighbours
+from scheduler.model.snapshot import PeerCounts
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that API servers give each namespace."""
@@ -85,7 +85,7 @@ class PeerIndex:
 
     def __init__(self) -> None:
         self._asked: Counter[PodSet] = Counter()
-        self._carried: Counter[InverseTerm] = Counter()
+        self._inverse_terms: Counter[InverseTerm] = Counter()
         self._index = _LabelIndex()
         self._fresh: set[PodSet] = set()
         self._profiles: dict[_Name, _Profile] = {}
@@ -94,8 +94,8 @@ class PeerIndex:
         self._present: dict[Hashable, _Nodes] = {}
         self._leaving: dict[Hashable, _Nodes] = {}
         self._dirty: set[Hashable] = set()
-        self._shown = Neighbours()
-        self._recarried = False
+        self._shown = PeerCounts()
+        self._terms_changed = False
 
     def namespace(self, name: str, labels: Labels | None) -> None:
         """Learn the labels of a namespace; None: it is gone."""
@@ -118,8 +118,8 @@ class PeerIndex:
                 self._index.add(each)
                 self._fresh.add(each)
         for term in carried:
-            self._carried[term] += 1
-            self._recarried |= self._carried[term] == 1
+            self._inverse_terms[term] += 1
+            self._terms_changed |= self._inverse_terms[term] == 1
 
     def unask(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
         """Take a question back; the last one ends its counting for pods that come later."""
@@ -130,10 +130,10 @@ class PeerIndex:
                 self._index.discard(each)
                 self._fresh.discard(each)
         for term in carried:
-            self._carried[term] -= 1
-            if not self._carried[term]:
-                del self._carried[term]
-                self._recarried = True
+            self._inverse_terms[term] -= 1
+            if not self._inverse_terms[term]:
+                del self._inverse_terms[term]
+                self._terms_changed = True
 
     def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[PodSet]:
         """Learn of a pod; give the sets that it belongs to."""
@@ -203,16 +203,16 @@ class PeerIndex:
                     del tally[key]
             self._dirty.add(key)
 
-    def neighbours(self) -> Neighbours:
+    def counts(self) -> PeerCounts:
         """Return the present state; shares with the last one what didn't change."""
-        if self._dirty or self._recarried:
-            self._shown = Neighbours(
+        if self._dirty or self._terms_changed:
+            self._shown = PeerCounts(
                 present=self._renewed(self._shown.present, self._present),
                 leaving=self._renewed(self._shown.leaving, self._leaving),
-                carried=self._by_peers() if self._recarried else self._shown.carried,
+                inverse_terms=self._by_peers() if self._terms_changed else self._shown.inverse_terms,
             )
             self._dirty.clear()
-            self._recarried = False
+            self._terms_changed = False
         return self._shown
 
     def _renewed(
@@ -228,7 +228,7 @@ class PeerIndex:
 
     def _by_peers(self) -> dict[PodSet, tuple[InverseTerm, ...]]:
         found: dict[PodSet, list[InverseTerm]] = {}
-        for each in self._carried:
+        for each in self._inverse_terms:
             found.setdefault(each.term.peers, []).append(each)
         return {peers: tuple(sorted(each, key=_order)) for peers, each in found.items()}
 

@@ -21,13 +21,13 @@ from scheduler.model.tasks import TaskCounts
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, GroupName
 from scheduler.state.peer_index import PeerIndex
-from scheduler.state.task_classes import Classes
+from scheduler.state.task_classes import TaskClasses
 from scheduler.state.usage import Usage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
-class News(Enum):
+class PodChange(Enum):
     """What a pod's new version tells of it."""
 
     NONE = "nothing that we didn't bring about ourselves"
@@ -40,7 +40,7 @@ class Member(NamedTuple):
 
     pod: Pod
     task: Task
-    home: GroupName | None
+    group_name: GroupName | None
 
     @property
     def uses(self) -> bool:
@@ -57,90 +57,96 @@ class _Assumption(NamedTuple):
     """Where a pod goes whose binding is on the way, and which group it was bound for."""
 
     node: str
-    home: GroupName | None
+    group_name: GroupName | None
 
 
 class PodIndex:
     """All pods, ours or not. ``touch`` is told which group's pods changed."""
 
-    def __init__(self, ours: Collection[str], register: PeerIndex, touch: Callable[[GroupName], None]) -> None:
+    def __init__(self, ours: Collection[str], peers: PeerIndex, touch: Callable[[GroupName], None]) -> None:
         self._ours = ours
-        self._register = register
+        self._peers = peers
         self._touch = touch
         self.usage = Usage()
-        self._crowd = AggregatedPods(self.usage, touch)
-        self.classes = Classes()
+        self._aggregated = AggregatedPods(self.usage, touch)
+        self.classes = TaskClasses()
         self._pods: dict[str, Member] = {}
         self._members: dict[GroupName, dict[str, Member]] = {}
-        self._porters: dict[str, Member] = {}
+        self._with_host_ports: dict[str, Member] = {}
         self._assumed: dict[str, _Assumption] = {}
         self._under_way: Counter[GroupName | None] = Counter()
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
 
-    def show(self, pod: Pod) -> News:
+    def update(self, pod: Pod) -> PodChange:
         """Learn of a new or changed pod."""
         last = bool(pod.spec.node_name) and self._take_back(pod.metadata.uid)
         if self._renew(pod):
-            return News.CHANGE
-        return News.ARRIVED if last else News.NONE
+            return PodChange.CHANGE
+        return PodChange.ARRIVED if last else PodChange.NONE
 
-    def homes(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
+    def by_group(self, pods: Iterable[Pod]) -> dict[GroupName | None, list[Pod]]:
         """Gather pods by the group that they are in."""
-        homes: dict[GroupName | None, list[Pod]] = {}
+        by_group: dict[GroupName | None, list[Pod]] = {}
         for pod in pods:
-            homes.setdefault(self._home(pod), []).append(pod)
-        return homes
+            by_group.setdefault(self._group_name(pod), []).append(pod)
+        return by_group
 
-    def crowd(self, homes: Mapping[GroupName | None, Iterable[Pod]]) -> None:
+    def aggregate(self, by_group: Mapping[GroupName | None, Iterable[Pod]]) -> None:
         """Learn of many pods. New ones that only take something of their nodes are counted, until somebody asks for them."""
-        self._crowd.take([each for home, pods in homes.items() for each in self._counted(home, pods)])
+        self._aggregated.take(
+            [each for group_name, pods in by_group.items() for each in self._counted(group_name, pods)]
+        )
 
-    def _counted(self, home: GroupName | None, pods: Iterable[Pod]) -> Iterator[AggregatedPod]:
+    def _counted(self, group_name: GroupName | None, pods: Iterable[Pod]) -> Iterator[AggregatedPod]:
         last, kind = None, None
         for pod in pods:
             uid, spec = pod.metadata.uid, pod.spec
-            new = uid not in self._pods and uid not in self._crowd
+            new = uid not in self._pods and uid not in self._aggregated
             shape = constraints.shape_of(spec) if new and conversion.stays(pod) else None
             if shape is None or shape != last:
                 # Most pods of a group are like the one before.
                 last, kind = shape, self.classes.plain(spec) if shape is not None else None
             if kind is None:
-                self.show(pod)
+                self.update(pod)
             else:
-                yield AggregatedPod(pod, kind, home)
+                yield AggregatedPod(pod, kind, group_name)
 
-    def tally(self, home: GroupName) -> TaskCounts | None:
+    def aggregated_counts(self, group_name: GroupName) -> TaskCounts | None:
         """Return what the pods of a group come to where all of them are but counted."""
-        return self._crowd.tally(home) if self._crowd.of(home) and home not in self._members else None
+        return (
+            self._aggregated.counts(group_name)
+            if self._aggregated.of(group_name) and group_name not in self._members
+            else None
+        )
 
-    def controllers(self, home: GroupName) -> Counter[str]:
+    def controllers(self, group_name: GroupName) -> Counter[str]:
         """Tell how many pods of a group that haven't ended each controller has, by its uid."""
-        found = [each.task.controller for each in self._members.get(home, {}).values() if each.alive]
-        return Counter([*found, *(conversion.controller(each.pod) for each in self._crowd.of(home))])
+        found = [each.task.controller for each in self._members.get(group_name, {}).values() if each.alive]
+        return Counter([*found, *(conversion.controller_uid(each.pod) for each in self._aggregated.of(group_name))])
 
-    def single_out(self, home: GroupName) -> None:
+    def expand_group(self, group_name: GroupName) -> None:
         """Look at each pod of a group from now on."""
-        for each in list(self._crowd.of(home)):
-            self._look_at(each.pod.metadata.uid)
+        for each in list(self._aggregated.of(group_name)):
+            self._expand(each.pod.metadata.uid)
 
-    def _look_at(self, uid: str) -> None:
-        counted = self._crowd.drop(uid)
+    def _expand(self, uid: str) -> None:
+        counted = self._aggregated.drop(uid)
         if counted is not None:
             self._learn(counted.pod)
 
     def drop(self, uid: str) -> None:
         """Learn that a pod is gone."""
-        self._crowd.drop(uid)
+        self._aggregated.drop(uid)
         self._take_back(uid)
         self._forget(uid)
         self._evicting.discard(uid)
         self._spared.discard(uid)
 
-    def members(self, home: GroupName) -> list[Member]:
+    def members(self, group_name: GroupName) -> list[Member]:
         """Return the pods of a group, by uid."""
-        self.single_out(home)
-        return [member for _, member in sorted(self._members.get(home, {}).items())]
+        self.expand_group(group_name)
+        return [member for _, member in sorted(self._members.get(group_name, {}).items())]
 
     def waits(self, uid: str) -> bool:
         """Whether a pod is there and waits for a node."""
@@ -152,8 +158,8 @@ class PodIndex:
         member = self._pods.get(uid)
         if member is None or member.task.node:
             return False
-        self._assumed[uid] = _Assumption(node, member.home)
-        self._under_way[member.home] += 1
+        self._assumed[uid] = _Assumption(node, member.group_name)
+        self._under_way[member.group_name] += 1
         self._again(uid)
         return True
 
@@ -165,7 +171,7 @@ class PodIndex:
 
     def evicting(self, uid: str) -> None:
         """Count a pod as leaving while its eviction is on the way."""
-        self._look_at(uid)
+        self._expand(uid)
         if uid in self._pods:
             self._evicting.add(uid)
             self._again(uid)
@@ -173,7 +179,7 @@ class PodIndex:
     def spare(self, uid: str) -> None:
         """Take that back: it can't be evicted now, nor is it to be tried before `unspare`."""
         self._evicting.discard(uid)
-        self._look_at(uid)
+        self._expand(uid)
         if uid in self._pods:
             self._spared.add(uid)
             self._again(uid)
@@ -189,12 +195,12 @@ class PodIndex:
 
     def reclassify(self) -> None:
         """Read those pods anew that are asked about otherwise than before."""
-        if self._register.asking and (self._crowd.unasked or self._register.asks_anew):
-            self._crowd.unasked = False
-            for each in [each.pod.metadata for each in self._crowd.pods()]:
-                if self._register.asks(each.namespace, each.labels or {}):
-                    self._look_at(each.uid)
-        for uid in sorted(self._register.renew()):
+        if self._peers.asking and (self._aggregated.unasked or self._peers.asks_anew):
+            self._aggregated.unasked = False
+            for each in [each.pod.metadata for each in self._aggregated.pods()]:
+                if self._peers.asks(each.namespace, each.labels or {}):
+                    self._expand(each.uid)
+        for uid in sorted(self._peers.renew()):
             member = self._pods[uid]
             self._relearn(member, member.pod)
 
@@ -202,23 +208,23 @@ class PodIndex:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
         old = self._pods.get(pod.metadata.uid)
         if old is None:
-            self._crowd.drop(pod.metadata.uid)
+            self._aggregated.drop(pod.metadata.uid)
             self._learn(pod)
             return True
-        if not conversion.same_demands(old.pod, pod):
+        if not conversion.same_requirements(old.pod, pod):
             self._relearn(old, pod)
             return True
         task = structs.replace(
             old.task, status=self._status(pod), node=self._node_of(pod), preemptable=self._may_be_evicted(pod)
         )
-        member = Member(pod, task, old.home)
+        member = Member(pod, task, old.group_name)
         self._pods[task.uid] = member
-        if old.home is not None:
-            self._members[old.home][task.uid] = member
+        if old.group_name is not None:
+            self._members[old.group_name][task.uid] = member
         if _is_confirmed(old.task, task):
             # It is counted where it is already.
-            if old.home is not None:
-                self._touch(old.home)
+            if old.group_name is not None:
+                self._touch(old.group_name)
             return False
         if task == old.task:
             return False
@@ -231,10 +237,10 @@ class PodIndex:
         assumption = self._assumed.pop(uid, None)
         if assumption is None:
             return False
-        self._under_way[assumption.home] -= 1
-        if self._under_way[assumption.home]:
+        self._under_way[assumption.group_name] -= 1
+        if self._under_way[assumption.group_name]:
             return False
-        del self._under_way[assumption.home]
+        del self._under_way[assumption.group_name]
         return True
 
     def _node_of(self, pod: Pod) -> str:
@@ -250,27 +256,27 @@ class PodIndex:
 
     def _settle(self, member: Member, sign: int) -> None:
         """Count a pod where it is (1), or no longer (-1)."""
-        _, task, home = member
-        if home is not None:
-            self._touch(home)
+        _, task, group_name = member
+        if group_name is not None:
+            self._touch(group_name)
         if not member.uses:
             return
         (self.usage.take if sign > 0 else self.usage.give_back)(task)
-        self._tally(task, sign, self._register)
+        self._count_for_peers(task, sign, self._peers)
         if not task.kind.constraints.ports:
             return
         if sign > 0:
-            self._porters[task.uid] = member
+            self._with_host_ports[task.uid] = member
         else:
-            self._porters.pop(task.uid, None)
+            self._with_host_ports.pop(task.uid, None)
 
     def _relearn(self, old: Member, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
-        company = old.task.kind.constraints.company
-        self._register.ask(company.peers, company.carried)
+        pod_terms = old.task.kind.constraints.pod_terms
+        self._peers.ask(pod_terms.peers, pod_terms.inverse_terms)
         self._forget(pod.metadata.uid)
         self._learn(pod)
-        self._register.unask(company.peers, company.carried)
+        self._peers.unask(pod_terms.peers, pod_terms.inverse_terms)
 
     def _learn(self, pod: Pod) -> None:
         # All pods of a cluster come by here when a worker starts, and when somebody asks a question.
@@ -286,17 +292,17 @@ class PodIndex:
             priority=spec.priority or conversion.SYSTEM_CLASSES.get(spec.priority_class_name, 0),
             created=seconds(meta.creation_timestamp),
             role=conversion.role_of(pod),
-            controller=conversion.controller(pod),
+            controller=conversion.controller_uid(pod),
             preemptable=self._may_be_evicted(pod),
             patient=spec.preemption_policy == "Never",
         )
-        member = Member(pod, task, self._home(pod))
+        member = Member(pod, task, self._group_name(pod))
         self._pods[uid] = member
-        if member.home is not None:
-            self._members.setdefault(member.home, {})[uid] = member
+        if member.group_name is not None:
+            self._members.setdefault(member.group_name, {})[uid] = member
         self._settle(member, 1)
 
-    def _home(self, pod: Pod) -> GroupName | None:
+    def _group_name(self, pod: Pod) -> GroupName | None:
         named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
         return (pod.namespace, named) if named else None
 
@@ -304,37 +310,37 @@ class PodIndex:
         member = self._pods.pop(uid, None)
         if member is None:
             return
-        if member.home is not None:
-            _take_out(self._members, member.home, uid)
+        if member.group_name is not None:
+            _take_out(self._members, member.group_name, uid)
         self._settle(member, -1)
         if member.task.status not in conversion.ENDED:
-            company = member.task.kind.constraints.company
-            self._register.leave(uid, member.pod.namespace, member.pod.metadata.labels)
-            self._register.unask(company.peers, company.carried)
+            pod_terms = member.task.kind.constraints.pod_terms
+            self._peers.leave(uid, member.pod.namespace, member.pod.metadata.labels)
+            self._peers.unask(pod_terms.peers, pod_terms.inverse_terms)
 
-    def _tally(self, task: Task, sign: int, register: PeerIndex) -> None:
+    def _count_for_peers(self, task: Task, sign: int, peers: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
-        keys, leaving = task.kind.constraints.tallied, task.status is Status.RELEASING
+        keys, leaving = task.kind.constraints.counted_as, task.status is Status.RELEASING
         if not keys:
             return
         if leaving:
             keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
-        register.count(keys, task.node, sign, leaving=leaving)
+        peers.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
         kind = self.classes.of_pod(pod.metadata, pod.spec)
         if ended:
             return kind
-        company, meta = kind.constraints.company, pod.metadata
-        if company is not affinity.NONE:
-            self._register.ask(company.peers, company.carried)
-        peers = self._register.join(meta.uid, meta.namespace, meta.labels)
+        pod_terms, meta = kind.constraints.pod_terms, pod.metadata
+        if pod_terms is not affinity.NO_TERMS:
+            self._peers.ask(pod_terms.peers, pod_terms.inverse_terms)
+        peers = self._peers.join(meta.uid, meta.namespace, meta.labels)
         return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
 
     def ports(self, nodes: Collection[str], *, later: bool = False) -> dict[str, tuple[constraints.Port, ...]]:
         """Return the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
         taken: dict[str, tuple[constraints.Port, ...]] = {}
-        for member in self._porters.values():
+        for member in self._with_host_ports.values():
             node, ports = member.task.node, member.task.kind.constraints.ports
             if node in nodes and not (later and member.task.status is Status.RELEASING):
                 taken[node] = tuple(sorted((*taken.get(node, ()), *ports)))
@@ -346,23 +352,23 @@ class PodIndex:
         Raises:
             AssertionError: they disagree.
         """
-        recount, register = Usage(), PeerIndex()
-        AggregatedPods(recount, lambda _: None).take(self._crowd.pods())
+        recount, peers = Usage(), PeerIndex()
+        AggregatedPods(recount, lambda _: None).take(self._aggregated.pods())
         for member in self._pods.values():
             if member.uses:
                 recount.take(member.task)
-                self._tally(member.task, 1, register)
-        shown, shown_again = self._register.neighbours(), register.neighbours()
+                self._count_for_peers(member.task, 1, peers)
+        shown, shown_again = self._peers.counts(), peers.counts()
         assert shown.present == shown_again.present, "the pods that terms ask about don't match the pods"
         assert shown.leaving == shown_again.leaving, "those of them that leave don't match the pods"
         self.usage.compare(recount)
 
 
-def _take_out(homes: dict[GroupName, dict[str, Member]], home: GroupName, uid: str) -> None:
-    """Take one out, and the place itself when it is empty: homes come and go for as long as a worker leads."""
-    homes[home].pop(uid)
-    if not homes[home]:
-        del homes[home]
+def _take_out(by_group: dict[GroupName, dict[str, Member]], group_name: GroupName, uid: str) -> None:
+    """Take one out, and the place itself when it is empty: groups come and go for as long as a worker leads."""
+    by_group[group_name].pop(uid)
+    if not by_group[group_name]:
+        del by_group[group_name]
 
 
 def _is_confirmed(old: Task, new: Task) -> bool:

@@ -13,7 +13,7 @@ from scheduler.model.constraints import Constraints
 from scheduler.model.tasks import TaskClass
 
 
-class Classes:
+class TaskClasses:
     """Finds classes; those that nobody has any more are forgotten.
 
     Attributes:
@@ -37,7 +37,7 @@ class Classes:
         """Return the class of pods that others notice by nothing but what they take; None for those of any other."""
         template = self._template(spec)
         kind = self._alike(template, spec) if template is not None else None
-        return kind if kind is not None and not kind.constraints.particular else None
+        return kind if kind is not None and not kind.constraints.conflicts_beyond_resources else None
 
     def of(self, request: Resources, demands: Constraints) -> TaskClass:
         """Return the class that asks for so much, and for this."""

@@ -28,7 +28,7 @@ class Usage:
         self._used: dict[str, Vector] = {}
         self._leaving: dict[str, Vector] = {}
         self._tasks: dict[str, dict[str, Task]] = {}
-        self._crowds: dict[str, dict[TaskClass, int]] = {}
+        self._aggregated: dict[str, dict[TaskClass, int]] = {}
         self._dirty: set[str] = set()
         self._table: NodeTable | None = None
         self._tables: WeakSet[NodeTable] = WeakSet()
@@ -50,12 +50,12 @@ class Usage:
         self._tasks[task.node].pop(task.uid)
         self._add(task, -1)
 
-    def crowd(self, node: str, kind: TaskClass, count: int) -> None:
+    def aggregate(self, node: str, kind: TaskClass, count: int) -> None:
         """Count so many more pods of a class on a node, or fewer, of which nobody needs to know which they are."""
-        crowd = self._crowds.setdefault(node, {})
-        crowd[kind] = crowd.get(kind, 0) + count
-        if not crowd[kind]:
-            del crowd[kind]
+        aggregated = self._aggregated.setdefault(node, {})
+        aggregated[kind] = aggregated.get(kind, 0) + count
+        if not aggregated[kind]:
+            del aggregated[kind]
         self._use(node, vectors.scale(kind.vector(self.axes), count))
 
     def _add(self, task: Task, sign: int) -> None:
@@ -137,8 +137,8 @@ class Usage:
         for tasks in self._tasks.values():
             for task in tasks.values():
                 self._add(task, 1)
-        for node, crowd in self._crowds.items():
-            for kind, count in crowd.items():
+        for node, aggregated in self._aggregated.items():
+            for kind, count in aggregated.items():
                 self._use(node, vectors.scale(kind.vector(axes), count))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import Neighbours, NodeTable, Status
+from scheduler.model.snapshot import NodeTable, PeerCounts, Status
 from scheduler.model.vectors import Mask, Rows
 
 Counts = npt.NDArray[np.int64]
@@ -121,41 +121,41 @@ class PodCounts:
 class TopologyCounts:
     """The tallies of one session; each is read from the snapshot when it is first asked for."""
 
-    def __init__(self, table: NodeTable, neighbours: Neighbours) -> None:
+    def __init__(self, table: NodeTable, peers: PeerCounts) -> None:
         self.table = table
-        self.carried = neighbours.carried
-        self._neighbours = neighbours
+        self.inverse_terms = peers.inverse_terms
+        self._peers = peers
         self._tallies: dict[Hashable, PodCounts] = {}
 
-    def tally(self, key: Hashable) -> PodCounts:
+    def of(self, key: Hashable) -> PodCounts:
         """Return the counts of a set of pods, or of the pods that carry a term."""
-        tally = self._tallies.get(key)
-        if tally is None:
-            now = self._array(self._neighbours.present.get(key, {}))
-            tally = self._tallies[key] = PodCounts(now, now - self._array(self._neighbours.leaving.get(key, {})))
-        return tally
+        counts = self._tallies.get(key)
+        if counts is None:
+            now = self._array(self._peers.present.get(key, {}))
+            counts = self._tallies[key] = PodCounts(now, now - self._array(self._peers.leaving.get(key, {})))
+        return counts
 
     def empty(self, key: Hashable) -> bool:
         """Whether nobody counts; told without counting."""
-        return key not in self._tallies and key not in self._neighbours.present
+        return key not in self._tallies and key not in self._peers.present
 
     def rows(self, key: Hashable) -> list[int]:
         """Return the nodes where somebody counts; told without an array where nobody asked for one."""
-        tally = self._tallies.get(key)
-        if tally is not None:
-            found: list[int] = np.flatnonzero(tally.now).tolist()
+        counts = self._tallies.get(key)
+        if counts is not None:
+            found: list[int] = np.flatnonzero(counts.now).tolist()
             return found
         row = self.table.row
-        return [row[name] for name in self._neighbours.present.get(key, ()) if name in row]
+        return [row[name] for name in self._peers.present.get(key, ()) if name in row]
 
     def left(self, key: Hashable, row: int) -> bool:
         """Whether somebody on a node counts that doesn't leave; told without an array where nobody asked for one."""
-        tally = self._tallies.get(key)
-        if tally is not None:
-            return bool(tally.later[row])
+        counts = self._tallies.get(key)
+        if counts is not None:
+            return bool(counts.later[row])
         name = self.table.names[row]
-        there = self._neighbours.present.get(key, {}).get(name, 0)
-        return there > self._neighbours.leaving.get(key, {}).get(name, 0)
+        there = self._peers.present.get(key, {}).get(name, 0)
+        return there > self._peers.leaving.get(key, {}).get(name, 0)
 
     def _array(self, counts: Mapping[str, int]) -> Counts:
         array = np.zeros(len(self.table.nodes), dtype=np.int64)
@@ -168,5 +168,5 @@ class TopologyCounts:
     def count(self, constraints: Constraints, row: int, status: Status, sign: int) -> None:
         """Count a mark on a pod with these constraints: ALLOCATED, PIPELINED or RELEASING, made (1) or taken back (-1)."""
         leaves = status is Status.RELEASING
-        for key in constraints.tallied:
-            self.tally(key).add(row, 0 if leaves else sign, -sign if leaves else sign)
+        for key in constraints.counted_as:
+            self.of(key).add(row, 0 if leaves else sign, -sign if leaves else sign)

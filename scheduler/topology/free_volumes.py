@@ -34,7 +34,7 @@ _ZONES: Final = (
 )
 
 
-class Supply:
+class FreeVolumes:
     """The free volumes of one storage view over one node table, each list the smallest first."""
 
     def __init__(self, storage: Storage, table: NodeTable) -> None:

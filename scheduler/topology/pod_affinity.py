@@ -21,62 +21,65 @@ _HARD: Final = 1
 """What a required affinity of a pod that runs already is worth to pods that it wants near (hardPodAffinityWeight)."""
 
 
-def far(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
+def lacks_affinity(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have none of those near that the pod's affinity asks for, [nodes]."""
-    company, table = demands.company, around.table
+    pod_terms, table = demands.pod_terms, topology.table
     missing = np.zeros(len(table.nodes), dtype=np.bool_)
-    if company.together is None:
+    if pod_terms.all_required is None:
         return missing
-    first = begins(demands, around, later=later)
-    for term in company.near:
+    first = is_first_of_its_set(demands, topology, later=later)
+    for term in pod_terms.required_affinity:
         by = domains(table, term.key)
         missing |= (
-            (by.codes < 0) if first else around.tally(company.together).by(term.key, by, later=later)[by.codes] <= 0
+            (by.codes < 0)
+            if first
+            else topology.of(pod_terms.all_required).by(term.key, by, later=later)[by.codes] <= 0
         )
     return missing
 
 
-def begins(demands: Constraints, around: TopologyCounts, *, later: bool) -> bool:
+def is_first_of_its_set(demands: Constraints, topology: TopologyCounts, *, later: bool) -> bool:
     """Whether the pod is the first of those that want to be together: it finds nobody, and may go to any domain."""
-    together = demands.company.together
+    together = demands.pod_terms.all_required
     if together is None or together not in demands.peers:
         return False
-    tally = around.tally(together)
+    counts = topology.of(together)
     return not any(
-        tally.by(term.key, domains(around.table, term.key), later=later).any() for term in demands.company.near
+        counts.by(term.key, domains(topology.table, term.key), later=later).any()
+        for term in demands.pod_terms.required_affinity
     )
 
 
-def near(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
+def breaks_anti_affinity(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have somebody near whom the pod's anti-affinity excludes, [nodes]."""
-    excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
-    for term in demands.company.apart:
-        excluded |= _counts(around, term.peers, term, later=later) > 0
+    excluded = np.zeros(len(topology.table.nodes), dtype=np.bool_)
+    for term in demands.pod_terms.required_anti_affinity:
+        excluded |= _counts(topology, term.peers, term, later=later) > 0
     return excluded
 
 
-def unwanted(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
+def breaks_anti_affinity_of_others(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have somebody near whose own anti-affinity excludes the pod, [nodes]."""
-    excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
+    excluded = np.zeros(len(topology.table.nodes), dtype=np.bool_)
     for peers in demands.peers:
-        for carried in around.carried.get(peers, ()):
-            if carried.role is Role.APART and not around.empty(carried):
-                excluded |= _counts(around, carried, carried.term, later=later) > 0
+        for carried in topology.inverse_terms.get(peers, ()):
+            if carried.role is Role.APART and not topology.empty(carried):
+                excluded |= _counts(topology, carried, carried.term, later=later) > 0
     return excluded
 
 
-def _counts(around: TopologyCounts, key: object, term: AffinityTerm, *, later: bool) -> Counts:
-    by = domains(around.table, term.key)
-    return around.tally(key).by(term.key, by, later=later)[by.codes]
+def _counts(topology: TopologyCounts, key: object, term: AffinityTerm, *, later: bool) -> Counts:
+    by = domains(topology.table, term.key)
+    return topology.of(key).by(term.key, by, later=later)[by.codes]
 
 
-def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bool) -> Floats:
+def rate(demands: Constraints, topology: TopologyCounts, among: Mask, *, later: bool) -> Floats:
     """Rate all nodes by preferences: the pod's own, and those of pods that are placed."""
     raw = np.zeros(len(among), dtype=np.int64)
-    for term in demands.company.preferred:
-        raw += term.weight * _counts(around, term.peers, term, later=later)
-    for key, term, weight in _of_others(demands, around):
-        raw += weight * _counts(around, key, term, later=later)
+    for term in demands.pod_terms.preferred:
+        raw += term.weight * _counts(topology, term.peers, term, later=later)
+    for key, term, weight in _of_others(demands, topology):
+        raw += weight * _counts(topology, key, term, later=later)
     if not among.any():
         return np.zeros(len(among))
     least, most = int(raw[among].min()), int(raw[among].max())
@@ -86,8 +89,8 @@ def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bo
     return rated
 
 
-def _of_others(demands: Constraints, around: TopologyCounts) -> Iterable[tuple[object, AffinityTerm, int]]:
+def _of_others(demands: Constraints, topology: TopologyCounts) -> Iterable[tuple[object, AffinityTerm, int]]:
     for peers in sorted(demands.peers, key=lambda each: each.signature):
-        for carried in around.carried.get(peers, ()) if peers.purpose is Purpose.AFFINITY else ():
-            if carried.role is not Role.APART and not around.empty(carried):
+        for carried in topology.inverse_terms.get(peers, ()) if peers.purpose is Purpose.AFFINITY else ():
+            if carried.role is not Role.APART and not topology.empty(carried):
                 yield carried, carried.term, carried.term.weight if carried.role is Role.PREFERRED else _HARD

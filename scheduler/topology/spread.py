@@ -25,36 +25,36 @@ _HOSTNAME: Final = "kubernetes.io/hostname"
 
 def unlabelled(demands: Constraints, table: NodeTable) -> Mask:
     """Tell which nodes lack a label that a required constraint spreads by, [nodes]."""
-    return ~_labelled(table, [each for each in demands.company.spreads if each.required])
+    return ~_labelled(table, [each for each in demands.pod_terms.spreads if each.required])
 
 
-def crowded(demands: Constraints, around: TopologyCounts, *, later: bool) -> Mask:
+def exceeds_skew(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
     """Tell on which nodes the pod would make a required constraint's skew too large, [nodes]."""
-    excluded = np.zeros(len(around.table.nodes), dtype=np.bool_)
-    required = [each for each in demands.company.spreads if each.required]
+    excluded = np.zeros(len(topology.table.nodes), dtype=np.bool_)
+    required = [each for each in demands.pod_terms.spreads if each.required]
     for spread in required:
-        by, counts = _counts(demands, spread, required, around, later=later)
+        by, counts = _counts(demands, spread, required, topology, later=later)
         there = counts[by.found]
-        emptiest = int(there.min()) if len(there) >= max(spread.least, 1) else 0
+        emptiest = int(there.min()) if len(there) >= max(spread.min_domains, 1) else 0
         after = counts[by.codes] + int(spread.peers in demands.peers)
-        excluded |= after - emptiest > spread.skew
+        excluded |= after - emptiest > spread.max_skew
     return excluded
 
 
-def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bool) -> Floats:
+def rate(demands: Constraints, topology: TopologyCounts, among: Mask, *, later: bool) -> Floats:
     """Rate all nodes by the constraints that are preferences; ``among`` are those that could take the pod at all."""
-    table, wished = around.table, [each for each in demands.company.spreads if not each.required]
+    table, wished = topology.table, [each for each in demands.pod_terms.spreads if not each.required]
     candidates = among & _labelled(table, wished)
     if not wished or not candidates.any():
         return np.zeros(len(among))
     costs = np.zeros(len(among))
     for spread in wished:
-        by, counts = _counts(demands, spread, wished, around, later=later)
+        by, counts = _counts(demands, spread, wished, topology, later=later)
         if spread.key == _HOSTNAME:
-            size, each = int(candidates.sum()), _on_nodes(around, spread, later=later)
+            size, each = int(candidates.sum()), _on_nodes(topology, spread, later=later)
         else:
             size, each = len(np.unique(by.codes[candidates & (by.codes >= 0)])), counts[by.codes]
-        costs += each * math.log(size + 2) + (spread.skew - 1)
+        costs += each * math.log(size + 2) + (spread.max_skew - 1)
     costs = np.rint(costs)
     least, most = costs[candidates].min(), costs[candidates].max()
     ratings = np.full(len(among), FULL) if most == 0 else np.floor(FULL * (most + least - costs) / most)
@@ -62,30 +62,30 @@ def rate(demands: Constraints, around: TopologyCounts, among: Mask, *, later: bo
     return rated
 
 
-def _on_nodes(around: TopologyCounts, spread: Spread, *, later: bool) -> Counts:
-    tally = around.tally(spread.peers)
-    return tally.later if later else tally.now
+def _on_nodes(topology: TopologyCounts, spread: Spread, *, later: bool) -> Counts:
+    counts = topology.of(spread.peers)
+    return counts.later if later else counts.now
 
 
 def _counts(
-    demands: Constraints, spread: Spread, together: Sequence[Spread], around: TopologyCounts, *, later: bool
+    demands: Constraints, spread: Spread, together: Sequence[Spread], topology: TopologyCounts, *, later: bool
 ) -> tuple[Domains, Counts]:
     """Return a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
     keys = tuple(each.key for each in together)
-    name = (spread.key, keys, spread.affinity, spread.taints, demands.of_nodes)
+    name = (spread.key, keys, spread.honors_node_affinity, spread.honors_taints, demands.of_nodes)
 
     def divide() -> Domains:
-        counting = _labelled(around.table, together) & _counting(demands, spread, around.table)
-        return domains(around.table, spread.key).of(counting)
+        counting = _labelled(topology.table, together) & _counting(demands, spread, topology.table)
+        return domains(topology.table, spread.key).of(counting)
 
-    by = around.table.memo.get(("spread", name), divide)
-    return by, around.tally(spread.peers).by(name, by, later=later)
+    by = topology.table.memo.get(("spread", name), divide)
+    return by, topology.of(spread.peers).by(name, by, later=later)
 
 
 def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
     accepted = [
-        (not spread.affinity or constraints.selects(demands, node))
-        and (not spread.taints or constraints.repelling_taint(demands, node.spec.taints or ()) is None)
+        (not spread.honors_node_affinity or constraints.selects(demands, node))
+        and (not spread.honors_taints or constraints.repelling_taint(demands, node.spec.taints or ()) is None)
         for node in table.nodes
     ]
     return np.array(accepted, dtype=np.bool_)

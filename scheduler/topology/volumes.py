@@ -25,13 +25,13 @@ from scheduler.model.storage import (
     ClaimRef,
     Storage,
     VolumeDecision,
-    bound,
     class_of,
+    is_bound,
     requested,
 )
 from scheduler.model.vectors import Mask
 from scheduler.topology.domains import Counts, TopologyCounts, domains
-from scheduler.topology.free_volumes import Supply, reached
+from scheduler.topology.free_volumes import FreeVolumes, reached
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _ALONE: Final = "ReadWriteOncePod"
@@ -40,18 +40,18 @@ _ALONE: Final = "ReadWriteOncePod"
 class Volumes:
     """The volumes of one session, and what it decides about them."""
 
-    def __init__(self, storage: Storage, table: NodeTable, around: TopologyCounts) -> None:
+    def __init__(self, storage: Storage, table: NodeTable, topology: TopologyCounts) -> None:
         self._storage = storage
         self._table = table
         self._memo = storage.memo.setdefault(table, Cache())
-        self._around = around
+        self._around = topology
         self._chosen: dict[ClaimKey, tuple[VolumeDecision, int]] = {
             key: (each, 0) for key, each in storage.chosen.items()
         }
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[VolumeDecision, ...]] = {}
         self._attached: dict[tuple[str, bool], Counts] | None = None
-        self._supply = self._memo.get("supply", lambda: Supply(storage, table))
+        self._supply = self._memo.get("supply", lambda: FreeVolumes(storage, table))
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -81,7 +81,7 @@ class Volumes:
 
     def _wrong_volume(self, key: ClaimKey, claim: PersistentVolumeClaim) -> str:
         name = claim.spec.volume_name
-        if not bound(claim):
+        if not is_bound(claim):
             return f"PersistentVolumeClaim {key} is not bound to its volume {name} yet"
         if name not in self._storage.volumes:
             return f"PersistentVolumeClaim {key} is bound to PersistentVolume {name}, which doesn't exist"
@@ -155,7 +155,7 @@ class Volumes:
     def in_use(self, demands: Constraints, *, later: bool) -> bool:
         """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
         return any(
-            _ALONE in (claim.spec.access_modes or ()) and self._around.tally(_key(claim)).at(later=later).any()
+            _ALONE in (claim.spec.access_modes or ()) and self._around.of(_key(claim)).at(later=later).any()
             for claim in self._claims(demands)
         )
 
@@ -166,7 +166,7 @@ class Volumes:
         for claim in self._claims(demands):
             driver = self._driver(claim)
             if driver:
-                absent = (self._around.tally(_key(claim)).at(later=later) == 0).astype(np.int64)
+                absent = (self._around.of(_key(claim)).at(later=later) == 0).astype(np.int64)
                 new[driver] = new.get(driver, np.zeros_like(absent)) + absent
         for driver, more in new.items():
             limits = self._limits(driver)
@@ -278,7 +278,7 @@ class Volumes:
         leaves = status is Status.RELEASING
         gain = -sign if leaves else sign
         for claim in self._claims(demands) if self._attached is not None else ():
-            driver, users = self._driver(claim), self._around.tally(_key(claim))
+            driver, users = self._driver(claim), self._around.of(_key(claim))
             for later in (True,) if leaves else (False, True):
                 # The first that uses it has it attached, the last one detached.
                 if driver and users.at(later=later)[row] == max(gain, 0):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from certs import rotation
 from certs.authority import CA_LIFE, LEAF_LIFE
 from certs.bundle import Certificate
-from certs.rotation import Command, RotationAction, Step, plan
+from certs.rotation import Command, RotationAction, RotationStep, plan
 from certs.state import Authority, CertificateState, Leaf, RotationPhase, Waits
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -104,7 +104,7 @@ class World:
             if leaf.issuer not in trusted:
                 raise BrokenError(f"{self.now}: API server {server} doesn't trust it in {self.state.phase}")
 
-    def perform(self, step: Step) -> None:
+    def perform(self, step: RotationStep) -> None:
         state = self.state
         match step.action:
             case RotationAction.BUNDLE:
@@ -386,7 +386,7 @@ def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
     for requested in (None, *Command):
-        assert plan(state, START + CA_LIFE, requested) == Step(
+        assert plan(state, START + CA_LIFE, requested) == RotationStep(
             RotationAction.WAIT, state.foreign, RotationPhase.STEADY, blocked=True
         )
 

@@ -58,7 +58,7 @@ def told(plan, but):
     )
 
 
-def built(build, groups, *, crowd=False):
+def built(build, groups, *, aggregate=False):
     """Build a cluster of groups; ``crowd``: it hears of all pods at once."""
     build.queue("default").queue("wide", weight=3, capability={"cpu": "7"}).queue("few", maxPodGroups=2)
     build.node("a", "4").node("b", "4").node("c", "8")
@@ -76,9 +76,9 @@ def built(build, groups, *, crowd=False):
         for number, group in enumerate(groups)
         for place, pod in enumerate(group["pods"])
     ]
-    if crowd:
-        build.cluster.crowd(build.cluster.homes(pods))
-    for pod in () if crowd else pods:
+    if aggregate:
+        build.cluster.aggregate(build.cluster.by_group(pods))
+    for pod in () if aggregate else pods:
         build.cluster.pod(pod)
     return build
 
@@ -95,11 +95,11 @@ def test_those_who_wait_hear_the_same_whether_those_who_run_are_seen_one_by_one_
     assert told(decide(together, followed, build.now), standing) == told(one_by_one, standing)
     assert all(one_by_one.groups[key].phase is job.phase for key, job in standing.items())
     # The same, where most of them are never looked at.
-    crowd = built(make_build(), groups, crowd=True).cluster
+    crowd = built(make_build(), groups, aggregate=True).cluster
     counted = {job.key: job for job in satisfied.found(crowd.snapshot())}
     assert counted.keys() == standing.keys()
     for key in {job.key for job in snapshot.jobs} - standing.keys():
-        crowd.single_out(key)
+        crowd.expand_group(key)
     seen = crowd.snapshot()
     others = [job for job in seen.jobs if job.key not in standing]
     together = replace(seen, jobs=tuple(others), satisfied=satisfied.sum_by_queue(counted.values(), seen.axes))

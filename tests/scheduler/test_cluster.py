@@ -116,11 +116,11 @@ class KeptUpToDate(RuleBasedStateMachine):
         for name, (node, oddity) in crowd.items():
             self.pods[name] = pod(name, group, node, phase, **oddity)
             self.assumed.pop(name, None)
-        self.cluster.crowd(self.cluster.homes([self.pods[name] for name in crowd]))
+        self.cluster.aggregate(self.cluster.by_group([self.pods[name] for name in crowd]))
 
     @rule(name=GROUPS)
     def somebody_asks_about_a_group(self, name: str) -> None:
-        self.cluster.single_out(GroupKey(kinds.PODGROUPS.group, "ns", name))
+        self.cluster.expand_group(GroupKey(kinds.PODGROUPS.group, "ns", name))
 
     @rule(name=PODS, node=NODES, phase=st.sampled_from(["Pending", "Running", "Succeeded"]))
     def a_pod_gets_on(self, name: str, node: str, phase: str) -> None:
@@ -176,7 +176,7 @@ def shown(cluster: Cluster) -> Any:
     jobs = [
         (
             (job.key, job.min_member, job.phase, job.counters, job.written),
-            (job.counts, job.tally.ready, job.over, job.coming, job.sums(snapshot.axes)),
+            (job.counts, job.task_counts.ready, job.finished, job.expected_pods, job.amounts(snapshot.axes)),
         )
         for job in snapshot.jobs
     ]
@@ -204,7 +204,7 @@ def _plain(task: Any) -> tuple[Any, ...]:
 
 def _asked(kind: Any) -> tuple[Any, ...]:
     # Which questions of other pods it is counted for may lag: answers that nobody asks for any more do no harm.
-    return (kind.constraints.company, kind.constraints.ports, kind.constraints.of_nodes)
+    return (kind.constraints.pod_terms, kind.constraints.ports, kind.constraints.of_nodes)
 
 
 @pytest.mark.parametrize("most", [1, 2**62, 2**62 + 1, 2**63 - 1, 2**70])

@@ -235,7 +235,7 @@ def test_a_promise_is_kept_until_the_place_is_free_and_nobody_goes_twice(build):
     first = build.decide(POLICY)
     assert evicted(first) == ["low-0"]
     build.cluster.evicting("uid-low-0")
-    build.cluster.promise({each.task.uid: each.node for each in first.pipelined})
+    build.cluster.nominate({each.task.uid: each.node for each in first.pipelined})
     build.gang("later", 1, 1, **HIGH)
 
     waiting = build.decide(POLICY)

@@ -224,7 +224,7 @@ def test_those_who_need_a_pod_near_attract_it(zones, binds):
 
 def test_nothing_is_remembered_of_pods_that_are_gone(build):
     build.node("a1", labels={ZONE: "a", HOST: "a1"})
-    empty = sizes(build.cluster._register)
+    empty = sizes(build.cluster._peers)
     for round_ in range(3):
         for number in range(5):
             name = f"p{round_}-{number}"
@@ -235,15 +235,14 @@ def test_nothing_is_remembered_of_pods_that_are_gone(build):
             build.gone(f"p{round_}-{number}")
         build.gone("waits")
         build.cluster.snapshot()
-        assert sizes(build.cluster._register) == empty
+        assert sizes(build.cluster._peers) == empty
 
 
 def sizes(register):
     kept = {name: value for name, value in vars(register).items() if hasattr(value, "__len__")}
     index = {name: len(value) for name, value in vars(register._index).items()}
     shown = [
-        len(each)
-        for each in (register.neighbours().present, register.neighbours().leaving, register.neighbours().carried)
+        len(each) for each in (register.counts().present, register.counts().leaving, register.counts().inverse_terms)
     ]
     return {name: len(value) for name, value in kept.items()}, index, shown
 

@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
         for name, (namespace, labels, node) in new.items():
             placed = {"affinity": {}, "spreads": [], "node": node, "phase": "Running", "leaving": False}
             self.pods[name] = {"namespace": namespace, "labels": labels, **placed}
-        self.cluster.crowd(self.cluster.homes([self._pod(name) for name in new]))
+        self.cluster.aggregate(self.cluster.by_group([self._pod(name) for name in new]))
 
     @rule(name=PODS, node=st.sampled_from("ab"))
     def place(self, name, node):
@@ -167,8 +167,12 @@ class Histories(RuleBasedStateMachine):
                     counts = not (pod["leaving"] and peers.purpose is Purpose.SPREAD)
                     there[pod["node"]] += counts
                     going[pod["node"]] += counts and pod["leaving"]
-            assert snapshot.neighbours.present.get(peers, {}) == {name: count for name, count in there.items() if count}
-            assert snapshot.neighbours.leaving.get(peers, {}) == {name: count for name, count in going.items() if count}
+            assert snapshot.peer_counts.present.get(peers, {}) == {
+                name: count for name, count in there.items() if count
+            }
+            assert snapshot.peer_counts.leaving.get(peers, {}) == {
+                name: count for name, count in going.items() if count
+            }
 
 
 def _spec_type():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.configuration import config
-from scheduler.engine.partial_gangs import PATIENCE
+from scheduler.engine.partial_gangs import GRACE
 
 WAIT = 300
 POLICY = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
@@ -26,22 +26,22 @@ def crowded(build):
 
 def test_small_jobs_pass_a_large_one_until_it_has_waited_for_long(crowded, binds):
     first = crowded.cycle(POLICY, later=-1)
-    assert first.reserved is None
+    assert first.reserved_nodes is None
     crowded.gang("early", 1, 1, phase="Pending", age=10)
     assert binds(crowded.cycle(POLICY, later=-1)) == {"early-0": "a"}
 
 
 def test_then_nodes_are_kept_for_it_and_it_starts_there(crowded, binds):
     plan = crowded.cycle(POLICY)
-    assert plan.reserved is not None
-    assert plan.reserved.key.name == "large"
-    (kept,) = plan.reserved.nodes
+    assert plan.reserved_nodes is not None
+    assert plan.reserved_nodes.key.name == "large"
+    (kept,) = plan.reserved_nodes.nodes
     crowded.gang("small", 1, 1, phase="Pending", age=10).gang("smaller", 1, 1, phase="Pending", age=5)
     assert binds(crowded.cycle(POLICY, later=1)) == {"small-0": "b" if kept == "a" else "a"}
     crowded.gone(f"there-{kept}")
     plan = crowded.cycle(POLICY, later=2)
     assert binds(plan) == {"large-0": kept}
-    assert plan.reserved is None
+    assert plan.reserved_nodes is None
 
 
 @pytest.mark.parametrize(("policy", "starts"), [(NEVER, False), (POLICY, True)])
@@ -69,25 +69,25 @@ def test_backfill_fills_what_is_not_kept(crowded, binds):
     crowded.queue("narrow", weight=1)
     crowded.gang("filler", 1, 1, queue="narrow", age=10)
     plan = crowded.cycle(POLICY, later=1)
-    assert plan.reserved is not None
+    assert plan.reserved_nodes is not None
     assert list(binds(plan)) == ["filler-0"]
-    assert binds(plan)["filler-0"] not in plan.reserved.nodes
+    assert binds(plan)["filler-0"] not in plan.reserved_nodes.nodes
 
 
 def test_a_job_of_higher_priority_is_not_held_up(crowded, binds):
-    (kept,) = crowded.priority("high", 10).cycle(POLICY).reserved.nodes
+    (kept,) = crowded.priority("high", 10).cycle(POLICY).reserved_nodes.nodes
     crowded.gang("equal", 1, 1, "1", phase="Pending", age=10).gang("equals", 1, 1, "1", phase="Pending", age=9)
     crowded.gang("urgent", 2, 2, "1", phase="Pending", age=5, priorityClassName="high")
     plan = crowded.cycle(POLICY, later=1)
     assert sorted(binds(plan)) == ["urgent-0", "urgent-1"]
     assert kept in binds(plan).values()
-    assert plan.reserved.key.name == "large"
+    assert plan.reserved_nodes.key.name == "large"
 
 
 def test_a_job_that_an_empty_cluster_could_not_hold_keeps_no_nodes_from_others(build, binds):
     build.node("a", "4")
     build.gang("huge", 1, 1, "5", phase="Pending", age=WAIT)
-    assert build.cycle(POLICY).reserved is None
+    assert build.cycle(POLICY).reserved_nodes is None
     build.gang("small", 1, 1, phase="Pending", age=10)
     assert binds(build.cycle(POLICY, later=1)) == {"small-0": "a"}
 
@@ -96,16 +96,16 @@ def test_a_job_that_its_queue_holds_back_keeps_no_nodes_from_others(build):
     build.node("a", "4").queue("tight", capability={"cpu": "1"})
     build.group("there", 1, phase="Running").pod("there-0", "there", "3", node="a")
     build.gang("large", 1, 1, "4", phase="Pending", queue="tight", age=WAIT)
-    assert build.cycle(POLICY).reserved is None
+    assert build.cycle(POLICY).reserved_nodes is None
 
 
 def test_a_reservation_ends_with_its_group(crowded, binds):
-    assert crowded.cycle(POLICY).reserved is not None
+    assert crowded.cycle(POLICY).reserved_nodes is not None
     crowded.gone("large-0")
     crowded.without("large")
     crowded.gang("small", 1, 1, phase="Pending", age=10).gang("next", 1, 1, phase="Pending", age=5)
     plan = crowded.cycle(POLICY, later=1)
-    assert plan.reserved is None
+    assert plan.reserved_nodes is None
     assert sorted(binds(plan)) == ["next-0", "small-0"]
 
 
@@ -115,8 +115,8 @@ def test_what_pods_of_no_group_use_is_not_counted_on(build):
     build.group("there", 1, phase="Running").pod("there-0", "there", "2", node="b")
     build.gang("large", 1, 1, "4", phase="Pending", age=WAIT)
     plan = build.cycle(POLICY)
-    assert plan.reserved is not None
-    assert plan.reserved.nodes == ("b",)
+    assert plan.reserved_nodes is not None
+    assert plan.reserved_nodes.nodes == ("b",)
 
 
 @settings(max_examples=40, deadline=None)
@@ -153,8 +153,8 @@ def test_what_is_bound_of_a_gang_is_undone_where_the_rest_finds_no_room(build):
     build.group("other", 1, phase="Running").pod("other-0", "other", node="a")
     build.group("g", 3).pod("g-0", "g", node="a", phase="Pending").pod("g-1", "g").pod("g-2", "g")
     assert list(build.cycle().partially_bound) == [key for key in build.cycle().groups if key.name == "g"]
-    assert build.cycle(later=PATIENCE - 1).evictions == ()
-    (eviction,) = build.cycle(later=PATIENCE).evictions
+    assert build.cycle(later=GRACE - 1).evictions == ()
+    (eviction,) = build.cycle(later=GRACE).evictions
     assert eviction.task.name == "g-0"
     assert eviction.beneficiary == eviction.group
 
@@ -163,4 +163,4 @@ def test_a_gang_that_ran_and_lost_a_pod_is_not_undone(build):
     build.node("a", "1")
     build.group("g", 2, phase="Running").pod("g-0", "g", node="a").pod("g-1", "g")
     assert not build.cycle().partially_bound
-    assert build.cycle(later=10 * PATIENCE).evictions == ()
+    assert build.cycle(later=10 * GRACE).evictions == ()

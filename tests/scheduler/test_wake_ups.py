@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.leader import term
-from scheduler.model.snapshot import GroupKey, Reservation
+from scheduler.model.snapshot import GroupKey, ReservedNodes
 from scheduler.state.apply import apply_plan
 
 SOON = 0.9
@@ -265,7 +265,7 @@ def test_a_victim_that_was_being_bound_is_found_when_its_binding_arrived(build):
     build.gang("urgent", 1, 1, priorityClassName="high")
     waiting = build.cycle(EVICTING)
     assert (waiting.evictions, waiting.left_out) == ((), True)
-    build.cluster.remember(waiting.reserved, waiting.partially_bound, left_out=waiting.left_out)
+    build.cluster.remember(waiting.reserved_nodes, waiting.partially_bound, left_out=waiting.left_out)
     assert news(build, "low-0", "low")
     assert [each.task.name for each in build.decide(EVICTING).evictions] == ["low-0"]
 
@@ -280,12 +280,12 @@ def test_a_plan_that_leaves_nobody_out_calls_for_no_other(build):
 
 
 def test_nodes_that_are_kept_no_longer_are_another_cycle_s(build):
-    kept = Reservation(GroupKey(kinds.PODGROUPS.group, "ns", "g"), ("n",), 0.0)
+    kept = ReservedNodes(GroupKey(kinds.PODGROUPS.group, "ns", "g"), ("n",), 0.0)
     build.node("n", "4").gang("wide", 1, 1, "9")
     plan = build.cycle()
     assert plan.unsettles(kept)
     assert not plan.unsettles(None)
-    assert not replace(plan, reserved=kept._replace(since=1.0)).unsettles(kept)
+    assert not replace(plan, reserved_nodes=kept._replace(since=1.0)).unsettles(kept)
 
 
 def test_the_counters_of_a_queue_are_no_news(build):
@@ -349,8 +349,8 @@ class Watcher:
         for each in plan.binds:
             self.bound[each.task.name] = each.node
         apply_plan(self.build.cluster, plan)
-        self.build.cluster.remember(plan.reserved, plan.partially_bound, left_out=plan.left_out)
-        due, self.kept = plan.unsettles(self.kept), plan.reserved
+        self.build.cluster.remember(plan.reserved_nodes, plan.partially_bound, left_out=plan.left_out)
+        due, self.kept = plan.unsettles(self.kept), plan.reserved_nodes
         return due
 
     def _one(self, number: int, among: Any) -> str | None:

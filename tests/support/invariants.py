@@ -57,4 +57,4 @@ def _within_capability(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _used(job: JobInfo, resource: str) -> int:
-    return sum(kind.request[resource] * count for kind, count in job.tally.occupying.items())
+    return sum(kind.request[resource] * count for kind, count in job.task_counts.occupying.items())

@@ -13,7 +13,7 @@ from certs import bundle, rotation
 from certs.controller import PROBE_INTERVAL
 from certs.observation import Observation
 from certs.publish import Rotator, StepResult
-from certs.rotation import RotationAction, Step
+from certs.rotation import RotationAction, RotationStep
 from certs.state import CertificateState, Leaf, RotationPhase, Waits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
@@ -62,7 +62,7 @@ def standing(state: CertificateState) -> None:
     click.echo(f"{state.phase.value}: CA until {_day(state.current.not_after)}, {until}{renewed}")
 
 
-def would(step: Step) -> None:
+def would(step: RotationStep) -> None:
     """Say what the next step would be."""
     if step.action is RotationAction.WAIT:
         click.echo(f"would do nothing: {step.why}")
@@ -86,7 +86,7 @@ def would_init(observation: Observation, usual: Sequence[str], hosts: Sequence[s
     would(rotation.plan(observation.state(), observation.now))
 
 
-def would_rotate(step: Step, state: CertificateState, waits: Waits) -> None:
+def would_rotate(step: RotationStep, state: CertificateState, waits: Waits) -> None:
     """Say through which phases a rotation would go."""
     would(step)
     if step.action is RotationAction.WAIT and state.phase is RotationPhase.STEADY:

@@ -31,7 +31,7 @@ class NodeSelector(ApiStruct, frozen=True, kw_only=True):
 
 
 class PreferredNode(ApiStruct, frozen=True, kw_only=True):
-    """A weighted wish."""
+    """A weighted preference."""
 
     weight: int
     preference: NodeSelectorTerm
@@ -59,7 +59,7 @@ class PodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
 
 
 class WeightedPodAffinityTerm(ApiStruct, frozen=True, kw_only=True):
-    """A weighted wish for company or distance."""
+    """A weighted preference for pods to be near, or far."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm

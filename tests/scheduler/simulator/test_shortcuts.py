@@ -121,7 +121,7 @@ def moved(plan):
         sorted((bind.task.uid, bind.node) for bind in plan.pipelined),
         sorted(plan.released),
         sorted((each.key, each.phase.value) for each in plan.statuses if each.phase is not each.before),
-        plan.reserved and (plan.reserved.key, plan.reserved.nodes),
+        plan.reserved_nodes and (plan.reserved_nodes.key, plan.reserved_nodes.nodes),
         sorted(plan.partially_bound),
     )
 
