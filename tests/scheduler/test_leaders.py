@@ -15,7 +15,7 @@ from muster.kube.fence import Fence
 from muster.model import kinds, names
 from scheduler.__main__ import Collector
 from scheduler.engine import partial_gangs
-from scheduler.leader import worker
+from scheduler.leader import term
 
 SIX = 6
 
@@ -118,8 +118,8 @@ def meanwhile(monkeypatch):
             sent.append(asked)
             await bind(self, *asked)
 
-        monkeypatch.setattr(worker, "MANY", 0)
-        monkeypatch.setattr(worker.asyncio, "to_thread", slowly)
+        monkeypatch.setattr(term, "INLINE_PENDING_PODS", 0)
+        monkeypatch.setattr(term.asyncio, "to_thread", slowly)
         monkeypatch.setattr(Client, "bind", counted)
         return sent
 
@@ -205,8 +205,8 @@ async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
         seconds.append(asyncio.get_running_loop().time() - begun)
         return decide(*given)
 
-    monkeypatch.setattr(worker, "MANY", 0)
-    monkeypatch.setattr(worker.asyncio, "to_thread", slowly)
+    monkeypatch.setattr(term, "INLINE_PENDING_PODS", 0)
+    monkeypatch.setattr(term.asyncio, "to_thread", slowly)
     await world.work()
     await world.create(*gang("g", 2))
     ticks = 0

@@ -131,8 +131,8 @@ def test_until_its_deadline_a_cycle_decides_the_same(policy, monkeypatch):
     one = simulation(policy, seed=3, count=10)
     looked = []
 
-    def decided(snapshot, policy, now, *, records):
-        plan = decide(snapshot, policy, now, records=records)
+    def decided(snapshot, policy, now, cache, *, records):
+        plan = decide(snapshot, policy, now, cache, records=records)
         looked.append((snapshot, policy, now, plan))
         return plan
 
@@ -154,8 +154,8 @@ def decisions(policy, seed, every=math.inf):
     one = simulation(policy, seed, count=12)
     found = []
 
-    def decided(snapshot, rules, now, *, records):
-        plan = decide(snapshot, rules, now, records=records)
+    def decided(snapshot, rules, now, cache, *, records):
+        plan = decide(snapshot, rules, now, cache, records=records)
         if any((plan.binds, plan.evictions, plan.released)) or any(x.phase is not x.before for x in plan.statuses):
             found.append((math.floor(one.lives.now), moved(plan)))
         step = math.floor(one.lives.now) + every + one._setting.start.timestamp()
