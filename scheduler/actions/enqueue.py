@@ -1,4 +1,4 @@
-"""enqueue: let Pending groups in, so that their pods may be created and placed."""
+"""enqueue: admit Pending groups, so that their pods may be created and placed."""
 
 from __future__ import annotations
 
