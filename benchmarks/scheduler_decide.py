@@ -311,7 +311,7 @@ def main() -> None:
         label = f"{name} {size}" if size else name
         print(
             f"{label:22} median {rows[-1][2]:.3f} s, min {rows[-1][3]:.3f}; {len(plan.binds)} binds, "
-            f"{len(plan.evictions)} evictions, {len(plan.pipelined)} promises"
+            f"{len(plan.evictions)} evictions, {len(plan.pipelined)} nominations"
         )
         sys.stdout.flush()
     if options.csv is not None:

@@ -120,9 +120,9 @@ class WhatIfCluster:
             self._jobs[job.metadata.uid] = job
             self._jobs_of[job.namespace, conversion.group_of_job(job)].append(job)
         for ledger in self.state.of(kinds.QUOTALEDGERS):
-            self._promised(ledger.namespace)
+            self._count_reserved(ledger.namespace)
 
-    def _promised(self, namespace: str) -> None:
+    def _count_reserved(self, namespace: str) -> None:
         """Learn who holds nothing of a namespace's quota, and what is left for those who reserve late."""
         table = self.state.ledger(namespace)
         if table is None:

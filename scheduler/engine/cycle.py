@@ -27,7 +27,7 @@ def decide(
 
     # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.
-    placement.keep_promises(session)
+    placement.place_nominated(session)
     reservations.honour(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])

@@ -55,11 +55,11 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
     return False
 
 
-def keep_promises(session: Session) -> None:
+def place_nominated(session: Session) -> None:
     """Place first the tasks for which a former cycle reserved a node."""
-    promised = session.snapshot.nominated
-    for job in session.jobs if promised else ():
-        count, queue = sum(task.uid in promised for task in job.waiting), session.queue_of(job)
+    nominated = session.snapshot.nominated
+    for job in session.jobs if nominated else ():
+        count, queue = sum(task.uid in nominated for task in job.waiting), session.queue_of(job)
         if not count or queue is None or not may_run(session, job):
             continue
         for _ in range(count):
@@ -67,7 +67,7 @@ def keep_promises(session: Session) -> None:
                 break
 
 
-def _promised(session: Session, task: Task) -> int | None:
+def _nominated_row(session: Session, task: Task) -> int | None:
     """Return the row of the node that is reserved for a task, None where there is none."""
     name = session.snapshot.nominated.get(task.uid)
     return session.snapshot.table.row.get(name) if name is not None else None
@@ -108,11 +108,11 @@ def _place(
 def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
-    alike, promised = [first], session.snapshot.nominated
-    most = session.extensions.missing(job) if session.at_once(first.kind) and first.uid not in promised else 1
+    alike, nominated = [first], session.snapshot.nominated
+    most = session.extensions.missing(job) if session.at_once(first.kind) and first.uid not in nominated else 1
     while job.waiting and len(alike) < most:
         other = job.waiting[0]
-        if other.kind is not first.kind or other.uid in promised:
+        if other.kind is not first.kind or other.uid in nominated:
             break
         alike.append(job.waiting.popleft())
     return alike
@@ -166,9 +166,11 @@ def _place_alike(
 
 
 def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
-    picker, promised = session.picker, _promised(session, task)
+    picker, nominated = session.picker, _nominated_row(session, task)
     row = (
-        promised if promised is not None and picker.fits(task.kind, promised, session.idle) else picker.best(task.kind)
+        nominated
+        if nominated is not None and picker.fits(task.kind, nominated, session.idle)
+        else picker.best(task.kind)
     )
     if row is None:
         return _place_later(session, statement, job, task)
@@ -178,7 +180,7 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
 
 def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
     """Reserve a place that others are leaving for a task."""
-    picker, row = session.picker, _promised(session, task)
+    picker, row = session.picker, _nominated_row(session, task)
     if (row is None or not picker.fits(task.kind, row, session.future)) and session.allocations.releasing:
         row = picker.best_later(task.kind)
     elif row is not None and not picker.fits(task.kind, row, session.future):

@@ -162,7 +162,7 @@ class _Bounds:
     """
 
     def __init__(self, table: NodeTable, infos: Sequence[QueueInfo]) -> None:
-        axes, promised = table.axes, table.axes.zero
+        axes, guaranteed = table.axes, table.axes.zero
         order = sorted(infos, key=lambda info: (-info.priority, info.created, info.name))
         self.order = [info.name for info in order]
         self.weights = [info.weight for info in order]
@@ -170,11 +170,11 @@ class _Bounds:
         self.guarantee = {info.name: axes.vector(info.guarantee or NOTHING) for info in order}
         self.capability = {info.name: axes.limit(info.capability) for info in order}
         for each in self.guarantee.values():
-            promised = vectors.add(promised, each)
+            guaranteed = vectors.add(guaranteed, each)
         undivided = tuple([0 if place in axes.shared else UNLIMITED for place in range(len(axes.names))])
         self.floors = {name: vectors.most(each, undivided) for name, each in self.guarantee.items()}
         self._wishes: dict[str, _Wish] = {}
-        rest = vectors.above_zero(vectors.subtract(table.total, promised))
+        rest = vectors.above_zero(vectors.subtract(table.total, guaranteed))
         self.within = {
             name: vectors.least(limit, vectors.add(rest, self.guarantee[name]))
             for name, limit in self.capability.items()

@@ -102,7 +102,7 @@ class Simulation:
         self.progress = SimulationProgress(expected=len(setting.trace))
         self.cycles = 0
         self._looked: Plan | None = None
-        self._promised: Mapping[str, str] = {}
+        self._nominated: Mapping[str, str] = {}
         self._reserved: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
 
@@ -200,14 +200,14 @@ class Simulation:
 
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""
-        promised = {bind.task.uid: bind.node for bind in plan.pipelined}
-        news = (promised, plan.reserved_nodes, dict(plan.partially_bound)) != (
-            self._promised,
+        nominated = {bind.task.uid: bind.node for bind in plan.pipelined}
+        news = (nominated, plan.reserved_nodes, dict(plan.partially_bound)) != (
+            self._nominated,
             self._reserved,
             self._partially_bound,
         )
-        self._promised, self._reserved, self._partially_bound = (
-            promised,
+        self._nominated, self._reserved, self._partially_bound = (
+            nominated,
             plan.reserved_nodes,
             dict(plan.partially_bound),
         )
