@@ -34,7 +34,7 @@ DEADLINE: Final = 45.0
 QUIET: Final = 0.5
 """Seconds without a change after which the leader folds a ledger: whoever writes it folds anyway."""
 
-_PATIENCE: Final = 5.0  # seconds after which it looks, quiet or not
+_MAX_DELAY: Final = 5.0  # seconds after which it looks, quiet or not
 
 
 class LedgerController:
@@ -106,7 +106,7 @@ class LedgerController:
         """Look at a namespace once it has been quiet; at once where it has no ledger yet."""
         now = asyncio.get_running_loop().time()
         quiet = QUIET if self._store.has(namespace) else 0.0
-        self._due[namespace] = min(now + quiet, self._latest.setdefault(namespace, now + _PATIENCE))
+        self._due[namespace] = min(now + quiet, self._latest.setdefault(namespace, now + _MAX_DELAY))
         self._woken.set()
 
     async def _wait(self) -> None:

@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 _HEAD: Final = 2**14
 """Bytes that a request may have."""
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 """Seconds for which a connection is kept for one request and its answer."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
@@ -81,7 +81,7 @@ class Probes:
         assert task is not None
         self._serving[task] = writer
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
                 if writer.is_closing():
                     return  # Who asked is gone already; uvloop would mind being told to write.

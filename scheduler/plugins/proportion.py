@@ -14,7 +14,7 @@ from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import NodeTable, QueueInfo, Task
 from scheduler.model.vectors import UNLIMITED, Axes, Vector
-from scheduler.plugins.waterfill import Claim, fill
+from scheduler.plugins.waterfill import Demand, fill
 
 
 class Proportion(Plugin):
@@ -51,7 +51,7 @@ class Proportion(Plugin):
             if sum(asked) > total[place]:
                 self._scarce.add(place)
             floors = [bounds.guarantee[name][place] for name in names]
-            columns.append(fill(total[place], list(map(Claim, bounds.weights, asked, floors))))
+            columns.append(fill(total[place], list(map(Demand, bounds.weights, asked, floors))))
         rows = zip(*columns, strict=True)
         return {name: vectors.least(row, bounds.capability[name]) for name, row in zip(names, rows, strict=False)}
 

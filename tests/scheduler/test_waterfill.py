@@ -7,23 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.plugins import proportion
-from scheduler.plugins.waterfill import Claim, fill
+from scheduler.plugins.waterfill import Demand, fill
 
 LOTS = 10**6
 
 
 @pytest.mark.parametrize(
-    ("amount", "claims", "parts"),
+    ("amount", "demands", "parts"),
     [
-        (12, [Claim(1, LOTS), Claim(3, LOTS)], [3, 9]),
-        (12, [Claim(1, 1), Claim(1, LOTS), Claim(1, LOTS)], [1, 6, 5]),
-        (12, [Claim(1, LOTS), Claim(1, LOTS, floor=10)], [2, 10]),
-        (10, [Claim(1, LOTS, floor=2), Claim(1, LOTS)], [5, 5]),
-        (10, [Claim(1, 0, floor=4), Claim(1, LOTS)], [4, 6]),
-        (2, [Claim(1, LOTS), Claim(1, LOTS), Claim(1, LOTS)], [1, 1, 0]),
-        (100, [Claim(1, 10), Claim(1, 20)], [10, 20]),
-        (5, [Claim(1, LOTS, floor=4), Claim(1, LOTS, floor=4)], [4, 4]),
-        (0, [Claim(1, LOTS)], [0]),
+        (12, [Demand(1, LOTS), Demand(3, LOTS)], [3, 9]),
+        (12, [Demand(1, 1), Demand(1, LOTS), Demand(1, LOTS)], [1, 6, 5]),
+        (12, [Demand(1, LOTS), Demand(1, LOTS, floor=10)], [2, 10]),
+        (10, [Demand(1, LOTS, floor=2), Demand(1, LOTS)], [5, 5]),
+        (10, [Demand(1, 0, floor=4), Demand(1, LOTS)], [4, 6]),
+        (2, [Demand(1, LOTS), Demand(1, LOTS), Demand(1, LOTS)], [1, 1, 0]),
+        (100, [Demand(1, 10), Demand(1, 20)], [10, 20]),
+        (5, [Demand(1, LOTS, floor=4), Demand(1, LOTS, floor=4)], [4, 4]),
+        (0, [Demand(1, LOTS)], [0]),
         (7, [], []),
     ],
     ids=[
@@ -39,27 +39,27 @@ LOTS = 10**6
         "nobody",
     ],
 )
-def test_each_gets_its_weight_within_its_bounds(amount, claims, parts):
-    assert fill(amount, claims) == parts
+def test_each_gets_its_weight_within_its_bounds(amount, demands, parts):
+    assert fill(amount, demands) == parts
 
 
-claims = st.lists(st.builds(Claim, st.integers(1, 9), st.integers(0, 60), st.integers(0, 12)), min_size=1, max_size=6)
+demands = st.lists(st.builds(Demand, st.integers(1, 9), st.integers(0, 60), st.integers(0, 12)), min_size=1, max_size=6)
 
 
-@given(st.integers(0, 200), claims)
-def test_nothing_is_lost_and_no_bound_is_broken(amount, claims):
-    parts = fill(amount, claims)
-    for part, claim in zip(parts, claims, strict=True):
+@given(st.integers(0, 200), demands)
+def test_nothing_is_lost_and_no_bound_is_broken(amount, demands):
+    parts = fill(amount, demands)
+    for part, claim in zip(parts, demands, strict=True):
         assert claim.floor <= part <= max(claim.most, claim.floor)
-    floors, most = sum(claim.floor for claim in claims), sum(max(claim.most, claim.floor) for claim in claims)
+    floors, most = sum(claim.floor for claim in demands), sum(max(claim.most, claim.floor) for claim in demands)
     assert sum(parts) == max(min(amount, most), floors)
 
 
-@given(st.integers(0, 200), claims)
-def test_nobody_below_its_most_has_less_for_its_weight_than_another_above_its_floor(amount, claims):
-    parts = fill(amount, claims)
-    for mine, my in zip(parts, claims, strict=True):
-        for theirs, other in zip(parts, claims, strict=True):
+@given(st.integers(0, 200), demands)
+def test_nobody_below_its_most_has_less_for_its_weight_than_another_above_its_floor(amount, demands):
+    parts = fill(amount, demands)
+    for mine, my in zip(parts, demands, strict=True):
+        for theirs, other in zip(parts, demands, strict=True):
             if mine < my.most and theirs > other.floor:
                 # One step of rounding on either side.
                 assert (theirs - 1) * my.weight <= (mine + 1) * other.weight
