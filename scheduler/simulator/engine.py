@@ -211,9 +211,10 @@ class Simulation:
             plan.reserved_nodes,
             dict(plan.partially_bound),
         )
+        # Here a pod is bound at once, so that nothing has to be assumed of it.
+        self.lives.bind(plan.binds)
         stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
         apply_plan(self._cluster, plan, stored)
-        self.lives.bind(plan.binds)
         self.lives.evict(plan.evictions)
         for status in stored:
             if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
