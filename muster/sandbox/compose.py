@@ -1,6 +1,6 @@
 """A whole cluster in one process: the API server, its admission and the controllers, with simulated nodes.
 
-In virtual time for tests and simulations, through `Sandbox.transport`; in real time behind the HTTP front for
+In virtual time for tests, through `Sandbox.transport`; in real time behind the HTTP front for
 ``muster up``.
 """
 

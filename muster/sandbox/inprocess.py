@@ -1,4 +1,4 @@
-"""The server as a transport, without a network: for tests, simulations and the sandbox's own programs."""
+"""The server as a transport, without a network: for tests, dry runs and the programs of ``muster up``."""
 
 from __future__ import annotations
 

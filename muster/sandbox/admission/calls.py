@@ -39,7 +39,7 @@ class UnreachableWebhookError(Exception):
 
 
 class WebhookCaller(Protocol):
-    """Posts an AdmissionReview. Over HTTPS in a running sandbox, in process in a simulation."""
+    """Posts an AdmissionReview. Over HTTPS in a running sandbox, in process in tests and dry runs."""
 
     async def call(
         self, url: str, ca_bundle: bytes, body: bytes, *, within: float

@@ -22,7 +22,7 @@ class Controller(ABC, Generic[Name]):
     """Keeps what `observe` names in the state that `sync` works out.
 
     A refused write is tried again after a pause that doubles from ``PAUSE`` to ``LONGEST_PAUSE`` seconds, as the real
-    controllers do, and without their jitter: a simulation repeats. Any other exception is a bug: it ends the
+    controllers do, and without their jitter: a run in virtual time repeats. Any other exception is a bug: it ends the
     controller, and with it the sandbox.
     """
 
