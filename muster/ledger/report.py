@@ -116,5 +116,9 @@ def _outside(table: Table, view: LedgerView) -> Iterable[tuple[ObservedGroup, tu
 
 
 def _written(amounts: Resources) -> dict[str, str]:
-    """Write amounts that count everywhere; those of a scope repeat them."""
-    return {name: exact_text(name, nano) for name, nano in sorted(scopes.unscoped(amounts).nano.items()) if nano}
+    """Write amounts by plain names; those of a scope repeat them, or are what an update counts for in that scope alone."""
+    most: dict[str, int] = {}
+    for name, nano in amounts.nano.items():
+        plain, _ = scopes.split_name(name)
+        most[plain] = max(nano, most.get(plain, 0))
+    return {name: exact_text(name, nano) for name, nano in sorted(most.items()) if nano}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -39,6 +40,7 @@ class ReservationRequest(Struct, frozen=True):
         revision: on UPDATE the resourceVersion of oldObject, else empty.
         previous: on UPDATE what oldObject had; None is none.
         scope_facts: what decides in which scopes of quotas it is (`muster.model.scopes`); empty where that isn't known.
+        previous_facts: on UPDATE the scope facts of oldObject.
     """
 
     namespace: str
@@ -50,6 +52,7 @@ class ReservationRequest(Struct, frozen=True):
     revision: str = ""
     previous: Resources | None = None
     scope_facts: str = ""
+    previous_facts: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what the ledger can't hold.
@@ -70,9 +73,22 @@ class ReservationRequest(Struct, frozen=True):
         return self.group if self.kind == POD else self.name
 
     @property
+    def changes_scopes(self) -> bool:
+        """Whether it is an UPDATE that takes its object from some scopes of quotas to others."""
+        return self.previous is not None and self.previous_facts != self.scope_facts
+
+    @property
     def asked(self) -> Resources:
-        """What it would hold on top of what its object holds already."""
+        """The most that it would hold on top of what its object holds already: where its scopes change, all of it."""
+        if self.changes_scopes:
+            return held(self.amounts)
         return (held(self.amounts) - held(self.previous or NOTHING)).positive()
+
+    def growth(self, scope_sets: Iterable[str]) -> Resources:
+        """Return what it will count for on top of what its object counts for already: in all, and in each of these scopes."""
+        sets = tuple(scope_sets)
+        before = scopes.in_scopes(held(self.previous or NOTHING), self.previous_facts, sets)
+        return (scopes.in_scopes(held(self.amounts), self.scope_facts, sets) - before).positive()
 
 
 class Shortage(Struct, frozen=True):

@@ -19,7 +19,8 @@ as new as `Table.observed` shows it, or it has a row.
    older view never folds, so what the totals count was counted no longer ago than what the dropped rows were about.
 3. *Never stored.* A row that no view shows goes when the API server can no longer store its object: its request has
    timed out long since, and a quorum read doesn't show it. `expired` names such rows; the controller knows them.
-4. *Growth.* An update is charged on top, as a row that knows the state it changes (`RowState.FROM`). The API server stores
+4. *Growth.* An update is charged on top, as a row that knows the state it changes (`RowState.FROM`): the difference of what
+   counts in each scope before and after, since traits, a deadline or a class take it to others. The API server stores
    an update of that very state or none, so when a view as new as it shows another state, or none, the update is in
    the totals or never will be. Two updates of one state exclude each other; of two states they add up.
 5. *Leaving.* Only the totals let go: a view shows the group gone, Completed or smaller. A DELETE that was admitted
@@ -148,7 +149,7 @@ class Table(Struct, frozen=True):
         The answers are in the order of ``requests``; they hold once the table is stored.
         """
         tally = Tally(self.quotas, self.rows)
-        answers = tuple(self._reserve(_row(request), tally) for request in requests)
+        answers = tuple(self._reserve(_row(request, self.scope_sets), tally) for request in requests)
         return replace(self, rows=tally.rows), answers
 
     def fold(self, view: LedgerView, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
@@ -301,11 +302,13 @@ class Table(Struct, frozen=True):
         )
 
 
-def _row(request: ReservationRequest) -> Row:
+def _row(request: ReservationRequest, scope_sets: Iterable[str]) -> Row:
     state, revision = (RowState.FROM, versions.number(request.revision)) if request.revision else (RowState.NEW, 0)
-    return Row(
-        request.kind, request.group, request.name, request.uid, request.asked, state, revision, request.scope_facts
+    # What changes scopes counts for a different amount in each, so that no facts could say it: the row lists them all.
+    amounts, scope_facts = (
+        (request.growth(scope_sets), "") if request.changes_scopes else (request.asked, request.scope_facts)
     )
+    return Row(request.kind, request.group, request.name, request.uid, amounts, state, revision, scope_facts)
 
 
 def _seen(shown: ObservedGroup) -> Row:

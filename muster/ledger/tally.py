@@ -120,7 +120,7 @@ class Tally:
         shortages = self._shortages(whole, account, growth)
         if not shortages:
             known = self._rows.get(row.identity)
-            self._rows[row.identity] = replace(row, amounts=row.amounts.maximum(known.amounts)) if known else row
+            self._rows[row.identity] = self._larger(known, row) if known else row
             self._index(whole)
             self._charged += growth
             self._beyond += beyond
@@ -131,6 +131,12 @@ class Tally:
         whole = self._whole(row)
         account, growth, _ = self._change(whole)
         return self._shortages(whole, account, growth)
+
+    def _larger(self, known: Row, row: Row) -> Row:
+        """Return one row that counts for no less than either of two of one reservation, in every scope."""
+        if known.scope_facts == row.scope_facts:
+            return replace(row, amounts=row.amounts.maximum(known.amounts))
+        return replace(row, amounts=self._whole(row).amounts.maximum(self._whole(known).amounts), scope_facts="")
 
     def _whole(self, row: Row) -> Row:
         """Return a row with what it counts for in the scopes of the quotas."""

@@ -280,6 +280,22 @@ class Lab:
         assert not isinstance(answer, Observed)
         return answer
 
+    async def annotate(
+        self, process: Process, name: str, traits: str, cpu: str = ""
+    ) -> Reserved | Exceeded | Unavailable | None:
+        """Change what a PodGroup says of its pods, and perhaps what it asks for; None where the ledger wasn't asked."""
+        change = _manifest(name, cpu, traits) if cpu else {"metadata": {"annotations": {names.POD_TRAITS: traits}}}
+        answer = await self._asked(process, name, self.client.patch(kinds.PODGROUPS, name, change, self.namespace))
+        assert not isinstance(answer, Observed)
+        return answer
+
+    async def deadline(self, process: Process, name: str, seconds: int) -> Reserved | Exceeded | Unavailable | None:
+        """Set a deadline on a Pod that exists."""
+        change = {"spec": {"activeDeadlineSeconds": seconds}}
+        answer = await self._asked(process, name, self.client.patch(kinds.PODS, name, change, self.namespace))
+        assert not isinstance(answer, Observed)
+        return answer
+
     async def decided(
         self, ask: Callable[[], Awaitable[Reserved | Exceeded | Unavailable | None]]
     ) -> Reserved | Exceeded | None:

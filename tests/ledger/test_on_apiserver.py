@@ -470,6 +470,47 @@ async def test_a_quota_of_a_scope_that_is_made_over_what_runs_counts_it(lab: Any
     assert await lab.pod(one, "task-3", "1", activeDeadlineSeconds=60) == Reserved()
 
 
+async def test_traits_edited_after_admission_are_charged_in_the_scope_that_they_lead_to(lab: Any) -> None:
+    one = await lab.process()
+    await lab.quota(one, scopes=["NotTerminating"], cpu="10")
+    # In the scope nothing is asked of a group that says it terminates; so it is free to be as large as it likes.
+    assert await lab.create(one, "vast", "999", "terminating") == Reserved(recorded=False)
+    assert await lab.create(one, "train", "10", "plain") == Reserved()
+    refused = await lab.annotate(one, "vast", "plain")
+    assert isinstance(refused, Exceeded)
+    assert [each.short // NANO for each in refused.shortages] == [999]
+    # The other way it gives up what it held; what is left of the scope is others', and no more than that.
+    assert await lab.annotate(one, "train", "terminating") == Reserved(recorded=False)
+    assert isinstance(await lab.annotate(one, "vast", "plain"), Exceeded)
+    assert await lab.create(one, "tune", "4", "plain") == Reserved()
+    assert isinstance(await lab.annotate(one, "train", "plain"), Exceeded)
+
+
+async def test_a_deadline_set_on_a_pod_that_runs_is_charged_in_the_scope_that_it_leads_to(lab: Any) -> None:
+    one, two = await lab.process(), await lab.process()
+    await lab.quota(one, scopes=["Terminating"], cpu="10")
+    assert await lab.pod(one, "task", "10", activeDeadlineSeconds=600) == Reserved()
+    assert await lab.pod(one, "service", "3") == Reserved(recorded=False)
+    refused = await lab.deadline(two, "service", 600)
+    assert isinstance(refused, Exceeded)
+    assert [(each.quota, each.short // NANO) for each in refused.shortages] == [("quota", 3)]
+
+
+async def test_a_deadline_and_growth_in_one_update_are_charged_by_scope(lab: Any) -> None:
+    one = await lab.process()
+    await lab.quota(one, "all", cpu="10")
+    await lab.quota(one, "short", scopes=["Terminating"], cpu="5")
+    assert await lab.create(one, "train", "4", "plain") == Reserved()
+    await one.sees("train")
+    assert isinstance(
+        await lab.annotate(one, "train", "terminating", cpu="6"), Exceeded
+    )  # 6 of 5 there, 6 of 10 in all
+    assert await lab.annotate(one, "train", "terminating", cpu="5") == Reserved()
+    assert (await lab.ledger()).data.summary == "all cpu 5/10, short cpu 5/5"
+    assert isinstance(await lab.create(one, "more", "1", "terminating"), Exceeded)
+    assert await lab.create(one, "else", "5", "plain") == Reserved()
+
+
 @pytest.mark.only("sandbox", reason="that nothing happens is shown by waiting: in virtual time")
 async def test_a_late_group_that_does_not_fit_is_marked_once_and_the_leader_rests(lab: Any) -> None:
     leader = await lab.process()

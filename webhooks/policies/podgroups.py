@@ -122,8 +122,6 @@ def _reserving(
     """Ask for what the group holds from now on, on top of what it held in the state ``before``."""
     held = minimum if reserving(podgroup) else NOTHING
     had = common.amounts(before.spec.min_resources, _MINIMUM)[0] if before and reserving(before) else NOTHING
-    if not common.grew(held, had):
-        return ALLOWED
     reservation = ReservationRequest(
         request.namespace,
         PODGROUP,
@@ -134,5 +132,6 @@ def _reserving(
         before.metadata.resource_version if before else "",
         had if before else None,
         _scope_facts(podgroup),
+        _scope_facts(before) if before else "",
     )
-    return Allowed(reservation=reservation)
+    return Allowed(reservation=reservation) if reservation.asked else ALLOWED

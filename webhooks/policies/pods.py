@@ -85,7 +85,12 @@ def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Res
     left = grouping.group_of(before.metadata) not in {"", group}
     had = NOTHING if left else taken_by(before)
     return ReservationRequest(
-        *place, taken_by(pod), before.metadata.resource_version, had, scopes.scope_facts(pod.spec)
+        *place,
+        taken_by(pod),
+        before.metadata.resource_version,
+        had,
+        scopes.scope_facts(pod.spec),
+        scopes.scope_facts(before.spec),
     )
 
 

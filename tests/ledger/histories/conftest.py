@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from types import ModuleType
 
 import pytest
+from msgspec.structs import replace
 
 from muster.ledger import controller, observer
 from muster.ledger.decision import Decision, QuotaUpdate, decide
@@ -23,6 +24,7 @@ from muster.ledger.rows import POD_SUMS, Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, ObservedQuota, source
+from muster.model import scopes
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.names import VOLCANO_GROUP as GROUP
 from muster.model.objects import LedgerData
@@ -30,10 +32,27 @@ from muster.model.objects import LedgerData
 GROUPS = source(GROUP)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 API_SERVER_GIVES = 34.0
+SCOPE_SETS = ("", "Terminating", "PriorityClass:In:high")
+"""The quota limits cpu, and cpu in two scopes."""
+FACTS = ("plain", "terminating", "class=high", "class=high,terminating")
 
 
 def cpu(units: int) -> Resources:
     return Resources({"cpu": units * NANO})
+
+
+def limits(units: int, scoped: int) -> Resources:
+    """What a quota limits: cpu, and of it what counts in each scope."""
+    return Resources({resource(each): (scoped if each else units) * NANO for each in SCOPE_SETS})
+
+
+def resource(scope_set: str) -> str:
+    return f"cpu@{scope_set}" if scope_set else "cpu"
+
+
+def counted(units: int, facts: str, scope_set: str) -> int:
+    """What so many cpus of something with these facts are in a scope."""
+    return units if not scope_set or scopes.matches(scope_set, facts) else 0
 
 
 @dataclass
@@ -47,6 +66,9 @@ class Request:
     old: int = 0
     had: int = 0
     quota: bool = False
+    scoped: int = 0  # of a quota: its limits in scopes
+    facts: str = "plain"
+    had_facts: str = ""
     pod_of: str | None = None  # of a pod: the group that it says it is in, empty for none
     state: str = "asking"  # -> granted -> stored, or dead
     blind: bool = False  # granted because no ledger was needed
@@ -54,11 +76,11 @@ class Request:
     @property
     def ask(self) -> ReservationRequest | QuotaUpdate:
         if self.quota:
-            return QuotaUpdate(self.name, self.uid, cpu(self.units))
+            return QuotaUpdate(self.name, self.uid, limits(self.units, self.scoped))
         before = (str(self.old), cpu(self.had)) if self.old else ("", None)
-        if self.pod_of is not None:
-            return ReservationRequest("ns", POD, self.pod_of, self.name, self.uid, cpu(self.units), *before)
-        return ReservationRequest("ns", PODGROUP, GROUP, self.name, self.uid, cpu(self.units), *before)
+        kind, group = (PODGROUP, GROUP) if self.pod_of is None else (POD, self.pod_of)
+        facts = (self.facts, self.had_facts)
+        return ReservationRequest("ns", kind, group, self.name, self.uid, cpu(self.units), *before, *facts)
 
 
 @dataclass
@@ -94,20 +116,29 @@ class World:
         self.replicas = [Replica() for _ in range(3)]
         self.unreserved: set[str] = set()
         self.unasked: set[str] = set()  # pods that no ledger knew of when they were admitted
-        self.bound: int | None = None
+        self.bound: dict[str, int] = {}
         self.serial = 0
 
     # ── clients ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def create(self, name: str, units: int) -> None:
+    def create(self, name: str, units: int, facts: str = "plain") -> None:
         self.serial += 1
-        self.requests.append(Request(name, f"u{self.serial}", units, self.now))
+        self.requests.append(Request(name, f"u{self.serial}", units, self.now, facts=facts))
 
-    def update(self, name: str, units: int) -> None:
+    def update(self, name: str, units: int, facts: str = "") -> None:
+        """Change a group's minimum, its pods' traits, or both."""
         at = self.objects.get(name)
         if at is not None:
-            had = at.amounts["cpu"] // NANO
-            self.requests.append(Request(name, at.uid, units, self.now, at.revision, had))
+            had, old = at.amounts["cpu"] // NANO, at.scope_facts
+            self.requests.append(
+                Request(name, at.uid, units, self.now, at.revision, had, facts=facts or old, had_facts=old)
+            )
+
+    def change_traits(self, name: str, facts: str) -> None:
+        """Only what its pods are: the deadline, the priority class."""
+        at = self.objects.get(name)
+        if at is not None:
+            self.update(name, at.amounts["cpu"] // NANO, facts)
 
     def create_late(self, name: str) -> None:
         """A group that reserves when it becomes Inqueue: its creation asks nobody."""
@@ -120,17 +151,35 @@ class World:
         if at is not None and not at.amounts:
             self.update(name, units)
 
-    def create_pod(self, name: str, units: int) -> None:
+    def create_pod(self, name: str, units: int, facts: str = "plain") -> None:
         """A pod in a group of that name, be there one or not; of no name, outside every group."""
         self.serial += 1
         uid = f"p{self.serial}"
-        self.requests.append(Request(uid, uid, units, self.now, pod_of=name))
+        self.requests.append(Request(uid, uid, units, self.now, facts=facts, pod_of=name))
 
-    def resize_pod(self, which: int, units: int) -> None:
+    def resize_pod(self, which: int, units: int, facts: str = "") -> None:
         if self.pods:
             name, at = sorted(self.pods.items())[which % len(self.pods)]
-            had = at.amounts["cpu"] // NANO
-            self.requests.append(Request(name, at.uid, units, self.now, at.revision, had, pod_of=at.group))
+            had, old = at.amounts["cpu"] // NANO, at.scope_facts
+            self.requests.append(
+                Request(
+                    name,
+                    at.uid,
+                    units,
+                    self.now,
+                    at.revision,
+                    had,
+                    facts=facts or old,
+                    had_facts=old,
+                    pod_of=at.group,
+                )
+            )
+
+    def change_deadline(self, which: int, facts: str) -> None:
+        """A pod gets a deadline, or another class: it takes what it took."""
+        if self.pods:
+            _, at = sorted(self.pods.items())[which % len(self.pods)]
+            self.resize_pod(which, at.amounts["cpu"] // NANO, facts)
 
     def end_pod(self, which: int, *, gone: bool) -> None:
         """A pod is deleted, or has run its course."""
@@ -141,19 +190,21 @@ class World:
             del self.pods[name]
             self._log(POD_SOURCE, at.uid)
         else:
-            self._store_pod(name, ObservedPod(at.uid, at.group, 0, NOTHING))
+            self._store_pod(name, ObservedPod(at.uid, at.group, 0, NOTHING, at.scope_facts))
 
     def join_pod(self, which: int, name: str) -> None:
         """Muster writes a group on a pod that has none."""
         loose = sorted(pod for pod, at in self.pods.items() if not at.group)
         if loose:
             pod = loose[which % len(loose)]
-            self._store_pod(pod, ObservedPod(self.pods[pod].uid, name, 0, self.pods[pod].amounts))
+            at = self.pods[pod]
+            self._store_pod(pod, ObservedPod(at.uid, name, 0, at.amounts, at.scope_facts))
 
-    def change_quota(self, units: int) -> None:
+    def change_quota(self, units: int, scoped: int | None = None) -> None:
         self.serial += 1
         uid, old = (self.quota.uid, self.quota.revision) if self.quota else (f"q{self.serial}", 0)
-        self.requests.append(Request("team", uid, units, self.now, old, quota=True))
+        scoped = units if scoped is None else scoped
+        self.requests.append(Request("team", uid, units, self.now, old, quota=True, scoped=scoped))
 
     def delete(self, name: str) -> None:
         if name in self.objects:
@@ -163,7 +214,7 @@ class World:
     def complete(self, name: str) -> None:
         """It holds nothing any more: it is over, or is back in Pending and reserves late."""
         if name in self.objects:
-            self._store(name, self.objects[name].uid, 0)
+            self._store(name, self.objects[name].uid, 0, self.objects[name].scope_facts)
 
     def delete_quota(self) -> None:
         if self.quota is not None:
@@ -180,20 +231,20 @@ class World:
             return
         if request.quota:
             self.revision += 1
-            self.quota = ObservedQuota("team", request.uid, self.revision, cpu(request.units))
+            self.quota = ObservedQuota("team", request.uid, self.revision, limits(request.units, request.scoped))
             self.log.append((QUOTA_SOURCE, self.revision, self.quota))
             self._rebound()
         elif request.pod_of is not None:
             at = self.pods.get(request.name)
             group = at.group if at else request.pod_of
-            self._store_pod(request.name, ObservedPod(request.uid, group, 0, cpu(request.units)))
+            self._store_pod(request.name, ObservedPod(request.uid, group, 0, cpu(request.units), request.facts))
             if request.blind:
                 self.unasked.add(request.name)
                 self._rebound()
         else:
             if request.blind:
                 self.unreserved.add(request.uid)
-            self._store(request.name, request.uid, request.units)
+            self._store(request.name, request.uid, request.units, request.facts)
 
     def _possible(self, request: Request) -> bool:
         if request.state != "granted" or self.now > request.started + API_SERVER_GIVES:
@@ -211,14 +262,15 @@ class World:
         coming = any(request.quota and request.state in {"asking", "granted"} for request in self.requests)
         return coming or (self.ledger is not None and bool(self.ledger[1].quotas))
 
-    def _store(self, name: str, uid: str, units: int) -> None:
+    def _store(self, name: str, uid: str, units: int, facts: str) -> None:
         self.revision += 1
-        self.objects[name] = ObservedGroup(GROUP, name, uid, self.revision, cpu(units) if units else NOTHING)
+        amounts = cpu(units) if units else NOTHING
+        self.objects[name] = ObservedGroup(GROUP, name, uid, self.revision, amounts, scope_facts=facts)
         self.log.append((GROUPS, self.revision, self.objects[name]))
 
     def _store_pod(self, name: str, pod: ObservedPod) -> None:
         self.revision += 1
-        self.pods[name] = ObservedPod(pod.uid, pod.group, self.revision, pod.amounts)
+        self.pods[name] = ObservedPod(pod.uid, pod.group, self.revision, pod.amounts, pod.scope_facts)
         self.log.append((POD_SOURCE, self.revision, self.pods[name]))
 
     def _log(self, place: str, gone: str) -> None:
@@ -351,13 +403,14 @@ class World:
     def tell(self, request: Request, answer: object) -> None:
         if request.state == "asking":
             request.state = "dead" if isinstance(answer, Exceeded) else "granted"
-            request.blind = answer == Reserved(recorded=False)
+            # Where there is a quota, what isn't written down is what doesn't grow.
+            request.blind = answer == Reserved(recorded=False) and not (self.ledger and self.ledger[1].quotas)
 
     # ── the truth ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def potential(self, current: Table) -> int:
+    def potential(self, current: Table, scope_set: str) -> int:
         """What reserved groups and pods hold or may come to hold, in nano-units: for each name the most it can be."""
-        most, used = self._reserved(current), self._used(current)
+        most, used = self._reserved(current, scope_set), self._used(current, scope_set)
         return used.pop("", 0) + sum(max(most.get(name, 0), used.get(name, 0)) for name in {*most, *used})
 
     def _late(self, current: Table) -> set[str]:
@@ -365,29 +418,30 @@ class World:
         seen = current.observed.get(POD_SOURCE, 0)
         return {name for name in self.unasked & self.pods.keys() if self._created(self.pods[name].uid) > seen}
 
-    def _used(self, current: Table) -> dict[str, int]:
+    def _used(self, current: Table, scope_set: str) -> dict[str, int]:
         """What pods take or may come to take, by the name of their group."""
         late = self._late(current)
-        pods = {name: (at.group, at.amounts["cpu"]) for name, at in self.pods.items() if name not in late}
+        pods = {name: (at.group, _counts(at, scope_set)) for name, at in self.pods.items() if name not in late}
         for request in self.requests:
             if request.pod_of is not None and not request.blind and self._pending(request):
                 group, units = pods.get(request.name, (request.pod_of, 0))
-                pods[request.name] = group, max(units, request.units * NANO)
+                pods[request.name] = group, max(units, counted(request.units, request.facts, scope_set) * NANO)
         used: dict[str, int] = {}
         for group, units in pods.values():
             used[group] = used.get(group, 0) + units
         return used
 
-    def _reserved(self, current: Table) -> dict[str, int]:
+    def _reserved(self, current: Table, scope_set: str) -> dict[str, int]:
         most: dict[str, int] = {}
         outside = self._outside(current)
         for shown in self.objects.values():
             if shown.uid not in outside:
-                most[shown.name] = shown.amounts["cpu"]
+                most[shown.name] = _counts(shown, scope_set)
         for request in self.requests:
             plain = not request.quota and request.pod_of is None
             if plain and not request.blind and self._pending(request):
-                units = request.units - (request.had if request.uid in outside else 0)
+                units = counted(request.units, request.facts, scope_set)
+                units -= counted(request.had, request.had_facts, scope_set) if request.uid in outside else 0
                 most[request.name] = max(most.get(request.name, 0), units * NANO)
         return most
 
@@ -408,7 +462,7 @@ class World:
         )
 
     def _rebound(self) -> None:
-        self.bound = None
+        self.bound = {}
 
     def check(self) -> None:
         """The invariant: the ledger covers the truth, and the truth is within the limit."""
@@ -417,17 +471,21 @@ class World:
         current = Table.parse(self.ledger[1])
         if not current.seeded_at:
             return
-        truth = self.potential(current)
-        taken = max((Tally(current.quotas, current.rows).taken(name, "cpu") for name in current.quotas), default=None)
-        assert taken is None or truth <= taken, f"the ledger counts {taken}, the truth is {truth}"
+        for scope_set in SCOPE_SETS:
+            self._check(current, scope_set)
+
+    def _check(self, current: Table, scope_set: str) -> None:
+        name, truth = resource(scope_set), self.potential(current, scope_set)
+        taken = max((Tally(current.quotas, current.rows).taken(each, name) for each in current.quotas), default=None)
+        assert taken is None or truth <= taken, f"the ledger counts {taken} {name}, the truth is {truth}"
         if self.quota is None or taken is None:
-            self.bound = None
+            self._rebound()
             return
-        taken += sum(self.pods[name].amounts["cpu"] for name in self._late(current))
-        hard = self.quota.hard["cpu"]
-        self.bound = max(hard, taken if self.bound is None else min(self.bound, taken))
-        assert truth <= self.bound, f"{truth} is reserved of {hard}"
-        assert taken <= self.bound, f"{taken} is taken of {hard}"
+        taken += sum(_counts(self.pods[each], scope_set) for each in self._late(current))
+        hard = self.quota.hard[name]
+        self.bound[scope_set] = max(hard, min(self.bound.get(scope_set, taken), taken))
+        assert truth <= self.bound[scope_set], f"{truth} {name} is reserved of {hard}"
+        assert taken <= self.bound[scope_set], f"{taken} {name} is taken of {hard}"
 
     def settle(self) -> None:
         """Let all requests end and the leader see everything: then the ledger must be exact."""
@@ -447,15 +505,21 @@ class World:
         current = Table.parse(self.ledger[1])
         assert all(row.state is RowState.UNRESERVED or row.kind == POD_SUMS for row in current.rows), current.rows
         for name in current.quotas:
-            assert Tally(current.quotas, current.rows).taken(name, "cpu") == self.potential(current)
+            for each in SCOPE_SETS:
+                taken = Tally(current.quotas, current.rows).taken(name, resource(each))
+                assert taken == self.potential(current, each)
+
+
+def _counts(shown: ObservedGroup | ObservedPod, scope_set: str) -> int:
+    return counted(shown.amounts["cpu"], shown.scope_facts, scope_set)
 
 
 def _born(shown: ObservedGroup, absent_at: int) -> ObservedGroup:
-    return ObservedGroup(shown.group, shown.name, shown.uid, shown.revision, shown.amounts, absent_at)
+    return replace(shown, absent_at=absent_at)
 
 
 def _simple(before: Table, ask: ReservationRequest | QuotaUpdate) -> bool:
-    return isinstance(ask, ReservationRequest) and before.limits(ask.asked)
+    return isinstance(ask, ReservationRequest) and before.limits(ask.asked, ask.scope_facts)
 
 
 NAMES = ("a", "b", "c", "d")
@@ -466,24 +530,26 @@ def act(world: World, choose: Choose) -> None:
     """Take one step; ``choose(n)`` gives a number below n."""
     replica = world.replicas[choose(3)]
     name, units = NAMES[choose(4)], 1 + choose(7)
-    pod, which = ("", *NAMES)[choose(5)], choose(8)
+    pod, which, facts = ("", *NAMES)[choose(5)], choose(8), FACTS[choose(4)]
     asking = [request for request in world.requests if request.state == "asking"]
     waiting = asking[: 1 + choose(3)]
     steps: tuple[Callable[[], None], ...] = (
         lambda: world.create(name, units),
-        lambda: world.create(name, units),
+        lambda: world.create(name, units, facts),
         lambda: world.update(name, units),
-        lambda: world.update(name, units),
+        lambda: world.update(name, units, facts),
+        lambda: world.change_traits(name, facts),
         lambda: world.create_late(name),
         lambda: world.let_in(name, units),
         lambda: world.create_pod(pod, 1 + units // 3),
-        lambda: world.create_pod(pod, 1 + units // 3),
+        lambda: world.create_pod(pod, 1 + units // 3, facts),
         lambda: world.resize_pod(which, units),
+        lambda: world.change_deadline(which, facts),
         lambda: world.end_pod(which, gone=choose(2) == 0),
         lambda: world.join_pod(which, name),
         lambda: world.delete(name),
         lambda: world.complete(name) if choose(2) == 0 else None,
-        lambda: world.change_quota(4 + choose(8)),
+        lambda: world.change_quota(4 + choose(8), 3 + choose(8)),
         lambda: world.delete_quota() if choose(20) == 0 else None,
         lambda: world.restart(replica) if choose(4) == 0 else None,
         lambda: world.read(replica),

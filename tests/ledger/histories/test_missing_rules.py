@@ -119,6 +119,7 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
         "cost",
         property(lambda self: self.reserved),
     ),
+    "rule 3: an update by what counts in each scope": (ReservationRequest, "changes_scopes", property(lambda _: False)),
     "rule 3: what pods take beyond it": (NamespaceView, "excess", property(lambda _: NOTHING)),
     "rule 3: a group's pods beside its rows": (table, "_used", used_by_nobody),
     "rule 4: older views never fold": (table, "covers", lambda *_: True),
