@@ -14,8 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from certs import authority, bundle, replicas, rotation, stored, targets
-from certs import observation as observing
+from certs import authority, bundle, observation, replicas, rotation, stored, targets
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, ProbeResult
@@ -91,12 +90,10 @@ class Rotator:
         secret, clock = await self._authority()
         unfilled_version = secret.metadata.resource_version if secret is not None and not secret.data else ""
         keys = stored.read_keys(secret) if secret is not None and not unfilled_version else None
-        observation = Observation(
-            self._clock.now(), found, served, keys, clock=clock, unfilled_version=unfilled_version
-        )
+        seen = Observation(self._clock.now(), found, served, keys, clock=clock, unfilled_version=unfilled_version)
         if probing is None:
             probing = keys is not None and keys.phase in PROVING
-        return replace(observation, shown=await self._shown(observation, named)) if probing else observation
+        return replace(seen, shown=await self._shown(seen, named)) if probing else seen
 
     async def take_step(self, requested: Command | None = None) -> StepResult:
         """Take the next step.
@@ -107,14 +104,14 @@ class Rotator:
             CertificateError: what would be published would not be accepted; nothing was.
             KubeError: the API server can't be read or doesn't allow it.
         """
-        observation = await self.look()
-        if observation.keys is None and observation.unfilled_version:
+        seen = await self.look()
+        if seen.keys is None and seen.unfilled_version:
             await self.begin(Wanted())
-            observation = await self.look()
-        state = observation.state()
-        step = rotation.plan(state, observation.now, requested)
+            seen = await self.look()
+        state = seen.state()
+        step = rotation.plan(state, seen.now, requested)
         try:
-            return StepResult(step, state, await self._perform(step, observation, state))
+            return StepResult(step, state, await self._perform(step, seen, state))
         except errors.ConflictError:
             return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
@@ -131,19 +128,19 @@ class Rotator:
             RefusedError: cert-manager does it.
             KubeError: the API server can't be read or doesn't allow it.
         """
-        observation = await self.look(probing=False)
-        if reason := observing.foreign(observation.targets):
+        seen = await self.look(probing=False)
+        if reason := observation.foreign(seen.targets):
             raise RefusedError(reason)
         try:
-            if observation.keys is not None:
-                return await self._amend(observation.keys, wanted)
-            keys = replace(wanted.of(self._first(observation)), version=observation.unfilled_version)
-            if not observation.served.version:
+            if seen.keys is not None:
+                return await self._amend(seen.keys, wanted)
+            keys = replace(wanted.of(self._first(seen)), version=seen.unfilled_version)
+            if not seen.served.version:
                 # Empty, and before the CA: the leader, who may already look, fills it but may not make it.
-                await self._create(stored.served_manifest(observation.served, self.target.namespace))
+                await self._create(stored.served_manifest(seen.served, self.target.namespace))
             await (
                 self._write(keys)
-                if observation.unfilled_version
+                if seen.unfilled_version
                 else self._create(stored.keys_manifest(keys, self.target.namespace))
             )
         except errors.ConflictError:
@@ -170,7 +167,7 @@ class Rotator:
         Raises:
             ConflictError: one was changed at the same time.
         """
-        wanted = observing.fingerprints(trusted)
+        wanted = observation.fingerprints(trusted)
         changed = []
         async for target in self._targets():
             if any(entry.fingerprints != wanted for entry in target.entries):
@@ -196,44 +193,40 @@ class Rotator:
             return None, None
         return decoding.strictly(Secret, answer.body), replicas.date(answer.headers.get("date", ""))
 
-    async def _shown(self, observation: Observation, more: Sequence[str]) -> dict[str, ProbeResult] | None:
-        services = [
-            entry.service for target in observation.targets for entry in target.entries if entry.service is not None
-        ]
-        named = (*(observation.keys.probes if observation.keys is not None else ()), *more)
+    async def _shown(self, seen: Observation, more: Sequence[str]) -> dict[str, ProbeResult] | None:
+        services = [entry.service for target in seen.targets for entry in target.entries if entry.service is not None]
+        named = (*(seen.keys.probes if seen.keys is not None else ()), *more)
         addresses = await replicas.find(self._client, services, named)
-        hosts = observing.hosts(observation, self.target.namespace)
+        hosts = observation.hosts(seen, self.target.namespace)
         return await replicas.look(self._prober, addresses, hosts[0]) if addresses is not None else None
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _perform(self, step: RotationStep, observation: Observation, state: CertificateState) -> str:
-        assert observation.keys is not None
+    async def _perform(self, step: RotationStep, seen: Observation, state: CertificateState) -> str:
+        assert seen.keys is not None
         match step.action:
             case RotationAction.BUNDLE:
-                await self._serve(replace(observation.served, trusted=observing.trusted(state, observation.keys)))
+                await self._serve(replace(seen.served, trusted=observation.trusted(state, seen.keys)))
                 return f"wrote a bundle of {_count(state)} to Secret {stored.TLS}"
             case RotationAction.INJECT:
-                return await self._inject(observation, state)
+                return await self._inject(seen, state)
             case RotationAction.ISSUE:
-                return await self._issue(observation, state, step.why)
+                return await self._issue(seen, state, step.why)
             case RotationAction.ENTER:
                 new = None
                 if (state.phase, step.phase) == (RotationPhase.STEADY, RotationPhase.PUBLISH):
-                    new = authority.new_ca(observation.now, observation.keys.generation + 1)
-                await self._write(observation.keys.entered(step.phase, observation.now, new))
+                    new = authority.new_ca(seen.now, seen.keys.generation + 1)
+                await self._write(seen.keys.entered(step.phase, seen.now, new))
                 made = f"made CA {_subject(new)}; " if new is not None else ""
                 return f"{made}{state.phase.value} -> {step.phase.value}: {step.why}"
             case RotationAction.WAIT:
                 return ""
 
-    async def _inject(self, observation: Observation, state: CertificateState) -> str:
-        assert observation.keys is not None
-        trusted = observing.trusted(state, observation.keys)
+    async def _inject(self, seen: Observation, state: CertificateState) -> str:
+        assert seen.keys is not None
+        trusted = observation.trusted(state, seen.keys)
         out_of_date = set(state.out_of_date)
-        changed = [
-            each for each in observation.targets if any(each.key(entry) in out_of_date for entry in each.entries)
-        ]
+        changed = [each for each in seen.targets if any(each.key(entry) in out_of_date for entry in each.entries)]
         for target in changed:
             await self._apply(target, trusted)
         return f"wrote a bundle of {_count(state)} to {' and '.join(map(str, changed))}"
@@ -241,16 +234,16 @@ class Rotator:
     async def _apply(self, target: BundleTarget, trusted: bytes) -> None:
         await self._client.apply(target.kind, target.manifest(trusted), manager=targets.MANAGER)
 
-    async def _issue(self, observation: Observation, state: CertificateState, why: str) -> str:
-        keys = observation.keys
+    async def _issue(self, seen: Observation, state: CertificateState, why: str) -> str:
+        keys = seen.keys
         assert keys is not None
         signer = keys.following if state.issuer is state.following and keys.following is not None else keys.current
-        hosts = observing.hosts(observation, self.target.namespace)
-        trusted = observing.trusted(state, keys)
-        pair = authority.issue(signer, hosts, observation.now)
+        hosts = observation.hosts(seen, self.target.namespace)
+        trusted = observation.trusted(state, keys)
+        pair = authority.issue(signer, hosts, seen.now)
         for host in hosts:
-            bundle.check(pair, trusted, host, observation.now)
-        await self._serve(replace(observation.served, pair=pair, trusted=trusted))
+            bundle.check(pair, trusted, host, seen.now)
+        await self._serve(replace(seen.served, pair=pair, trusted=trusted))
         return f"issued a certificate until {pair.not_after:%Y-%m-%d %H:%M} UTC into Secret {stored.TLS}: {why}"
 
     async def _serve(self, served: Served) -> None:
@@ -280,13 +273,13 @@ class Rotator:
         await self._write(after)
         return f"noted what was said in Secret {self.target.namespace}/{stored.CA}"
 
-    def _first(self, observation: Observation) -> Keys:
-        new = authority.new_ca(observation.now)
-        hosts = observing.hosts(observation, self.target.namespace)
-        before = observing.trusted_before(observation)
+    def _first(self, seen: Observation) -> Keys:
+        new = authority.new_ca(seen.now)
+        hosts = observation.hosts(seen, self.target.namespace)
+        before = observation.trusted_before(seen)
         if not before:
-            return Keys(RotationPhase.STEADY, observation.now, 1, new, hosts=hosts)
-        return Keys(RotationPhase.PUBLISH, observation.now, 0, KeyPair(before, b""), new, hosts=hosts)
+            return Keys(RotationPhase.STEADY, seen.now, 1, new, hosts=hosts)
+        return Keys(RotationPhase.PUBLISH, seen.now, 0, KeyPair(before, b""), new, hosts=hosts)
 
 
 def _count(state: CertificateState) -> str:

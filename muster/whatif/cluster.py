@@ -11,18 +11,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.conversion import view_of_lists
 from muster.ledger.reservations import COMPLETED, reserves_late
-from muster.ledger.view import LedgerView
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
-from muster.model.objects import Job, Meta, Node, Object, Pod, PodGroup, PodStatus, Queue
-from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
+from muster.model.objects import Job, Meta, Node, Pod, PodGroup, PodStatus, Queue
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
@@ -38,8 +36,6 @@ from scheduler.state.apply import apply_plan, carry_over
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
 
-T = TypeVar("T", bound=Object)
-
 CYCLES: Final = 12
 """Decisions in a row after which a group that hasn't started is taken not to; each admits or binds something."""
 
@@ -48,9 +44,6 @@ _LATER: Final = timedelta(seconds=10)
 
 _TOO_LONG: Final = timedelta(days=1)
 """More than a group without nodes may keep others waiting, and more than it then has to wait for its next turn."""
-
-_TO_COME: Final = str(2**62)
-"""The version of what doesn't exist yet."""
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -129,7 +122,7 @@ class WhatIfCluster:
             return
         metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
         if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
-            outside = table.outside(view_of(self.state, namespace))
+            outside = table.outside(ledger_view(self.state, namespace))
             # Of those without a shortage nobody took note yet: they hold their minimum in a moment.
             reasons = {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
             self.cluster.unreserved(namespace, reasons)
@@ -395,16 +388,3 @@ def _without_reservations(policy: Policy) -> Policy:
         return policy
     arguments = {**policy.arguments, "allocate": replace(known, after=None)}
     return replace(policy, arguments=arguments)
-
-
-def view_of(state: ClusterObjects, namespace: str) -> LedgerView:
-    """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
-    groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
-    quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
-    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods))
-
-
-def _versioned(item: T) -> T:
-    if item.metadata.resource_version.isdecimal():
-        return item
-    return replace(item, metadata=replace(item.metadata, resource_version=_TO_COME))

@@ -9,14 +9,20 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from muster.ledger.conversion import view_of_lists
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.table import Table
+from muster.ledger.view import LedgerView
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
 
 T = TypeVar("T", bound=Object)
+
+_TO_COME: Final = str(2**62)
+"""The version of what doesn't exist yet."""
 
 PODGROUPS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
 NEEDED: Final = (kinds.NODES, kinds.PODS, kinds.PODGROUPS, kinds.QUEUES)
@@ -104,3 +110,16 @@ class ClusterObjects(Struct, frozen=True, dict=True):
         if self.serves_legacy is not None:
             return self.serves_legacy
         return any(map(self.objects.get, _LEGACY)) or not LEGACY_VERSIONS.isdisjoint(wanted)
+
+
+def ledger_view(state: ClusterObjects, namespace: str) -> LedgerView:
+    """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
+    groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
+    quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
+    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods))
+
+
+def _versioned(item: T) -> T:
+    if item.metadata.resource_version.isdecimal():
+        return item
+    return replace(item, metadata=replace(item.metadata, resource_version=_TO_COME))

@@ -13,8 +13,8 @@ from muster.model import grouping, kinds
 from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
 from muster.whatif import remedies
-from muster.whatif.cluster import WhatIfCluster, view_of
-from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
+from muster.whatif.cluster import WhatIfCluster
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from muster.whatif.remedies import QuotaShortage, Remedy
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
@@ -124,6 +124,6 @@ def _quotas(state: ClusterObjects, key: GroupKey) -> tuple[tuple[Standing, ...],
     table = state.ledger(key.namespace)
     if table is None:
         return (), QuotaShortage()
-    view = view_of(state, key.namespace)
+    view = ledger_view(state, key.namespace)
     short = next((lacks for each, lacks in table.outside(view).items() if each.name == key.name), ())
     return report(key.namespace, "", "", table, view).quotas, QuotaShortage(short, table.holders(view, short))

@@ -162,7 +162,7 @@ class Setting:
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at replicas five times a second instead of every other: each of a rotation's phases waits for a look."""
-    for module in ("certs.controller", "muster.cli.certs.output"):
+    for module in ("certs.controller", "muster.cli.certs.text"):
         monkeypatch.setattr(f"{module}.PROBE_INTERVAL", 0.2)
 
 
