@@ -16,8 +16,8 @@ from plane import running
 
 from certs import authority
 from certs.publish import Rotator, Target
-from muster.cli.certs import command as certs
 from muster.cli.certs import files
+from muster.cli.certs.installation import span
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -187,13 +187,13 @@ async def test_a_bundle_of_one_s_own_is_tried_on_the_replicas_before_it_is_writt
     ("text", "seconds"), [("10s", 10), ("2m", 120), ("1h30m", 5400), ("0", 0), ("0.5s", 0.5), ("200ms", 0.2)]
 )
 def test_spans_of_time_are_read_as_people_write_them(text, seconds):
-    assert certs._span(None, None, text) == timedelta(seconds=seconds)
+    assert span(None, None, text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-1s", "1d", "10 s", "1s2"])
 def test_what_is_no_span_of_time_is_refused(text):
     with pytest.raises(click.BadParameter, match="is not a span of time like 10s"):
-        certs._span(None, None, text)
+        span(None, None, text)
 
 
 async def test_a_span_that_is_none_is_said_in_one_line(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from product import without_sandbox
+from product import PACKAGES, without_sandbox
 
 
 def test_no_class_name_is_defined_twice():
