@@ -16,7 +16,7 @@ from plane import running
 
 from certs import authority
 from certs.publish import Rotator, Target
-from muster.cli.certs import files
+from muster.cli.certs import files, installation
 from muster.cli.certs.installation import span
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -130,7 +130,7 @@ async def test_what_can_not_be_done_is_a_failure_that_says_why(client, replica, 
             return SystemClock().now() - timedelta(minutes=10)
 
     before = await everything(client)
-    monkeypatch.setattr(certs, "SystemClock", Behind)
+    monkeypatch.setattr(installation, "SystemClock", Behind)
     text = await said(*command.split(), status=1)
     assert text.splitlines()[-1] == (
         "Error: the API server's clock is 10 minutes ahead of this machine's, so nothing is issued: set the clocks by NTP"

@@ -76,7 +76,7 @@ async def test_the_next_leader_finishes_a_gang(world, half_bound):
 
 
 async def test_or_undoes_it_where_the_rest_has_no_room_any_more(world, half_bound, monkeypatch):
-    monkeypatch.setattr(partial_gangs, "PATIENCE", 2.0)
+    monkeypatch.setattr(partial_gangs, "GRACE", 2.0)
     await world.create(pod("stranger", "4", "another", node=half_bound))
     await world.work()
     await world.until(lambda: bound(world, 0), within=120)

@@ -52,7 +52,7 @@ def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: st
     assert muster("view", "train", "-o", "name") == "podgroup.scheduling.volcano.sh/train\n"
     assert json.loads(muster("view", "train", "-o", "json"))["spec"]["minMember"] == 2
     lines = muster("why", "train").splitlines()
-    assert lines[0].startswith(f"PodGroup {namespace}/train waits for ")
+    assert lines[0].startswith(f"PodGroup {namespace}/train is Pending: waiting for ")
     assert any(line.startswith("ahead ") for line in lines)
     said = json.loads(muster("why", "train", "-o", "json"))
     assert said["podGroup"] == f"{namespace}/train"
