@@ -250,7 +250,7 @@ for seed in range(12):
             print("place", each.task, each.node)
         for each in plan.evictions:
             print("evict", each.task, each.beneficiary)
-        print(plan.reserved, plan.rolled_back, list(plan.unplaced), plan.queues)
+        print(plan.reserved_nodes, plan.rolled_back, list(plan.unplaced), plan.queues)
         print([(str(each.key), each.phase.value, each.conditions) for each in plan.statuses])
         apply_plan(build.cluster, plan)
 """
