@@ -35,6 +35,8 @@ _GRACE: Final = 0.1
 """Seconds of the margin in which the ledger, which is given the same deadline, says what it was waiting for."""
 
 _DEFAULT_TIMEOUT: Final = 10.0
+_LONGEST: Final = 30.0
+"""Seconds: the longest time-out that a webhook can have; what a URL says beyond it no API server wrote."""
 _GO_DURATION: Final = re.compile(r"(?P<amount>[0-9]{1,6}(?:\.[0-9]{1,9})?)(?P<unit>ms|s)")
 _JSON: Final = {"Content-Type": "application/json"}
 _TEXT: Final = {"Content-Type": "text/plain; charset=utf-8"}
@@ -94,6 +96,19 @@ class Admission:
         _log_answer(request, verdict, seconds)
         return 200, _JSON, answer
 
+    def overloaded(self, path: str, beginning: bytes) -> Answer:
+        """Answer a call whose body there is no room for, of which only the ``beginning`` was kept.
+
+        The answer is a review that says busy: an HTTP error would count as a failed call, which a webhook that may be ignored
+        lets pass.
+        """
+        self.metrics.answered(path, "other", "busy", 0.0)
+        uid = review.early_uid(beginning)
+        if uid is None:
+            return BUSY, _TEXT, b"too many bytes of other reviews are held: try again\n"
+        request = AdmissionRequest(uid=uid, operation="")
+        return 200, _JSON, review.render(request, busy("Muster holds too many other reviews: try again"))
+
     async def _decide(self, hook: Hook, request: AdmissionRequest, deadline: float) -> Verdict:
         steps = evaluate(hook, request, self.view, self.settings)
         confirming = False
@@ -141,6 +156,7 @@ def answer_budget(timeout: str) -> float:
     """Return the seconds to answer in, of the ``timeout`` that the API server adds to the URL (``5s``)."""
     match = _GO_DURATION.fullmatch(timeout)
     seconds = float(match["amount"]) / (1000 if match["unit"] == "ms" else 1) if match else _DEFAULT_TIMEOUT
+    seconds = min(seconds, _LONGEST)
     return max(seconds - MARGIN, seconds / 2)
 
 

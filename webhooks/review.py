@@ -7,6 +7,7 @@ the fields that it reads.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
@@ -23,6 +24,11 @@ T = TypeVar("T")
 API_VERSION: Final = "admission.k8s.io/v1"
 WARNING_LIMIT: Final = 120
 _SHOWN: Final = 200
+_EARLY_UID: Final = re.compile(
+    rb'\s*\{\s*"kind":\s*"AdmissionReview",\s*"apiVersion":\s*"admission\.k8s\.io/v1",'
+    rb'\s*"request":\s*\{\s*"uid":\s*"(?P<uid>[A-Za-z0-9-]{1,64})"'
+)
+"""API servers write the fields in the order of their Go types."""
 
 
 class ReviewError(ValueError):
@@ -143,6 +149,12 @@ def parse(body: bytes) -> AdmissionRequest:
     if review.request is None or not review.request.uid:
         raise ReviewError("the AdmissionReview has no request with a uid")
     return review.request
+
+
+def early_uid(beginning: bytes) -> str | None:
+    """Return the uid of a review of which only the beginning is known; None where it isn't as API servers write it."""
+    match = _EARLY_UID.match(beginning)
+    return match["uid"].decode() if match else None
 
 
 def render(request: AdmissionRequest, verdict: Verdict) -> bytes:

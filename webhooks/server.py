@@ -1,4 +1,4 @@
-"""The HTTPS shell around `Admission`: size cap, bodies that never end, health, drain.
+"""The HTTPS shell around `Admission`: who is heard, within which bounds, health, drain.
 
 aiohttp's low-level server, without its router and middlewares: eight fixed paths need neither, and they would cost a
 third of the throughput.
@@ -19,12 +19,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from webhooks.admission import Admission, Answer, answer_budget
+from webhooks.budget import ByteBudget, Share, WaitingRoom
+from webhooks.connections import CallerConnection
+from webhooks.evaluation import HOOKS
 from webhooks.tls import LiveCertificate
 
 BODY_LIMIT: Final = 8 * 1024 * 1024
 """Bytes: an UPDATE carries two objects of up to 3 MiB."""
 
-_KEEPALIVE: Final = 120.0  # seconds; the API server drops idle connections after 90, so it is the one to do so
+ARRIVAL: Final = 10.0
+"""Seconds for a body to arrive, whatever time-out the caller names."""
+
+_BEGINNING: Final = 1024  # bytes that are kept of a body over budget: they have the uid by which it is answered
 _HANDSHAKE: Final = 10.0  # seconds
 _GRACE: Final = 15.0  # seconds for what is in flight when the listener closes
 _BACKLOG: Final = 1024
@@ -58,6 +64,8 @@ class WebhookServer:
         self._certificate = certificate
         self._listen = listen
         self._waiting = waiting
+        self._bodies = ByteBudget()
+        self._room: WaitingRoom[CallerConnection] = WaitingRoom()
         self._draining = False
         self._http: web.Server | None = None
         self._listener: asyncio.Server | None = None
@@ -87,16 +95,9 @@ class WebhookServer:
         Raises:
             OSError: the address is taken or not ours.
         """
-        self._http = web.Server(
-            self._serve,
-            access_log=None,
-            keepalive_timeout=_KEEPALIVE,
-            # Nobody compresses a review; what inflates without bound is not asked for.
-            auto_decompress=False,
-            lingering_time=1.0,
-        )
+        http = self._http = web.Server(self._serve)
         self._listener = await asyncio.get_running_loop().create_server(
-            self._http,
+            lambda: CallerConnection(http, self._room),
             self._listen.host,
             self._listen.port,
             ssl=self._certificate.listening,
@@ -125,18 +126,36 @@ class WebhookServer:
         return await self._admission.handle(path, query, body)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, query = _target(request.raw_path)
+        accepted = path in HOOKS
+        assert isinstance(request.protocol, CallerConnection)
+        request.protocol.requested(accepted=accepted)
+        if not accepted:
+            # A stranger's body isn't read, and the answer says nothing of what there is.
+            return _plain(404, "no webhook is served here", {}, close=True)
         if request.method != "POST":
             return _plain(405, "webhooks are called by POST", {"Allow": "POST"})
-        path, query = _target(request.raw_path)
-        body = await _read(request, answer_budget(query.get("timeout", "")))
-        if isinstance(body, web.Response):
-            return body
-        status, headers, answer = await self._admission.handle(path, query, body)
-        response = web.Response(status=status, headers=headers, body=answer)
+        share = self._bodies.open()
+        try:
+            response = await self._answer(path, query, request, share)
+        finally:
+            share.close()
         if self._draining:
             # The caller opens its next connection elsewhere.
             response.force_close()
         return response
+
+    async def _answer(
+        self, path: str, query: Mapping[str, str], request: web.BaseRequest, share: Share
+    ) -> web.Response:
+        body = await _read(request, share, min(ARRIVAL, answer_budget(query.get("timeout", ""))))
+        if isinstance(body, web.Response):
+            return body
+        if share.refused:
+            status, headers, answer = self._admission.overloaded(path, body)
+        else:
+            status, headers, answer = await self._admission.handle(path, query, body)
+        return web.Response(status=status, headers=headers, body=answer)
 
 
 @lru_cache(maxsize=256)
@@ -146,20 +165,29 @@ def _target(raw: str) -> tuple[str, Mapping[str, str]]:
     return parts.path, dict(parse_qsl(parts.query))
 
 
-async def _read(request: web.BaseRequest, within: float) -> bytes | web.Response:
-    """Return the body, or the answer to one that is too large or too slow."""
+async def _read(request: web.BaseRequest, share: Share, within: float) -> bytes | web.Response:
+    """Return the body, or the answer to one that is too large or too slow.
+
+    Of a body that its share is refused for, the beginning is returned. The rest is read and dropped: a caller that is still
+    writing would not see an answer.
+    """
     content = request.content
     if (request.content_length or 0) > BODY_LIMIT:
         return _too_large()
     if content.is_eof():
-        return content.read_nowait(-1)
-    body = bytearray()
+        whole = content.read_nowait(-1)
+        return whole if share.grow(len(whole)) else whole[:_BEGINNING]
+    body, size = bytearray(), 0
     try:
         async with asyncio.timeout(within):
             async for chunk in content.iter_any():
-                body += chunk
-                if len(body) > BODY_LIMIT:
+                size += len(chunk)
+                if size > BODY_LIMIT:
                     return _too_large()
+                if share.grow(len(chunk)) or len(body) < _BEGINNING:
+                    body += chunk
+                if share.refused:
+                    del body[_BEGINNING:]
     except TimeoutError:
         return _plain(408, f"the body did not arrive within {within:g} seconds", {}, close=True)
     except web.RequestPayloadError as error:

@@ -203,6 +203,7 @@ async def test_what_is_no_review_gets_400_and_what_is_no_path_404(admission: Adm
         ("soon", 9.5),
         ("-5s", 9.5),
         ("1" * 99, 9.5),
+        ("999999s", 29.5),
     ],
 )
 def test_the_answer_comes_before_the_caller_gives_up(timeout: str, seconds: float) -> None:

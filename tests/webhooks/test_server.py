@@ -134,9 +134,10 @@ async def test_what_is_no_review_gets_400_with_one_line(post: Any, body: bytes) 
     assert "Traceback" not in text
 
 
-async def test_other_paths_and_methods_are_named_errors(post: Any) -> None:
+async def test_other_paths_and_methods_are_errors(post: Any) -> None:
     assert (await post("/validate/nodes", b"{}"))[0] == 404
-    assert (await post("/", b"", "GET"))[0] == 405
+    assert (await post("/", b"", "GET"))[0] == 404
+    assert (await post("/validate/pods", b"", "GET"))[0] == 405
 
 
 async def test_a_body_just_under_the_limit_is_read(post: Any, review_of: Any, podgroup: Any) -> None:
