@@ -7,7 +7,7 @@ what no policy would touch; what decides for the user's safety fails closed, and
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -113,44 +113,60 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
     annotations = (*names.QUEUE_NAME_KEYS, *names.GROUP_NAME_KEYS)
     annotated = (_annotated(where, annotations) for where in ("object", "object.spec.template"))
     ours = [("ours", " || ".join(f"({part})" for part in (_ours(scope, "object.spec.template.spec"), *annotated)))]
+    judged_of_jobs = (*annotations, *names.GROUP_MIN_MEMBER_KEYS, names.GROUP_MIN_RESOURCES)
+    ours.append(_changed("spec.template", annotations=judged_of_jobs))
     pods = _rule(_WRITE, kinds.PODS, "pods/resize")
+    spec_changed = [_changed("spec")]
+    pod_changed = [_changed("spec", annotations=names.GROUP_NAME_KEYS)]
+    group_changed = [
+        _changed("spec", annotations=(names.POD_TRAITS, names.QUOTA_POLICY), more=_differs(_phase)),
+    ]
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
     policy = f"object.metadata.annotations[{_cel(names.QUOTA_POLICY)[1:-1]}]"
     marked = f"{_annotated('object', [names.QUOTA_POLICY])} && {policy} in {_cel(names.POLICY_QUEUE)}"
     late = [
-        ("phase-changes", f"{_phase('object')} != {_phase('oldObject')}"),
+        ("phase-changes", _differs(_phase)),
         (
             "may-reserve",
             f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)}",
         ),
     ]
-    queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail")
+    queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail", spec_changed)
     del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
     return [
-        _webhook(scope, "podgroupminresources.muster.sh", "/validate/podgroups", _podgroups(scope, _WRITE), "Fail"),
+        _webhook(
+            scope,
+            "podgroupminresources.muster.sh",
+            "/validate/podgroups",
+            _podgroups(scope, _WRITE),
+            "Fail",
+            group_changed,
+        ),
         _webhook(scope, "phases.muster.sh", "/validate/podgroups", _late(_podgroups(scope, _WRITE)), "Fail", late),
         _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
         _where(
-            _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail"),
+            _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail", pod_changed),
             names.QUOTA_MODE,
             "In",
             names.GUARANTEED,
         ),
         _where(
-            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore"),
+            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore", pod_changed),
             names.QUOTA_MODE,
             "In",
             names.GUARDED,
         ),
         _where(
-            _webhook(scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail"),
+            _webhook(
+                scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail", spec_changed
+            ),
             names.QUOTA_MODE,
             "In",
             names.GUARANTEED,
         ),
         _where(
-            _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore"),
+            _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore", spec_changed),
             names.QUOTA_MODE,
             "NotIn",
             names.GUARANTEED,
@@ -234,6 +250,30 @@ def _annotated(where: str, keys: Sequence[str]) -> str:
     steps = [f"has({where}.metadata)"] if where != "object" else []
     annotations = f"{where}.metadata.annotations"
     return " && ".join([*steps, f"has({annotations})", f"{_cel(*keys)}.exists(key, key in {annotations})"])
+
+
+def _changed(part: str, *, annotations: Sequence[str] = (), more: str = "") -> tuple[str, str]:
+    """Return the condition that keeps away an UPDATE of what no policy judges.
+
+    Finalizers, labels, status and managed fields change while nobody answers for us, so Jobs end and nodes drain.
+    ``part`` of the spec holds what the policies read of it; ``annotations`` are those that they read.
+    """
+    old = f"oldObject.{part}"
+    changes = [f"has(object.{part}) != has({old}) || (has({old}) && object.{part} != {old})"]
+    if annotations:
+        changes.append(f"{_cel(*annotations)}.exists(key, {_differs(_annotation)})")
+    return "judged-part-changes", " || ".join(["object == null || oldObject == null", *changes, *filter(None, [more])])
+
+
+def _differs(write: Callable[[str], str]) -> str:
+    """Write that a part isn't what it was; ``write`` writes the part of ``object`` or of ``oldObject``."""
+    return f"{write('object')} != {write('oldObject')}"
+
+
+def _annotation(where: str) -> str:
+    """Write the value of the annotation ``key``; one that isn't there is empty, and means the same to every policy."""
+    annotations = f"{where}.metadata.annotations"
+    return f'(has({annotations}) && key in {annotations} ? {annotations}[key] : "")'
 
 
 def _phase(where: str) -> str:
