@@ -43,7 +43,7 @@ def _is_content(job: JobInfo, axes: Axes) -> bool:
     if job.finished or job.task_counts.ready < max(job.min_member, 1):
         return False
     if Status.SUCCEEDED not in job.counts:
-        return job.min_resources is None or vectors.fits(axes.vector(job.min_resources), job.amounts(axes).allocated)
+        return job.min_resources is None or vectors.fits(axes.request(job.min_resources), job.amounts(axes).allocated)
     return not any(JobState(job, axes).lacking())
 
 

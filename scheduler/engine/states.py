@@ -95,7 +95,7 @@ class JobState:
         """
         if self._need is None:
             stated = self.info.min_resources
-            self._need = self.axes.vector(stated) if stated is not None else self._estimate()
+            self._need = self.axes.request(stated) if stated is not None else self._estimate()
         return self._need
 
     def _estimate(self) -> Vector:

@@ -184,6 +184,37 @@ class PodTerms(Struct, frozen=True, dict=True):
 
 
 NO_TERMS: Final = PodTerms()
+MAX_TERMS: Final = 100
+"""Terms of one pod that are read: each is matched with the pods of all tenants. People write three."""
+MAX_PARTS: Final = 2000
+"""Labels, expressions, values and names of namespaces that these terms may have together."""
+
+
+def has_too_many_terms(spec: PodSpec) -> bool:
+    """Whether a pod has more terms about other pods than are read; then none of them is."""
+    affinity, spreads = spec.affinity, spec.topology_spread_constraints or ()
+    sides = [side for side in (affinity.pod_affinity, affinity.pod_anti_affinity) if side] if affinity else []
+    count = sum(len(side.required or ()) + len(side.preferred or ()) for side in sides) + len(spreads)
+    if not count:
+        return False
+    if count > MAX_TERMS:
+        return True
+    terms = [term for side in sides for term in side.required or ()]
+    terms += [each.pod_affinity_term for side in sides for each in side.preferred or ()]
+    parts = sum(
+        len(term.namespaces or ()) + _parts(term.label_selector) + _parts(term.namespace_selector) for term in terms
+    )
+    parts += sum(len(term.match_label_keys or ()) + len(term.mismatch_label_keys or ()) for term in terms)
+    parts += sum(_parts(each.label_selector) + len(each.match_label_keys or ()) for each in spreads)
+    return parts > MAX_PARTS
+
+
+def _parts(selector: LabelSelector | None) -> int:
+    if selector is None:
+        return 0
+    return len(selector.match_labels or ()) + sum(
+        1 + len(each.values or ()) for each in selector.match_expressions or ()
+    )
 
 
 def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
@@ -191,7 +222,7 @@ def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
     affinity, spreads = spec.affinity, spec.topology_spread_constraints or ()
     near = affinity.pod_affinity if affinity else None
     apart = affinity.pod_anti_affinity if affinity else None
-    if near is None and apart is None and not spreads:
+    if (near is None and apart is None and not spreads) or has_too_many_terms(spec):
         return NO_TERMS
     required = [_selection(namespace, labels, term) for term in (near.required if near else None) or ()]
     return PodTerms(

@@ -43,6 +43,7 @@ _PLAIN_VOLUMES: Final = frozenset(
 )
 """Types of volumes that leave all nodes open by themselves; claims have rules of their own."""
 _SHARED_VOLUMES: Final = (_PLAIN_VOLUMES - {"persistentVolumeClaim", "ephemeral"}) | {"name"}
+_LONGEST_TEMPLATE: Final = 2**14
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 _encode_any: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(PodSpec).decode
@@ -103,6 +104,9 @@ class Constraints(Struct, frozen=True, dict=True):
         return bool(self.pod_terms) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
 
 
+NONE: Final = Constraints()
+
+
 def shape_of(spec: PodSpec) -> PodSpec | None:
     """Return what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
     if not _has_pod_affinity(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
@@ -113,7 +117,9 @@ def shape_of(spec: PodSpec) -> PodSpec | None:
 def template_of(spec: PodSpec) -> bytes | None:
     """Return the same, written down."""
     shape = shape_of(spec)
-    return _encode_any(shape) if shape is not None else None
+    written = _encode_any(shape) if shape is not None else None
+    # What is kept for later is bounded by number, so it must be in size: one pod may have a megabyte of its own.
+    return written if written is not None and len(written) <= _LONGEST_TEMPLATE else None
 
 
 def _has_pod_affinity(spec: PodSpec) -> bool:
@@ -170,6 +176,8 @@ def _host_ports(spec: PodSpec) -> Iterable[Port]:
 
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
+    if affinity.has_too_many_terms(spec):
+        yield f"more than {affinity.MAX_TERMS} terms about other pods, or terms of more than {affinity.MAX_PARTS} parts"
     if spec.resource_claims:
         yield "resource claims"
     for volume in spec.volumes or ():

@@ -54,7 +54,7 @@ class TaskClass(Struct, frozen=True, eq=False, weakref=True):
         for known, vector in self._known:
             if known is axes:
                 return vector
-        steps = list(axes.vector(self.request))
+        steps = list(axes.request(self.request))
         steps[axes.place[PODS]] = 1
         self._known[:] = [(axes, tuple(steps))]
         return tuple(steps)

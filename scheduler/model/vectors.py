@@ -8,7 +8,8 @@ integers, so sums over a cluster can't overflow; arrays over nodes are int64, an
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import Final
 
@@ -27,6 +28,10 @@ Rows = npt.NDArray[np.intp]
 PODS: Final = "pods"
 UNLIMITED: Final = 2**80
 """More than any sum of amounts that Kubernetes can write."""
+OTHERS: Final = "other resources that no node has"
+"""The place of all names that have none of their own: how many of them a request lists. No node has any."""
+MOST_UNOFFERED: Final = 8
+"""Names that no node has and that have a place of their own all the same, so that sentences can name them."""
 _CAP: Final = 2**62
 _FIRST: Final = ("cpu", "memory", PODS)
 _LOW: Final = 2**32 - 1
@@ -57,6 +62,31 @@ class Axes(Struct, frozen=True, dict=True):
         """Return axes that know ``names`` too; itself when it does."""
         new = sorted({name for name in names if name not in self.place})
         return Axes(self.names + tuple(new)) if new else self
+
+    def needed(self, asked: AbstractSet[str], offered: Container[str]) -> Axes:
+        """Return axes for what is ``asked`` for: all of it that is ``offered``, and few names besides; itself where it is those.
+
+        A name keeps its place while it is asked for. Anybody may ask for anything, so names that nobody offers don't get
+        a place each: every matrix would be as wide as one pod likes.
+        """
+        kept, unoffered = list(_FIRST), 0
+        for name in (*self.names[len(_FIRST) :], *sorted(asked - set(self.names))):
+            if name not in asked or name in _FIRST:
+                continue
+            unoffered += name not in offered
+            if name in offered or unoffered <= MOST_UNOFFERED:
+                kept.append(name)
+        if unoffered > MOST_UNOFFERED:
+            kept.append(OTHERS)
+        return self if tuple(kept) == self.names else Axes(tuple(kept))
+
+    def request(self, amounts: Resources) -> Vector:
+        """Write what pods ask for, as `vector`; names without a place are counted in that of `OTHERS`, where there is one."""
+        vector = self.vector(amounts)
+        if OTHERS not in self.place:
+            return vector
+        others = sum([name not in self.place and amount > 0 for name, amount in amounts.nano.items()])
+        return tuple([others if place == self.place[OTHERS] else steps for place, steps in enumerate(vector)])
 
     def vector(self, amounts: Resources) -> Vector:
         """Write amounts in steps, rounded up; names without a place are left out."""

@@ -79,7 +79,7 @@ class Gang(Plugin):
         chosen = []
         for task in candidates:
             job = self.session.victims.job_of(task)
-            stated = axes.vector(job.info.min_resources or NOTHING)
+            stated = axes.request(job.info.min_resources or NOTHING)
             amounts = task.kind.vector(axes)
             rest = vectors.subtract(left.get(job.info.key, job.allocated), amounts)
             if all(rest[place] >= stated[place] for place in axes.shared if amounts[place]):

@@ -33,6 +33,7 @@ from scheduler.model.snapshot import (
 from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
+from scheduler.state.axes import AxesChooser
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.pods import Member, PodChange, PodIndex
 
@@ -69,6 +70,7 @@ class Cluster:
         self._late: dict[str, set[str]] = {}
         self._ledgers: dict[str, Table] = {}
         self._changes = 0
+        self._axes = AxesChooser()
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -80,6 +82,7 @@ class Cluster:
         else:
             self._nodes[node.name] = node
         self._images.node(node, gone=gone)
+        self._axes.node(old, None if gone else node)
         if gone or old is None or not conversion.same_node(old, node):
             self._pods.usage.table_changed()
             self._changes += 1
@@ -196,6 +199,7 @@ class Cluster:
         """Learn of a queue. One whose amounts can't be read takes no part until they can."""
         old = self._queues.pop(queue.name, None)
         self._unreadable.pop(queue.name, None)
+        self._axes.queue(queue.name, None if gone else queue)
         try:
             if not gone:
                 info = conversion.queue_info(queue)
@@ -279,7 +283,7 @@ class Cluster:
             # In order from now on, so that there is little to sort next time.
             self._jobs, self._grown = {job.key: job for job in jobs}, False
         usage = self._pods.usage
-        axes = usage.axes.with_names(self._pods.classes.named)
+        axes = self._axes.needed(usage.axes, self._pods.classes, self._jobs.values())
         table, idle, releasing = usage.matrices(axes, self._nodes)
         return Snapshot(
             table=table,

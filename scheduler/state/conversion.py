@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from muster.model import grouping, names
-from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, Queue
 from scheduler.model.affinity import PodSet, Purpose, Selection
@@ -25,6 +25,8 @@ _PHASES: Final = {phase.value: phase for phase in Phase}
 _SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")
 _ROLE: Final = "volcano.sh/task-spec"
 _PREEMPTABLE: Final = "volcano.sh/preemptable"
+_FEW: Final = 64
+"""Resources of a group whose amounts are remembered; memory is bounded by how many there are, and by how large each is."""
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
 
 
@@ -129,18 +131,24 @@ def min_resources(group: PodGroup) -> Resources | None:
         QuantityError: an amount isn't a quantity.
     """
     stated = group.spec.min_resources
-    return _on_nodes(msgspec.json.encode(stated)) if stated is not None else None
+    if stated is None:
+        return None
+    return _known_on_nodes(msgspec.json.encode(stated)) if len(stated) <= _FEW else _on_nodes(stated)
 
 
 @lru_cache(maxsize=4096)
-def _on_nodes(written: bytes) -> Resources:
+def _known_on_nodes(written: bytes) -> Resources:
     """Read what groups alike state, in JSON, once."""
-    stated = Resources.parse(msgspec.json.decode(written))
-    on_nodes = NOTHING
-    for name, amount in stated.nano.items():
+    return _on_nodes(msgspec.json.decode(written))
+
+
+def _on_nodes(stated: Mapping[str, Any]) -> Resources:
+    on_nodes: dict[str, int] = {}
+    for name, amount in Resources.parse(stated).nano.items():
         if not name.startswith(("limits.", "count/")):
-            on_nodes = on_nodes.maximum(Resources({name.removeprefix("requests."): amount}))
-    return on_nodes
+            plain = name.removeprefix("requests.")
+            on_nodes[plain] = max(amount, on_nodes.get(plain, 0))
+    return Resources(on_nodes)
 
 
 def same_spec(old: PodGroup, new: PodGroup) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from muster.model import grouping
+from muster.model.amounts import NOTHING
 from muster.model.objects import Pod
 from scheduler.model import affinity, constraints
 from scheduler.model.affinity import Purpose
@@ -211,7 +212,7 @@ class PodIndex:
             self._aggregated.drop(pod.metadata.uid)
             self._learn(pod)
             return True
-        if not conversion.same_requirements(old.pod, pod):
+        if not conversion.same_requirements(old.pod, pod) or self._matters(old.pod) != self._matters(pod):
             self._relearn(old, pod)
             return True
         task = structs.replace(
@@ -302,6 +303,10 @@ class PodIndex:
             self._members.setdefault(member.group_name, {})[uid] = member
         self._settle(member, 1)
 
+    def _matters(self, pod: Pod) -> bool:
+        """Whether a pod is ours to place, or takes something of a node."""
+        return bool(pod.spec.node_name) or pod.spec.scheduler_name in self._ours
+
     def _group_name(self, pod: Pod) -> GroupName | None:
         named = grouping.group_of(pod.metadata) if pod.spec.scheduler_name in self._ours else ""
         return (pod.namespace, named) if named else None
@@ -328,6 +333,9 @@ class PodIndex:
         peers.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
+        if not self._matters(pod):
+            # What it asks for, and of whom, is another scheduler's business until it is on a node.
+            return self.classes.of(NOTHING, constraints.NONE)
         kind = self.classes.of_pod(pod.metadata, pod.spec)
         if ended:
             return kind

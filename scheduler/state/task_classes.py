@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 from muster.model.amounts import NOTHING, QuantityError, Resources
@@ -17,7 +18,7 @@ class TaskClasses:
     """Finds classes; those that nobody has any more are forgotten.
 
     Attributes:
-        named: the names of resources that were ever asked for.
+        named: the names of resources that were asked for since `recount`.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,10 @@ class TaskClasses:
             known = self._known[key] = TaskClass(request, demands)
             self.named.update(request)
         return known
+
+    def recount(self, more: Iterable[str] = ()) -> None:
+        """Forget the names that no class has any more, but for ``more``."""
+        self.named = {name for each in list(self._known.values()) for name in each.request} | set(more)
 
     def _template(self, spec: PodSpec) -> bytes | None:
         # Pods that are made one after the other may share their spec.
