@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from muster.ledger import wording
 from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.model.border import BorderError
 from muster.model.objects import Object
 from webhooks.policies import jobs, podgroups, pods, queues, quotas
 from webhooks.review import AdmissionRequest, FieldError
@@ -110,6 +111,8 @@ def _judged(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings
         return hook.policy(request, view, settings)
     except FieldError as error:
         return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
+    except BorderError as error:
+        return judge([Problem(str(error))])
 
 
 def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply) -> Verdict:

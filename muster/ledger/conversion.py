@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import held, reserving, taken_by
 from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
-from muster.model import grouping, names, scopes, versions
+from muster.model import border, grouping, names, scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Pod, PodGroup, ResourceQuota
 
@@ -25,13 +26,12 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
 
     Only for what is stored already: admission refuses a malformed amount, naming it.
     """
-    read = NOTHING
+    nano: dict[str, int] = {}
     for name, amount in (amounts or {}).items():
-        try:
-            read += Resources.parse({name: amount})
-        except QuantityError:
-            continue
-    return read
+        if border.is_resource(name):
+            with suppress(QuantityError):
+                nano |= Resources.parse({name: amount}).nano
+    return Resources(nano)
 
 
 def view_of_lists(
@@ -57,7 +57,7 @@ def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     stated = item.spec.min_resources
     amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
-    scope_facts = scopes.parse_facts(meta.annotation(names.POD_TRAITS))
+    scope_facts = border.traits(meta.annotation(names.POD_TRAITS))
     return ObservedGroup(
         group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
     )

@@ -7,10 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.model import names, scopes
+from muster.model import border, names, scopes
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import Meta, Pod, PodGroup
 from muster.model.requests import pod_limits, pod_request
+from muster.model.text import shown
 
 PODGROUP: Final = "PodGroup"
 JOB: Final = "Job"
@@ -58,6 +59,7 @@ class ReservationRequest(Struct, frozen=True):
         """Refuse what the ledger can't hold.
 
         Raises:
+            BorderError: a name, a uid, a resource or scope facts that a row of the ledger couldn't be read back with.
             ValueError: an unknown kind, previous amounts without their revision, or a negative amount.
         """
         if self.kind not in KINDS:
@@ -66,6 +68,16 @@ class ReservationRequest(Struct, frozen=True):
             raise ValueError(f"a reservation for {self.name} changes amounts, so it needs the revision that had them")
         if any(amount < 0 for amounts in (self.amounts, self.previous or NOTHING) for amount in amounts.nano.values()):
             raise ValueError(f"a reservation for {self.name} has a negative amount: {self.amounts}")
+        if self.asked:
+            self._check()
+
+    def _check(self) -> None:
+        # What asks for nothing becomes no row; and must pass, so that any object can lose its finalizers.
+        where = f"{self.kind} {shown(self.name)}"
+        subdomains = (self.name, self.group) if self.group else (self.name,)
+        border.check(where, subdomains=subdomains, resources=self.amounts, uids=(self.uid,))
+        if border.traits(self.scope_facts) != self.scope_facts:
+            raise border.BorderError(f"{where}: {shown(self.scope_facts)} says nothing of scopes")
 
     @property
     def account(self) -> str:

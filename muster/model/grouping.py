@@ -7,15 +7,17 @@ that has them: the pod (or pod template), then its owners upward, then the names
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from muster.model import names
+from muster.model import border, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Meta, OwnerReference
+from muster.model.text import shown
 
 _MAX_INT32: Final = 2**31 - 1
 _SHOWN: Final = 40
@@ -69,7 +71,13 @@ def job_reference(job: Meta) -> OwnerReference:
 
 def group_of_job(job: Meta, template: Meta) -> str:
     """Name the group that a Job's pods are in: the template's, the one that Muster noted on the Job, the Job's own."""
-    return group_of(template) or job.annotation(names.JOB_GROUP) or generated_name(job.uid)
+    return group_of(template) or noted_group(job) or generated_name(job.uid)
+
+
+def noted_group(job: Meta) -> str:
+    """Return the group that Muster noted on a Job for its pods; empty where it noted none."""
+    noted = job.annotation(names.JOB_GROUP)
+    return noted if noted and border.is_subdomain(noted) else ""
 
 
 def is_foreign(group: Meta) -> bool:
@@ -94,13 +102,27 @@ def owns_group(job: Meta, rules: Sequence[Rule]) -> bool:
 
 
 def group_of(meta: Meta) -> str:
-    """Return the name of the PodGroup that a pod says it belongs to; empty when it doesn't say."""
-    return meta.annotation(*names.GROUP_NAME_KEYS)
+    """Return the name of the PodGroup that a pod says it belongs to; empty when it doesn't say.
+
+    What no PodGroup can be called names none.
+    """
+    annotations = meta.annotations
+    if annotations:
+        for key in names.GROUP_NAME_KEYS:
+            text = annotations.get(key)
+            if text and border.is_subdomain(text):
+                return text
+    return ""
 
 
 def generated_name(uid: str) -> str:
-    """Name the PodGroup generated for the owner of this uid; making it twice makes it once."""
-    return _GENERATED + uid
+    """Name the PodGroup generated for the owner of this uid; making it twice makes it once.
+
+    An owner reference may have any text for a uid. One that can't be part of a name is hashed, so that every owner has a
+    group of its own.
+    """
+    name = _GENERATED + uid
+    return name if border.is_subdomain(name) else _GENERATED + hashlib.sha256(uid.encode(errors="replace")).hexdigest()
 
 
 def is_generated(name: str) -> bool:
@@ -110,7 +132,7 @@ def is_generated(name: str) -> bool:
 
 def queue_name(*nearest_first: Meta | None) -> str:
     """Return the queue of the nearest object that names one, else the default queue."""
-    return _nearest(nearest_first, names.QUEUE_NAME_KEYS)[1] or names.DEFAULT_QUEUE
+    return _nearest(nearest_first, names.QUEUE_NAME_KEYS, border.is_subdomain)[1] or names.DEFAULT_QUEUE
 
 
 def min_member(*nearest_first: Meta | None) -> tuple[int, str]:
@@ -121,7 +143,7 @@ def min_member(*nearest_first: Meta | None) -> tuple[int, str]:
     # Length first: int() of a megabyte of digits takes minutes.
     if text.isascii() and text.isdigit() and len(text) <= _SHOWN and int(text) <= _MAX_INT32:
         return int(text), ""
-    return 1, f"{key} {_shown(text)} counts as 1: write a whole number from 0 to {_MAX_INT32}"
+    return 1, f"{key} {shown(text)} counts as 1: write a whole number from 0 to {_MAX_INT32}"
 
 
 def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
@@ -132,12 +154,19 @@ def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
     key, text = _nearest(nearest_first, (names.GROUP_MIN_RESOURCES,))
     if not key:
         return None, ""
+    if len(text) > border.LONGEST_LIST:
+        return None, f"{key} {shown(text)} is ignored: write at most {border.LONGEST_LIST} characters"
     try:
-        return Resources.parse(msgspec.json.decode(text, type=dict[str, Any])), ""
+        written = msgspec.json.decode(text, type=dict[str, Any])
+        if len(written) > border.MOST_RESOURCES:
+            return None, f"{key} is ignored: it lists {len(written)} resources; list at most {border.MOST_RESOURCES}"
+        if fault := next(filter(None, map(border.resource_fault, written)), ""):
+            return None, f"{key} is ignored: {fault}"
+        return Resources.parse(written), ""
     except QuantityError as error:
         return None, f"{key} is ignored: {error}"
     except (msgspec.MsgspecError, RecursionError):
-        return None, f'{key} {_shown(text)} is ignored: write it like {{"cpu": "2"}}'
+        return None, f'{key} {shown(text)} is ignored: write it like {{"cpu": "2"}}'
 
 
 def reserves_late(*nearest_first: Meta | None) -> bool:
@@ -149,16 +178,17 @@ def reserves_late(*nearest_first: Meta | None) -> bool:
     return next(filter(None, said), "") == names.POLICY_QUEUE
 
 
-def _nearest(metas: tuple[Meta | None, ...], keys: tuple[str, ...]) -> tuple[str, str]:
-    """Find the first of ``keys`` on the first object that has one: (key, value), both empty when none has. Blank counts as absent."""
+def _nearest(
+    metas: tuple[Meta | None, ...], keys: tuple[str, ...], legal: Callable[[str], bool] = bool
+) -> tuple[str, str]:
+    """Find the first of ``keys`` on the first object that has one: (key, value), both empty when none has.
+
+    What is blank, or isn't legal, counts as absent.
+    """
     for meta in metas:
         if meta is None or not meta.annotations:
             continue
         for key in keys:
-            if text := meta.annotations.get(key, "").strip():
+            if (text := meta.annotations.get(key, "").strip()) and legal(text):
                 return key, text
     return "", ""
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")

@@ -16,6 +16,7 @@ import yaml
 
 from muster.model.grouping import DEFAULT_RULES, Rule
 from muster.model.objects import ConfigMap
+from muster.model.text import shown
 
 SOURCES: Final[Mapping[str, str]] = {
     "muster-controller-config": "muster-controller.conf",
@@ -120,7 +121,7 @@ class _RulesReader:
             # Length first: int() of a megabyte of digits takes minutes.
             return int(text) if len(text) <= _SHOWN else int("")
         except ValueError:
-            self._wrong(node, f"adjust-level {_shown(text)} is no whole number: write for example 0 or -1")
+            self._wrong(node, f"adjust-level {shown(text)} is no whole number: write for example 0 or -1")
             return 0
 
     def _fields(self, node: yaml.Node, known: Iterable[tuple[str, ...]]) -> dict[str, yaml.Node]:
@@ -134,7 +135,7 @@ class _RulesReader:
             name = spellings.get(str(key.value))
             if name is None:
                 choices = ", ".join(dict.fromkeys(spellings.values()))
-                self._wrong(key, f"unknown key {_shown(str(key.value))}: known here are {choices}")
+                self._wrong(key, f"unknown key {shown(str(key.value))}: known here are {choices}")
             elif name in found:
                 self._wrong(key, f"{name} is written twice")
             else:
@@ -143,7 +144,3 @@ class _RulesReader:
 
     def _wrong(self, node: yaml.Node, what: str) -> None:
         self.mistakes.append((node.start_mark.line + 1, what))
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")

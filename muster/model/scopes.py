@@ -30,6 +30,7 @@ _CROSS_NAMESPACE: Final = "cross-namespace-affinity"
 _CLASS: Final = "class="
 _WORDS: Final = frozenset({NO_FACTS, _BEST_EFFORT, _TERMINATING, _CROSS_NAMESPACE})
 _CLASS_WORD: Final = re.compile(r"class=[a-z0-9][a-z0-9.-]{0,252}")
+_LONGEST_CLASS: Final = 253
 _PRIORITY_CLASS: Final = "PriorityClass"
 _COMPUTE: Final = ("cpu", "memory")
 
@@ -38,7 +39,7 @@ def scope_facts(spec: PodSpec) -> str:
     """Return the scope facts of a pod of this spec."""
     found = [
         *([_BEST_EFFORT] if _best_effort(spec) else []),
-        *([_CLASS + spec.priority_class_name] if spec.priority_class_name else []),
+        *([_CLASS + spec.priority_class_name] if _is_class(spec.priority_class_name) else []),
         *([_CROSS_NAMESPACE] if spec.affinity is not None and _looks_elsewhere(spec.affinity) else []),
         *([_TERMINATING] if spec.active_deadline_seconds is not None else []),
     ]
@@ -52,9 +53,10 @@ def parse_facts(text: str) -> str:
 
 def scope_set(spec: ResourceQuotaSpec) -> str:
     """Return a quota's scopes; empty where it counts everything."""
+    # A value that no PriorityClass can be called is met by none; it must not be taken for the syntax of a name either.
     every = [f"{name}:Exists" if name == _PRIORITY_CLASS else name for name in spec.scopes or ()]
     for each in (spec.scope_selector.match_expressions or ()) if spec.scope_selector is not None else ():
-        values = "|".join(sorted(each.values or ()))
+        values = "|".join(sorted(filter(_is_class, each.values or ())))
         if each.scope_name != _PRIORITY_CLASS:
             every.append(each.scope_name)  # any operator but Exists is refused for these
         else:
@@ -113,7 +115,7 @@ def _meets(requirement: str, words: frozenset[str]) -> bool:
     if scope == _PRIORITY_CLASS:
         operator, _, values = rest.partition(":")
         name = next((word.removeprefix(_CLASS) for word in words if word.startswith(_CLASS)), "")
-        return operator in _OPERATORS and _OPERATORS[operator](name, values.split("|"))
+        return operator in _OPERATORS and _OPERATORS[operator](name, list(filter(None, values.split("|"))))
     return scope in _SCOPES and _SCOPES[scope](words)
 
 
@@ -130,6 +132,10 @@ _OPERATORS: Final[Mapping[str, Callable[[str, list[str]], bool]]] = {
     "In": lambda name, values: bool(name) and name in values,
     "NotIn": lambda name, values: name not in values,
 }
+
+
+def _is_class(name: str) -> bool:
+    return bool(name) and len(name) <= _LONGEST_CLASS and _CLASS_WORD.fullmatch(_CLASS + name) is not None
 
 
 def _best_effort(spec: PodSpec) -> bool:

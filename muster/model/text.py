@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
+
+_SHOWN: Final = 40
+
+
+def shown(text: str) -> str:
+    """Quote what somebody wrote, unprintable characters escaped, and no more of it than a person reads."""
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 
 def counted(count: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from muster.kube.errors import InvalidError
 from muster.kube.transport import Request
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable
@@ -588,3 +589,13 @@ async def test_a_group_that_comes_after_its_pods_needs_no_second_place_for_them(
     assert await lab.create(replica, "gang", "6") == Reserved()
     assert isinstance(await lab.pod(replica, "out", "1"), Exceeded)
     assert await lab.pod(replica, "m1", "4", "gang") == Reserved()
+
+
+@pytest.mark.parametrize("name", ["a b", "a,b", "a=b", "a/b/c", "-", "x" * 400])
+async def test_a_resource_that_has_no_name_is_refused_without_a_webhook_too(lab: Any, name: str) -> None:
+    group = {"metadata": {"name": "train"}, "spec": {"minMember": 1, "minResources": {"cpu": "1", name: "1"}}}
+    lab.front.replica = None
+    with pytest.raises(InvalidError, match="must be a qualified name"):
+        await lab.client.create(kinds.PODGROUPS, group, lab.namespace)
+    group["spec"] |= {"minResources": {"nvidia.com/gpu": "1", "limits.cpu": "2", "hugepages-2Mi": "4Mi"}}  # type: ignore[operator]
+    await lab.client.create(kinds.PODGROUPS, group, lab.namespace)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from muster.ledger.reservations import held, limited
-from muster.model import kinds, labels, names, scopes
+from muster.model import border, kinds, labels, names, scopes
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Json, Queue
-from muster.model.text import counted, few
+from muster.model.objects import Json, Meta, Queue
+from muster.model.text import counted, few, shown
 from webhooks.verdict import DenialReason, Problem, Ref
 from webhooks.view import AdmissionView, below, closed_above, find_queue, serves, state_of, usable_queues
 
 SHOWN: Final = 8
 """How many names a message lists."""
 
-_NAME: Final = re.compile(rf"(?=.{{1,253}}$){labels.SUBDOMAIN}")
-"""What an object can be called."""
+_LONGEST: Final = 253
 
 
 class QueueRequest(Struct, frozen=True):
@@ -38,7 +36,7 @@ class QueueRequest(Struct, frozen=True):
     @property
     def subject(self) -> str:
         """What the sentence is about."""
-        return f'queue "{self.queue}" ({self.where})'
+        return f'queue "{self.queue[:_LONGEST]}" ({self.where})'
 
     @property
     def refs(self) -> tuple[Ref, ...]:
@@ -71,7 +69,7 @@ def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
 
 
 def _creating(name: str) -> str:
-    return f'create it with "muster queue create --name {name}"' if _NAME.fullmatch(name) else "correct the name"
+    return f'create it with "muster queue create --name {name}"' if border.is_subdomain(name) else "correct the name"
 
 
 _Finding = tuple[str, tuple[Ref, ...]]
@@ -126,14 +124,36 @@ def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
 
 
 def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources, list[Problem]]:
-    """Read a ResourceList, every illegal amount a problem of its own (and left out)."""
+    """Read a ResourceList, every illegal name or amount a problem of its own (and left out)."""
     nano, problems = {}, []
     for name, value in (quantities or {}).items():
+        if fault := border.resource_fault(name):
+            problems.append(Problem(fault, f"{path}[{shown(name)}]"))
+            continue
         try:
             nano[name] = Resources.parse({name: value})[name]
         except QuantityError as error:
             problems.append(Problem(str(error).removeprefix(f"{name}: "), f"{path}[{name}]"))
+    if len(problems) > SHOWN:
+        problems = [*problems[:SHOWN], Problem(f"{len(problems) - SHOWN} more of its entries are illegal", path)]
     return Resources(nano), problems
+
+
+def length_problems(quantities: Mapping[str, Json] | None, path: str) -> list[Problem]:
+    """Say that a ResourceList is longer than any gang needs."""
+    if len(quantities or ()) <= border.MOST_RESOURCES:
+        return []
+    # Without their number, so that on an UPDATE what was too long already isn't a new problem.
+    return [Problem(f"it lists too many resources: list at most {border.MOST_RESOURCES}", path)]
+
+
+def annotation_problems(*metas: Meta) -> list[Problem]:
+    """Say which annotations of an object, or of its template, can't be read as what they are for."""
+    return [
+        Problem(text, f"{path}.annotations[{key}]")
+        for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False)
+        for key, text in border.faults(meta.annotations)
+    ]
 
 
 def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Problem]:

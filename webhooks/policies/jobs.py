@@ -54,7 +54,8 @@ class _TargetQueue(Struct, frozen=True):
 
 def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     place = _place(job, request, view)
-    problems = _queue_problems(place, request, view)
+    problems = common.annotation_problems(job.metadata, job.spec.template.metadata)
+    problems += _queue_problems(place, request, view)
     warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
     if place.group or not grouping.owns_group(job.metadata, settings.rules):
         # The group exists, or it is made for an owner above or for each pod, and judged then.
@@ -75,6 +76,8 @@ def _update(job: Job, request: AdmissionRequest, view: AdmissionView) -> Verdict
         return ALLOWED
     old, new = _place(before, request, view), _place(job, request, view)
     problems = _queue_problems(new, request, view) if (old.group, old.queue) != (new.group, new.queue) else []
+    faults, known = (common.annotation_problems(each.metadata, each.spec.template.metadata) for each in (job, before))
+    problems += common.new_problems(faults, known)
     return judge(problems, _late_warnings(before, job, moved=not new.group and old.queue != new.queue))
 
 

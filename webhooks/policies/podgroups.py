@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, reserving
-from muster.model import grouping, kinds, names, scopes
+from muster.model import border, grouping, kinds, names
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import PatchRecorder
@@ -53,6 +53,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings)
 def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     podgroup = request.new(PodGroup)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
+    problems += common.length_problems(podgroup.spec.min_resources, _MINIMUM)
+    problems += common.annotation_problems(podgroup.metadata)
     problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
@@ -65,6 +67,10 @@ def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     (had, old_problems), (minimum, problems) = (
         common.amounts(each.spec.min_resources, _MINIMUM) for each in (before, after)
     )
+    problems += common.length_problems(after.spec.min_resources, _MINIMUM)
+    problems += common.annotation_problems(after.metadata)
+    old_problems += common.length_problems(before.spec.min_resources, _MINIMUM)
+    old_problems += common.annotation_problems(before.metadata)
     problems = common.new_problems(problems, old_problems)
     if before.status.phase == COMPLETED and had != minimum:
         problems.append(
@@ -113,7 +119,7 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
 
 
 def _scope_facts(podgroup: PodGroup) -> str:
-    return scopes.parse_facts(podgroup.metadata.annotation(names.POD_TRAITS))
+    return border.traits(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
 def _reserving(

@@ -12,6 +12,7 @@ from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
 from webhooks.patch import PatchRecorder
+from webhooks.policies import common
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
@@ -70,9 +71,11 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
 def _own_problems(
     pod: Pod, before: Pod | None, request: AdmissionRequest, view: AdmissionView
 ) -> tuple[list[Problem], list[str]]:
+    faults = common.annotation_problems(pod.metadata)
     if before is None:
-        return [], _warnings(pod.metadata, request.namespace, view)
-    return _moves(before.metadata, pod.metadata), []
+        return faults, _warnings(pod.metadata, request.namespace, view)
+    known = common.annotation_problems(before.metadata)
+    return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
 
 
 def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> ReservationRequest:
@@ -104,7 +107,7 @@ def _known_group(meta: Meta, namespace: str, view: AdmissionView, settings: Webh
         found: Object | None = view.get(kind, above.name, namespace) if kind is not None else None
         if found is not None and found.metadata.uid != above.uid:
             found = None
-        if len(owners) == 1 and found is not None and (noted := found.metadata.annotation(names.JOB_GROUP)):
+        if len(owners) == 1 and found is not None and (noted := grouping.noted_group(found.metadata)):
             return noted
         if grouping.decided(owners, settings.rules):
             break
