@@ -59,8 +59,12 @@ _LISTS: Final = 60.0
 @click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
 @click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
 @click.option(
-    "--probe-port", default=_PROBES, show_default=True, help="Port of /healthz, /readyz and /metrics (plain)."
+    "--probe-port",
+    default=_PROBES,
+    show_default=True,
+    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
 )
+@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
@@ -193,6 +197,7 @@ async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
         alive=worker.not_alive,
         state=worker.state if options["debug_state"] else None,
         port=options["probe_port"],
+        metrics_port=options["metrics_port"],
     )
     await probes.start()
     try:

@@ -24,8 +24,12 @@ _PROBES: Final = 8080
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines
 @click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
 @click.option(
-    "--probe-port", default=_PROBES, show_default=True, help="Port of /healthz, /readyz and /metrics (plain)."
+    "--probe-port",
+    default=_PROBES,
+    show_default=True,
+    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
 )
+@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
 @click.option(
     "--certificates",
     type=click.Path(path_type=Path),
@@ -118,6 +122,7 @@ def _options(options: dict[str, Any]) -> Any:
         certificate=Files(options["certificates"], options["client_ca"]),
         listen=Listen(options["host"], options["port"], options["drain"]),
         probes=options["probe_port"],
+        metrics_port=options["metrics_port"],
         debug=options["debug_state"],
         settings=settings,
         legacy_apis=options["legacy_apis"],

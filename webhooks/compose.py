@@ -32,13 +32,14 @@ _RULES: Final = 100
 class Options(Struct, frozen=True):
     """What an operator says of one webhook server.
 
-    ``probes`` is the port of /healthz, /readyz and /metrics; None is no such listener. ``debug``: it shows /debug/state,
-    too. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
+    ``probes`` is the port of /healthz, /readyz and, for this machine, /metrics; None is no such listener. ``metrics_port`` is
+    the one at which other machines get metrics, None for none. ``debug``: /debug/state is shown, too. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
     """
 
     certificate: Files
     listen: Listen = field(default_factory=Listen)
     probes: int | None = None
+    metrics_port: int | None = None
     debug: bool = False
     settings: WebhookSettings = field(default_factory=WebhookSettings)
     legacy_apis: bool = False
@@ -73,7 +74,14 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     probes: Probes | None = None
     if options.probes is not None:
         shown = state if options.debug else None
-        probes = Probes(server.not_ready, metrics.registry, alive=not_alive, state=shown, port=options.probes)
+        probes = Probes(
+            server.not_ready,
+            metrics.registry,
+            alive=not_alive,
+            state=shown,
+            port=options.probes,
+            metrics_port=options.metrics_port,
+        )
     try:
         if probes is not None:
             await probes.start()

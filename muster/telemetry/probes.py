@@ -2,11 +2,16 @@
 
 One request a connection, without a body, each answered at once: so little of HTTP needs no server of others', and importing
 aiohttp's takes a program that has no other use for it a quarter of a second of processor time and 15 MiB.
+
+Kubelets come from other machines, so /healthz and /readyz answer everybody, and name no tenant. Metrics do name tenants: of
+other machines only who comes to a port of their own is answered, which a NetworkPolicy guards; on that one, loopback is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,6 +26,10 @@ _TIMEOUT: Final = 10.0
 """Seconds for which a connection is kept for one request and its answer."""
 _TEXT: Final = "text/plain; charset=utf-8"
 
+_OF_TENANTS: Final = frozenset({"/metrics", "/debug/state"})
+"""What shows names and amounts of tenants."""
+_CLOSED: Final = b"closed to other machines: start the program with --metrics-port, or use kubectl port-forward\n"
+
 Reasons = Callable[[], Sequence[str]]
 """Returns what is wrong, each one line for a person; nothing when all is well."""
 
@@ -31,7 +40,8 @@ State = Callable[[], Any]
 class Probes:
     """Serves /healthz, /readyz (200, or 503 with the reasons), /metrics, and /debug/state where ``state`` is given.
 
-    ``ready`` says what a program still waits for; ``alive`` what only a restart can fix.
+    ``ready`` says what a program still waits for; ``alive`` what only a restart can fix. With ``metrics_port`` other
+    machines get /metrics and /debug/state there; without, nobody but this one does.
     """
 
     def __init__(
@@ -41,23 +51,33 @@ class Probes:
         *,
         alive: Reasons = tuple,
         state: State | None = None,
-        host: str = "0.0.0.0",  # noqa: S104 - kubelet and Prometheus come from other machines; nothing here is secret
+        host: str = "0.0.0.0",  # noqa: S104 - kubelet and Prometheus come from other machines
         port: int = 0,
+        metrics_port: int | None = None,
     ) -> None:
         self._ready = ready
         self._alive = alive
         self._state = state
         self._metrics = metrics
-        self._address = (host, port)
-        self._server: asyncio.Server | None = None
+        self._host = host
+        self._ports = [port] if metrics_port is None else [port, metrics_port]
+        self._servers: list[asyncio.Server] = []
         self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     @property
     def port(self) -> int:
         """The port that it listens on; known after `start`."""
-        if self._server is None or not self._server.sockets:
-            return self._address[1]
-        return int(self._server.sockets[0].getsockname()[1])
+        return self._listening(0)
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of the metrics, where they have one of their own; known after `start`."""
+        return self._listening(1)
+
+    def _listening(self, place: int) -> int:
+        if place >= len(self._servers) or not self._servers[place].sockets:
+            return self._ports[place]
+        return int(self._servers[place].sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen.
@@ -65,18 +85,29 @@ class Probes:
         Raises:
             OSError: the address is taken or not ours.
         """
-        self._server = await asyncio.start_server(self._serve, *self._address, limit=_HEAD)
+        try:
+            for port, serve in zip(self._ports, (self._serve, self._serve_metrics), strict=False):
+                self._servers.append(await asyncio.start_server(serve, self._host, port, limit=_HEAD))
+        except OSError:
+            await self.stop()
+            raise
 
     async def stop(self) -> None:
         """Listen no more; what is being answered isn't."""
-        if self._server is not None:
-            self._server.close()
-            # Cancelled, its task would be reported by the loop.
-            for writer in self._serving.values():
-                writer.transport.abort()
-            await asyncio.gather(*self._serving)
+        for server in self._servers:
+            server.close()
+        # Cancelled, its task would be reported by the loop.
+        for writer in self._serving.values():
+            writer.transport.abort()
+        await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._answer_one(reader, writer, shown=_is_this_machine(writer))
+
+    async def _serve_metrics(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._answer_one(reader, writer, shown=True)
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, shown: bool) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._serving[task] = writer
@@ -85,7 +116,7 @@ class Probes:
                 head = await reader.readuntil(b"\r\n\r\n")
                 if writer.is_closing():
                     return  # Who asked is gone already; uvloop would mind being told to write.
-                writer.write(self._answered(head))
+                writer.write(self._answered(head, shown=shown))
                 writer.write_eof()
                 # What else was sent is read: with it unread, closing would take the answer back.
                 while await reader.read(_HEAD):
@@ -96,13 +127,15 @@ class Probes:
             del self._serving[task]
             writer.close()
 
-    def _answered(self, head: bytes) -> bytes:
-        """Answer a request of these bytes with others."""
+    def _answered(self, head: bytes, *, shown: bool) -> bytes:
+        """Answer a request of these bytes with others; ``shown``: who sent it may know of tenants."""
         first, *lines = head.decode("latin-1").split("\r\n")
         method, _, rest = first.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in {"GET", "HEAD"}:
             return _written(405, b"use GET\n", {"Allow": "GET, HEAD"})
+        if path in _OF_TENANTS and not shown:
+            return _written(403, _CLOSED, empty=method == "HEAD")
         headers = (line.partition(":") for line in lines)
         accept = ", ".join(value.strip() for name, _, value in headers if name.lower() == "accept")
         return self._answer(path, accept, empty=method == "HEAD")
@@ -123,6 +156,14 @@ class Probes:
                 return _written(404, b"it is off: start the program with --debug-state\n", empty=empty)
             case _:
                 return _written(404, b"try /healthz, /readyz or /metrics\n", empty=empty)
+
+
+def _is_this_machine(writer: asyncio.StreamWriter) -> bool:
+    """Whether a connection comes over loopback, as those of `kubectl port-forward` do."""
+    peer = writer.get_extra_info("peername")
+    with contextlib.suppress(ValueError, TypeError, IndexError):
+        return ipaddress.ip_address(peer[0]).is_loopback
+    return False
 
 
 def _told(reasons: Sequence[str], *, empty: bool) -> bytes:

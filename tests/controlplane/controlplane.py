@@ -31,6 +31,18 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 HERE = Path(__file__).parent
 START_SECONDS = 180.0
 _CONTROLLERS = "kube-controller-manager"
+_WRITTEN = ("pods", "namespaces", "persistentvolumeclaims", "persistentvolumes")
+# What Muster's accounts write is recorded whole, but for Secrets; of all else, who did what.
+_WRITES = {
+    "level": "Request",
+    "userGroups": ["system:serviceaccounts:muster-system"],
+    "verbs": ["create", "update", "patch"],
+    "resources": [
+        {"group": group, "resources": ["*"]}
+        for group in ("batch", "scheduling.volcano.sh", "admissionregistration.k8s.io")
+    ]
+    + [{"group": "", "resources": [*_WRITTEN, *(f"{each}/*" for each in _WRITTEN)]}],
+}
 _AGAIN = 1.0  # seconds
 _PR_SET_PDEATHSIG = 1
 _LOWEST_PORT = 10_000
@@ -179,7 +191,7 @@ class ControlPlane:
         (self.directory / "sa.key").write_bytes(pem)
         (self.directory / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
         policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
-        policy |= {"rules": [{"level": "Metadata"}]}
+        policy |= {"rules": [_WRITES, {"level": "Metadata"}]}
         (self.directory / "audit.yaml").write_text(yaml.safe_dump(policy))
 
     def _start_etcd(self) -> None:

@@ -245,6 +245,24 @@ def test_the_probes_are_at_a_port_that_the_program_listens_on(render):
         assert paths["liveness"]["path"] == "/healthz"
 
 
+@pytest.mark.parametrize("component", ["webhook", "scheduler"])
+def test_metrics_are_closed_until_somebody_is_named_who_may_read_them(render, component):
+    closed, opened = render({}), render(VALUES["everything"])
+    assert not [each for each in arguments(closed, component) if "metrics" in each]
+    (wanted,) = [each for each in arguments(opened, component) if each.startswith("--metrics-port=")]
+    (container,) = one(opened, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert wanted == f"--metrics-port={ports['metrics']}"
+    rules = one(opened, "NetworkPolicy", f"muster-{component}")["spec"]["ingress"]
+    everybody, chosen = ([each for each in rules if ("from" in each) is limited] for limited in (False, True))
+    assert not {"metrics", ports["metrics"]} & {port["port"] for rule in everybody for port in rule["ports"]}
+    assert [rule["from"] for rule in chosen if rule["ports"] == [{"protocol": "TCP", "port": "metrics"}]] == [
+        VALUES["everything"]["monitoring"]["from"]
+    ]
+    (endpoint,) = one(opened, "PodMonitor", "muster")["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] == "metrics"
+
+
 def test_what_uninstalls_may_touch_no_more_than_what_is_muster_s_or_held_by_it(render):
     rules = one(render({}), "ClusterRole", "muster-uninstall")["rules"]
     assert not [rule for rule in rules if "*" in json.dumps(rule)]
@@ -286,6 +304,8 @@ REFUSED = [
     ({"image": {"digest": "abc"}}, "image/digest"),
     ({"tolerations": [{"key": "a", "operator": "Exist"}]}, "operator"),
     ({"monitoring": {"podMonitor": {"interval": "often"}}}, "interval"),
+    ({"monitoring": {"podMonitor": {"enabled": True}}}, "say in monitoring.from where Prometheus is"),
+    ({"monitoring": {"from": [{"namespace": "monitoring"}]}}, "namespace"),
 ]
 
 

@@ -31,6 +31,12 @@ EXCUSED = {
     for account, listed in yaml.safe_load((Path(__file__).parent / "unused.yaml").read_text()).items()
     for each in listed
 }
+WRITES: dict[str, list[str]] = yaml.safe_load((Path(__file__).parent / "writes.yaml").read_text())
+UNPLAYED = {
+    f"patch {resource}: {each}": listed["reason"]
+    for resource, listed in yaml.safe_load((Path(__file__).parent / "unplayed.yaml").read_text()).items()
+    for each in listed["fields"]
+}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,18 @@ async def test_every_right_is_used_or_stands_in_the_list_with_its_reason(course:
     await course.upto(EXERCISES[-1], stage)
     unused = auditlog.granted(ROLES) - auditlog.used(await auditlog.read(stage.muster.plane.audit_log, stage.admin))
     assert {str(right) for right in unused} - set(EXCUSED) == set()
+
+
+async def test_every_field_that_it_writes_in_objects_of_others_stands_in_the_list(course: Course, stage: Stage):
+    await course.upto(EXERCISES[-1], stage)
+    events = await auditlog.read(stage.muster.plane.audit_log, stage.admin)
+    listed = {f"patch {resource}: {each}" for resource, fields in WRITES.items() for each in fields}
+    assert set(UNPLAYED) <= listed
+    assert all(reason.strip() for reason in UNPLAYED.values())
+    written = {each for each in auditlog.written(events) if each.split(":")[0].removeprefix("patch ") in WRITES}
+    assert written - listed == set()
+    assert listed - written - set(UNPLAYED) == set()
+    assert auditlog.denied(events) == set()
 
 
 async def test_a_tenant_with_every_right_to_ledgers_can_not_write_one(course: Course, stage: Stage):
@@ -140,10 +158,11 @@ async def _may(admin: Client, verb: str, kind: Kind[Any], namespace: str) -> boo
     return bool(json.loads(answer.body)["status"]["allowed"])
 
 
-async def test_the_api_server_finds_nothing_wrong_with_the_types_in_the_policy(admin: Client):
-    path = kinds.POLICIES.path(name="quotaledgers.muster.sh")
-    policy = json.loads((await admin.send(Request("GET", path))).body)
-    assert policy["status"] == {"observedGeneration": policy["metadata"]["generation"], "typeChecking": {}}
+async def test_the_api_server_finds_nothing_wrong_with_the_types_in_the_policies(admin: Client):
+    for name in {each["metadata"]["name"] for each in permissions.policies()}:
+        policy = json.loads((await admin.send(Request("GET", kinds.POLICIES.path(name=name)))).body)
+        checked = {"observedGeneration": policy["metadata"]["generation"], "typeChecking": {}}
+        assert policy["status"] == checked, name
 
 
 async def test_uninstalled_it_has_no_right_and_holds_nothing_any_more(course: Course, stage: Stage):

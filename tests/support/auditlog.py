@@ -70,6 +70,42 @@ def refused(events: Iterable[Event]) -> set[str]:
     return {str(_right(event) or event["requestURI"]) for event in events if _ours(event) and _forbidden(event)}
 
 
+def written(events: Iterable[Event]) -> set[str]:
+    """Return the fields that Muster's accounts patched in objects that aren't theirs, each as "patch jobs.batch: spec.suspend"."""
+    return {
+        f"{right.verb} {right.resource}{'.' if right.group else ''}{right.group}: {field}"
+        for event in events
+        if (right := _right(event)) is not None and right.verb in {"patch", "update"} and event.get("requestObject")
+        for field in _fields(event["requestObject"])
+    }
+
+
+def denied(events: Iterable[Event]) -> set[str]:
+    """Return the writes of Muster's accounts that a policy on them refused."""
+    return {
+        f"{_right(event)}: {said}"
+        for event in events
+        if _ours(event) and ".accounts.muster.sh" in (said := (event.get("responseStatus") or {}).get("message", ""))
+    }
+
+
+_LEAVES = ("metadata.annotations", "metadata.labels")
+
+
+def _fields(value: Any, path: str = "") -> Iterable[str]:
+    """Write the fields that a patch names: annotations and labels by their keys, entries of lists without their places."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _fields(each, f"{path}[]")
+    elif not isinstance(value, dict) or not value:
+        yield path
+    elif path in _LEAVES:
+        yield from (f"{path}[{key}]" for key in value)
+    else:
+        for key, each in value.items():
+            yield from _fields(each, f"{path}.{key}" if path else key)
+
+
 async def read(file: Path, client: Client) -> list[Event]:
     """Read the log up to now, whole.
 

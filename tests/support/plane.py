@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import pytest
 from controlplane import ControlPlane
 
@@ -34,6 +35,7 @@ from muster.kube.transport import Request, Transport
 from muster.model import kinds, names, objects
 from muster.model.kinds import Kind
 from muster.sandbox.compose import Sandbox
+from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import WebhookServer
@@ -156,6 +158,10 @@ class Plane:
 
         Over one HTTP transport, requests that wait for a webhook would use up what the webhook itself waits for.
         """
+        raise NotImplementedError
+
+    async def acting_as(self, user: str) -> Client:
+        """Return a client that is ``user`` with every permission: what stops it is admission."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -381,6 +387,9 @@ class OnSandbox(Plane):
     async def connect(self) -> Client:
         return Client(self.sandbox.transport())
 
+    async def acting_as(self, user: str) -> Client:
+        return Client(self.sandbox.transport(User(user, groups=ADMIN.groups)))
+
     async def _reach(self, servers: Sequence[WebhookServer]) -> str:
         return self._caller.serve(servers)
 
@@ -400,6 +409,15 @@ class OnKubernetes(Plane):
 
     async def connect(self) -> Client:
         return Client(await self._own.enter_async_context(HttpTransport(await auth.load(str(self._kubeconfig)))))
+
+    async def acting_as(self, user: str) -> Client:
+        admin = await auth.load(str(self._kubeconfig))
+
+        async def headers() -> Mapping[str, str]:
+            return {**await admin.headers(), "Impersonate-User": user, "Impersonate-Group": "system:masters"}
+
+        impersonated = msgspec.structs.replace(admin, headers=headers)
+        return Client(await self._own.enter_async_context(HttpTransport(impersonated)))
 
     async def _reach(self, servers: Sequence[WebhookServer]) -> str:
         if len(servers) == 1:

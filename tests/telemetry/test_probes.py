@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from muster.telemetry.probes import Probes
+from muster.telemetry.probes import Probes, _is_this_machine
 
 
 @pytest.fixture
@@ -112,6 +113,49 @@ async def test_what_is_no_request_is_refused_or_hung_up_on(base: str, sent: byte
     answer = await spoken(base, sent)
     assert answer == b"" or answer.startswith(b"HTTP/1.1 405 ")
     assert await fetched(base + "/healthz") == (200, "ok\n")
+
+
+def _own_address() -> str:
+    """Return an address of this machine that isn't loopback, as other pods see it; nothing is sent to find it."""
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+async def test_strangers_get_no_metrics_and_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry()
+    Counter("muster_secret_things", "Things.", registry=registry).inc()
+    probes = Probes(tuple, registry, state=lambda: {"leading": True}, metrics_port=0)
+    await probes.start()
+    address = _own_address()
+    if address == "127.0.0.1":
+        # A machine without a network: what tells loopback from other addresses is tried below.
+        monkeypatch.setattr("muster.telemetry.probes._is_this_machine", lambda _: False)
+    try:
+        for path in ("/metrics", "/metrics?x=y", "/debug/state"):
+            status, text = await fetched(f"http://{address}:{probes.port}{path}")
+            assert (status, "--metrics-port" in text, "secret" in text) == (403, True, False)
+        assert (await fetched(f"http://{address}:{probes.port}/readyz"))[0] == 200
+        assert "muster_secret_things" in (await fetched(f"http://{address}:{probes.metrics_port}/metrics"))[1]
+        assert (await fetched(f"http://{address}:{probes.metrics_port}/debug/state"))[0] == 200
+    finally:
+        await probes.stop()
+
+
+@pytest.mark.parametrize(
+    ("peer", "known"),
+    [(("127.0.0.1", 1), True), (("::1", 1, 0, 0), True), (("10.0.0.1", 1), False), (None, False), (("x", 1), False)],
+)
+def test_this_machine_is_who_comes_over_loopback(peer: object, *, known: bool) -> None:
+    class Writer:
+        def get_extra_info(self, name: str) -> object:
+            assert name == "peername"
+            return peer
+
+    assert _is_this_machine(Writer()) is known  # type: ignore[arg-type]
 
 
 async def test_one_that_is_stopped_hangs_up_on_who_has_asked_nothing_yet(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,12 +16,17 @@ from muster.sandbox.core.store import Store
 
 Json = Mapping[str, Any]
 
-EXEMPT: Final = frozenset(
+POLICY_RESOURCES: Final = frozenset(
     ("admissionregistration.k8s.io", f"{prefix}{kind}")
     for prefix in ("validating", "mutating")
-    for kind in ("webhookconfigurations", "admissionpolicies", "admissionpolicybindings")
+    for kind in ("admissionpolicies", "admissionpolicybindings")
 )
-"""What neither webhooks nor policies are asked about: they could lock everybody out."""
+"""What no policy is asked about: they could lock everybody out. Of webhook configurations they are asked."""
+
+EXEMPT: Final = POLICY_RESOURCES | {
+    ("admissionregistration.k8s.io", f"{prefix}webhookconfigurations") for prefix in ("validating", "mutating")
+}
+"""What no webhook is asked about."""
 
 _NAMESPACES: Final = ("", "namespaces")
 _USER: Final = {

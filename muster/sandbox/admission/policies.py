@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.admission.matching import EXEMPT, VARIABLES, ConditionError, Conditions, Rule, Scope
+from muster.sandbox.admission.matching import POLICY_RESOURCES, VARIABLES, ConditionError, Conditions, Rule, Scope
 from muster.sandbox.admission.webhooks import variables
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.status import StatusError, quote
@@ -151,7 +151,7 @@ class Policies:
         Raises:
             StatusError: a policy denies it.
         """
-        if attributes.resource.key in EXEMPT:
+        if attributes.resource.key in POLICY_RESOURCES:
             return
         denial: StatusError | None = None
         for policy, targets in self._candidates(attributes.resource, attributes.subresource):

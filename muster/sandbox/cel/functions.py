@@ -46,7 +46,7 @@ def _table() -> dict[str, list[Overload]]:
 _FUNCTIONS: Final = _table()
 
 UNSUPPORTED: Final = frozenset(
-    {"find", "findAll", "charAt", "indexOf", "lastIndexOf", "substring", "replace", "split", "join", "trim", "format"}
+    {"find", "findAll", "charAt", "indexOf", "lastIndexOf", "substring", "replace", "join", "trim", "format"}
     | {"lowerAscii", "upperAscii", "isSorted", "sum", "min", "max", "slice", "distinct", "flatten", "reverse", "sort"}
     | {"sets.contains", "sets.intersects", "sets.equivalent", "optMap", "optFlatMap", "getFullYear", "getMonth"}
     | {"getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds"}

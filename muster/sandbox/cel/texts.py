@@ -34,6 +34,10 @@ def _added(left: str, right: str) -> str:
     return left + right
 
 
+def _split(text: str, separator: str) -> list[str]:
+    return text.split(separator) if separator else list(text)
+
+
 FUNCTIONS: Final[tuple[Row, ...]] = (
     ("+", "string; string", "string", _added),
     ("+", "bytes; bytes", "bytes", lambda a, b: a + b),
@@ -44,6 +48,7 @@ FUNCTIONS: Final[tuple[Row, ...]] = (
     (".startsWith", "string; string", "bool", str.startswith),
     (".endsWith", "string; string", "bool", str.endswith),
     (".contains", "string; string", "bool", lambda a, b: b in a),
+    (".split", "string; string", "list(string)", _split),
     (".matches", "string; string", "bool", _matches),
     ("matches", "string; string", "bool", _matches),
 )
