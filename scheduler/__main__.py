@@ -102,6 +102,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     from muster.kube.fence import Fence
     from muster.kube.http import HttpTransport
     from muster.kube.lease import Elector
+    from muster.kube.threads import Heartbeat, on_loop, run_in_thread
     from scheduler.configuration.reload import LivePolicy
     from scheduler.leader.worker import Worker
 
@@ -135,9 +136,24 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
                 if options["certificates"]:
                     parts.create_task(certify(fence), name="certificates")
 
-        elector = Elector(client, options["lease_namespace"], options["lease_name"], socket.gethostname(), clock)
+        heartbeat = Heartbeat(worker.not_alive)
+
+        async def elect() -> None:
+            # With connections and credentials of its own: nothing that a tenant wrote is read here.
+            async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as own:
+                await Elector(
+                    Client(own),
+                    options["lease_namespace"],
+                    options["lease_name"],
+                    socket.gethostname(),
+                    clock,
+                    alive=heartbeat.beats,
+                ).run(leading_here)
+
+        leading_here = on_loop(asyncio.get_running_loop(), lead)
+        beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
-        leading = asyncio.create_task(elector.run(lead), name="election")
+        leading = asyncio.create_task(run_in_thread(elect, "election"), name="election")
         try:
             async with _probes(worker, options):
                 await leading
@@ -149,6 +165,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
                 following.cancel()
             leading.cancel()
             await asyncio.wait([leading])
+            beating.cancel()
 
 
 class _Certifier:

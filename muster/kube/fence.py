@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
@@ -25,6 +26,8 @@ class Fence:
         self.holder = holder
         self._loop = asyncio.get_running_loop()
         self._until = until
+        # Asked from any thread; prolonged and ended by the elector's, which may be another.
+        self._changing = threading.Lock()
 
     @property
     def remaining(self) -> float:
@@ -51,12 +54,14 @@ class Fence:
         Raises:
             FenceLostError: it had died in the meantime.
         """
-        self.check()
-        self._until = until
+        with self._changing:
+            self.check()
+            self._until = until
 
     def revoke(self) -> None:
         """End it now."""
-        self._until = float("-inf")
+        with self._changing:
+            self._until = float("-inf")
 
 
 class FencedTransport:

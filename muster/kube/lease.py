@@ -79,14 +79,24 @@ class Elector:
     """
 
     def __init__(
-        self, client: Client, namespace: str, name: str, identity: str, clock: Clock, timing: Timing | None = None
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        timing: Timing | None = None,
+        *,
+        alive: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Stand for nobody yet. ``alive``: whether the worker is; for one that isn't, the lease isn't renewed."""
         self.identity = f"{identity}_{uuid.uuid4()}" if identity else str(uuid.uuid4())
         self._timing = timing or Timing()
         self._client = client.limited(self._timing.call)
         self._namespace = namespace
         self._name = name
         self._clock = clock
+        self._alive = alive
         self._seen: _Seen | None = None
         # Set before the first write that could make us the holder; tells whether there may be something to release.
         self._claimed = False
@@ -211,9 +221,12 @@ class Elector:
             )
 
     async def _keep(self, fence: Fence) -> None:
-        """Renew until the fence is dead."""
+        """Renew until the fence is dead, or the worker is."""
         while True:
             await asyncio.sleep(min(jittered(self._timing.retry), fence.remaining))
+            if not self._alive():
+                log.error("the worker hangs; the lease %s isn't renewed for it", self._lease)
+                break
             try:
                 if fence.remaining < _TOO_LATE or not await self._renew(fence):
                     break

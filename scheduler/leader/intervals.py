@@ -16,7 +16,7 @@ INLINE_CYCLE_SECONDS: Final = 0.05
 """That the loop may be held up; a cycle that takes longer makes the next one run in a thread."""
 INLINE_PENDING_PODS: Final = 1000
 """So do more pods that wait."""
-CYCLE_HANG_SECONDS: Final = 300.0
-"""After which a cycle that is still being decided won't end: hundreds of times as long as the largest takes."""
+CYCLE_HANG_SECONDS: Final = 30.0
+"""After which a cycle that is still being decided won't end: tens of times as long as the largest takes."""
 RESERVATION_RETRY_SECONDS: Final = 5.0
 """After which a group that the ledger refused its minimum may request it again."""

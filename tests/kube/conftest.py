@@ -18,7 +18,7 @@ from muster.sandbox.virtual_time import VirtualTimeLoop
 Answer = Response | Exception
 Handler = Callable[[Request], Answer | Awaitable[Answer]]
 
-REAL_TIME = ("test_http.py", "test_auth.py")  # these talk to real sockets and processes
+REAL_TIME = ("test_http.py", "test_auth.py", "test_threads.py")  # these talk to real sockets and processes
 
 
 def pytest_asyncio_loop_factories(
