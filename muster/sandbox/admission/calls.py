@@ -12,22 +12,6 @@ from muster.sandbox.admission.reviews import CallError
 from muster.sandbox.core.status import quote
 
 _TRIES: Final = 11
-_MEANINGS: Final = {
-    400: "the server rejected our request for an unknown reason",
-    401: "the server has asked for the client to provide credentials",
-    403: "access to the requested resource is forbidden",
-    404: "the server could not find the requested resource",
-    405: "the server does not allow this method on the requested resource",
-    406: "the server was unable to respond with a content type that the client supports",
-    409: "the server reported a conflict",
-    410: "the server does not allow access to the requested resource",
-    413: "Request entity too large: the request is too large",
-    415: "the server was unable to accept the media type of the request",
-    422: "the server rejected our request due to an error in our request",
-    429: "the server has received too many requests and has asked us to try again later",
-    503: "the server is currently unable to handle the request",
-    504: "the server was unable to return a response in the time allotted, but may still be processing the request",
-}
 
 
 class UnreachableWebhookError(Exception):
@@ -115,12 +99,8 @@ def _status_message(answer: bytes) -> str:
 
 
 def _meaning(status: int, answer: bytes) -> str:
-    if status in _MEANINGS:
-        return _MEANINGS[status]
-    if status >= 500:
-        text = answer[:2048].decode(errors="replace").strip() or "unknown"
-        return f"an error on the server ({quote(text)}) has prevented the request from succeeding"
-    return f"the server responded with the status code {status} but did not return more information"
+    text = answer[:2048].decode(errors="replace").strip()
+    return f"the webhook answered with status {status}" + (f": {text}" if text else "")
 
 
 def _failed(text: str) -> str:

@@ -33,7 +33,7 @@ def _value(optional: Optional) -> Any:
 
 def _non_zero(value: Any) -> Optional:
     empty = value is None or (
-        kind_of(value) in {"bool", "int", "uint", "double", "string", "bytes", "list", "map"} and not value
+        kind_of(value) in {"bool", "int", "double", "string", "bytes", "list", "map"} and not value
     )
     return Optional() if empty else Optional(True, value)
 

@@ -28,8 +28,6 @@ from muster.sandbox.cel.types import (
     INT,
     NULL,
     STRING,
-    TYPE,
-    UINT,
     Type,
     compatible,
     converter,
@@ -39,7 +37,7 @@ from muster.sandbox.cel.types import (
     optional_of,
     substitute,
 )
-from muster.sandbox.cel.values import CelError, CompileError, TypeValue, kind_of
+from muster.sandbox.cel.values import CelError, CompileError, kind_of, unsupported
 
 Run = folds.Run
 """Evaluates a part of an expression, given the variables."""
@@ -50,7 +48,6 @@ _LITERALS: Final = {
     "null": NULL,
     "bool": BOOL,
     "int": INT,
-    "uint": UINT,
     "double": DOUBLE,
     "string": STRING,
     "bytes": BYTES,
@@ -134,8 +131,7 @@ class _Compiler:
     def _name(self, node: Name, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         name = node.name
         if name not in scope and name in _TYPE_NAMES:
-            constant = TypeValue(name)
-            return TYPE, lambda _frame: constant
+            raise self._error(node, unsupported(f"type '{name}' as a value"))
         if name not in scope:
             raise self._error(node, f"undeclared reference to '{name}' (in container '')")
         self.names.add(name)
@@ -175,7 +171,7 @@ class _Compiler:
         holder = operand.arguments[0] if through_optional else operand
         if holder is DYN:
             result = DYN
-        elif holder.kind == "list" and key.kind in {"int", "uint", "double", "dyn"}:
+        elif holder.kind == "list" and key.kind in {"int", "double", "dyn"}:
             result = holder.arguments[0]
         elif holder.kind == "map" and holder.arguments and compatible(holder.arguments[0], key):
             result = holder.arguments[1]

@@ -12,7 +12,7 @@ from muster.sandbox.cel import collections, numbers, texts
 from muster.sandbox.cel.folds import Frame, Run
 from muster.sandbox.cel.times import parse_duration, parse_timestamp
 from muster.sandbox.cel.types import Type, compatible, matches
-from muster.sandbox.cel.values import CelError, equal, kind_of
+from muster.sandbox.cel.values import CelError, equal, kind_of, unsupported
 
 
 class Overload(Struct, frozen=True):
@@ -51,10 +51,20 @@ UNSUPPORTED: Final = frozenset(
     | {"sets.contains", "sets.intersects", "sets.equivalent", "optMap", "optFlatMap", "getFullYear", "getMonth"}
     | {"getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds"}
     | {"getMilliseconds"}
+    | {"uint", "double", "bytes", "bool", "type", "asApproximateFloat", "asInteger", "isInteger", "sign", "add", "sub"}
     | {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "semver", "isSemver", "validate"}
     | {"transformList", "transformMap", "transformMapEntry", "lists.range", "sortBy", "first", "last", "strings.quote"}
 )
 """Functions of the real server that no rule in use asks for."""
+
+_PARTLY: Final = {
+    "+": frozenset({"timestamp", "duration"}),
+    "-": frozenset({"timestamp", "duration"}),
+    "string": frozenset({"timestamp", "duration", "bytes"}),
+    "int": frozenset({"timestamp"}),
+    "timestamp": frozenset({"int"}),
+}
+"""Functions that the sandbox has, and the types for which only the real server has them."""
 
 CONSTANTS: Final[dict[str, Callable[[str], object]]] = {
     "matches": texts.pattern,
@@ -72,7 +82,7 @@ def known_function(name: str, *, method: bool) -> bool:
 def undeclared(name: str) -> str:
     """Say that there is no such function; tell those apart that a real server has."""
     if name in UNSUPPORTED:
-        return f"function '{name}' is not supported by the Muster sandbox; use a real control plane (kube-apiserver), see docs/sandbox.md"
+        return unsupported(f"function '{name}'")
     return f"undeclared reference to '{name}' (in container '')"
 
 
@@ -90,7 +100,9 @@ def candidates(name: str, method: bool, given: Sequence[Type]) -> list[tuple[Ove
 
 
 def describe(name: str, method: bool, given: Sequence[Type]) -> str:  # noqa: FBT001 - see candidates
-    """Say that no overload fits, as the real compiler does."""
+    """Say that no overload fits, as the real compiler does, or that the sandbox lacks the one that would."""
+    if any(kind.kind in _PARTLY.get(name, ()) for kind in given):
+        return unsupported(f"'{name}' of {', '.join(map(str, given))}")
     function = {"[]": "_[_]", "?:": "_?_:_", "neg": "-_", "!": "!_", "in": "@in"}.get(name)
     if function is None:
         function = name if name[0].isalpha() else f"_{name}_"

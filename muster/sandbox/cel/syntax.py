@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.cel.values import CompileError, Uint
+from muster.sandbox.cel.values import CompileError, unsupported
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -117,7 +117,7 @@ def tokens(source: str) -> Iterator[Token]:
         if kind == "string":
             yield Token("literal", _string(text, source, position), position)
         elif kind in {"int", "float"}:
-            yield Token("literal", _number(text), position)
+            yield Token("literal", _number(text, source, position), position)
         elif kind == "quoted":
             yield Token("quoted", text[1:-1], position)
         elif kind == "name":
@@ -128,9 +128,9 @@ def tokens(source: str) -> Iterator[Token]:
     yield Token("end", "<EOF>", position)
 
 
-def _number(text: str) -> int | float:
+def _number(text: str, source: str, position: int) -> int | float:
     if text[-1] in "uU" and not text.startswith("0x0x"):
-        return Uint(int(text[:-1], 0 if text.startswith("0x") else 10))
+        raise CompileError(unsupported(f"unsigned integer '{text}'"), source, position)
     if text.startswith("0x"):
         return int(text, 16)
     return int(text) if text.isdigit() else float(text)

@@ -64,17 +64,3 @@ def _no_duration(text: str, rest: str) -> str:
     if rest[:1].isdigit() and unit:
         return f'time: unknown unit "{unit}" in duration "{text}"'
     return f'time: invalid duration "{text}"'
-
-
-def timestamp_text(value: datetime) -> str:
-    """Write a timestamp as ``string(timestamp)`` does."""
-    fraction = f".{value.microsecond:06d}".rstrip("0") if value.microsecond else ""
-    return f"{value:%Y-%m-%dT%H:%M:%S}{fraction}Z"
-
-
-def duration_text(value: timedelta) -> str:
-    """Write a duration as ``string(duration)`` does: in seconds."""
-    microseconds = value // timedelta(microseconds=1)
-    whole, fraction = divmod(abs(microseconds), 10**6)
-    digits = f".{fraction:06d}".rstrip("0") if fraction else ""
-    return f"{'-' if microseconds < 0 else ''}{whole}{digits}s"

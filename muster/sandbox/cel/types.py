@@ -47,7 +47,6 @@ class Type(Struct, frozen=True, eq=False):
 DYN: Final = Type("dyn")
 BOOL: Final = Type("bool")
 INT: Final = Type("int")
-UINT: Final = Type("uint")
 DOUBLE: Final = Type("double")
 STRING: Final = Type("string")
 BYTES: Final = Type("bytes")
@@ -55,7 +54,6 @@ NULL: Final = Type("null")
 TIMESTAMP: Final = Type("timestamp")
 DURATION: Final = Type("duration")
 QUANTITY: Final = Type("quantity")
-TYPE: Final = Type("type")
 
 
 def list_of(element: Type) -> Type:

@@ -11,7 +11,6 @@ from msgspec import Struct
 from muster.model.amounts import Quantity
 
 _INT_LIMIT: Final = 2**63
-_UINT_LIMIT: Final = 2**64
 
 
 class CelError(Exception):
@@ -30,10 +29,11 @@ class CompileError(Exception):
         self.message = message
 
 
-class Uint(int):
-    """An unsigned integer, which is a kind of its own."""
-
-    __slots__ = ()
+def unsupported(what: str) -> str:
+    """Return the refusal of something that only the real server has."""
+    return (
+        f"{what} is not supported by the Muster sandbox; use a real control plane (kube-apiserver), see docs/sandbox.md"
+    )
 
 
 class Optional(Struct, frozen=True):
@@ -43,17 +43,10 @@ class Optional(Struct, frozen=True):
     value: Any = None
 
 
-class TypeValue(Struct, frozen=True):
-    """A type as a value: what ``type(x)`` gives."""
-
-    name: str
-
-
 _KINDS: Final[dict[type, str]] = {
     type(None): "null",
     bool: "bool",
     int: "int",
-    Uint: "uint",
     float: "double",
     str: "string",
     bytes: "bytes",
@@ -63,9 +56,8 @@ _KINDS: Final[dict[type, str]] = {
     timedelta: "duration",
     Quantity: "quantity",
     Optional: "optional",
-    TypeValue: "type",
 }
-NUMBERS: Final = frozenset({"int", "uint", "double"})
+NUMBERS: Final = frozenset({"int", "double"})
 
 
 def kind_of(value: Any) -> str:
@@ -104,14 +96,3 @@ def checked_int(value: int) -> int:
     if not -_INT_LIMIT <= value < _INT_LIMIT:
         raise CelError("integer overflow")
     return value
-
-
-def checked_uint(value: int) -> Uint:
-    """Return an unsigned int that fits 64 bits.
-
-    Raises:
-        CelError: it doesn't.
-    """
-    if not 0 <= value < _UINT_LIMIT:
-        raise CelError("unsigned integer overflow")
-    return Uint(value)

@@ -76,8 +76,6 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
     ("", "configmaps"): _printer("Data Age", workloads.configmap),
     ("", "secrets"): _printer("Type Data Age", workloads.secret),
     ("", "serviceaccounts"): _printer("Age", workloads.just_age),
-    ("", "replicationcontrollers"): _printer(f"{_REPLICAS} Age {_SELECTED}", workloads.replication_controller),
-    ("", "endpoints"): _printer("Endpoints Age", network.endpoints),
     ("", "persistentvolumeclaims"): _printer(
         "Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age *VolumeMode", network.claim
     ),
@@ -85,7 +83,6 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
         "Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age *VolumeMode",
         network.volume,
     ),
-    ("discovery.k8s.io", "endpointslices"): _printer("AddressType Ports Endpoints Age", network.endpoint_slice),
     ("storage.k8s.io", "storageclasses"): Printer(
         (NAME, *_columns("Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age")),
         network.storage_class,
@@ -95,7 +92,6 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
     ("batch", "cronjobs"): _printer(
         f"Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age {_SELECTED}", workloads.cronjob
     ),
-    ("apps", "controllerrevisions"): _printer("Controller Revision:integer Age", workloads.controller_revision),
     ("apps", "deployments"): _printer(f"Ready Up-to-date Available Age {_SELECTED}", workloads.deployment),
     ("apps", "replicasets"): _printer(f"{_REPLICAS} Age {_SELECTED}", workloads.replicaset),
     ("apps", "statefulsets"): _printer(f"Ready Age {_CONTENT}", workloads.statefulset),

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from muster.sandbox.printers.workloads import NONE, Json, age, pairs
 
-_SHOWN: Final = 3
-"""So many addresses or ports of an endpoint are listed, the rest counted."""
 _MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _UNSET: Final = "<unset>"
 
@@ -41,29 +39,6 @@ def _external_address(obj: Json) -> str:
 def _port(port: Json) -> str:
     outside = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port['port']}{outside}/{port.get('protocol', 'TCP')}"
-
-
-def endpoints(obj: Json, now: datetime) -> list[Any]:
-    """Cells of Endpoints."""
-    found: list[str] = []
-    for subset in obj.get("subsets") or []:
-        addresses = [address["ip"] for address in subset.get("addresses") or []]
-        ports = [f":{port['port']}" for port in subset.get("ports") or []] or [""]
-        found += [address + port for port in ports for address in addresses]
-    return [_first(found), age(obj, now)]
-
-
-def endpoint_slice(obj: Json, now: datetime) -> list[Any]:
-    """Cells of an EndpointSlice."""
-    ports = (str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or [])
-    addresses = (address for endpoint in obj.get("endpoints") or [] for address in endpoint.get("addresses") or [])
-    return [obj.get("addressType", ""), _first(ports, _UNSET), _first(addresses, _UNSET), age(obj, now)]
-
-
-def _first(texts: Iterable[str], empty: str = NONE) -> str:
-    every = list(texts)
-    more = f" + {len(every) - _SHOWN} more..." if len(every) > _SHOWN else ""
-    return ",".join(every[:_SHOWN]) + more or empty
 
 
 def claim(obj: Json, now: datetime) -> list[Any]:

@@ -156,22 +156,6 @@ def replicaset(obj: Json, now: datetime) -> list[Any]:
     return [*counts, age(obj, now), *_workload(obj)]
 
 
-def replication_controller(obj: Json, now: datetime) -> list[Any]:
-    """Cells of a ReplicationController."""
-    counts = [_replicas(obj), _count(obj, "replicas"), _count(obj, "readyReplicas")]
-    content = _containers(obj.get("spec", {}).get("template") or {})
-    return [*counts, age(obj, now), *content, pairs(obj.get("spec", {}).get("selector"))]
-
-
-def controller_revision(obj: Json, now: datetime) -> list[Any]:
-    """Cells of a ControllerRevision."""
-    owners = obj["metadata"].get("ownerReferences") or ()
-    owner = next((each for each in owners if each.get("controller")), None)
-    group = owner["apiVersion"].rpartition("/")[0] if owner else ""
-    kind = ".".join(filter(None, (owner["kind"].lower(), group))) if owner else ""
-    return [f"{kind}/{owner['name']}" if owner else NONE, obj.get("revision", 0), age(obj, now)]
-
-
 def deployment(obj: Json, now: datetime) -> list[Any]:
     """Cells of a Deployment."""
     ready = f"{_count(obj, 'readyReplicas')}/{_replicas(obj)}"

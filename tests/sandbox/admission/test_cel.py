@@ -13,7 +13,6 @@ from muster.model.amounts import Quantity
 from muster.sandbox.cel import DYN, INT, CelError, CompileError, compile_expression, from_schema, list_of
 from muster.sandbox.cel.numbers import double_text
 from muster.sandbox.cel.regular import PatternError, compile_pattern
-from muster.sandbox.cel.times import duration_text, timestamp_text
 from muster.sandbox.cel.values import kind_of
 from muster.sandbox.core.status import quote
 
@@ -35,16 +34,10 @@ def shown(value):
             return double_text(value)
         case "bytes":
             return str(value, "utf-8", "replace")
-        case "timestamp":
-            return timestamp_text(value)
-        case "duration":
-            return duration_text(value)
         case "list":
             return f"[{', '.join(map(_inside, value))}]"
         case "map":
             return f"{{{', '.join(f'{_inside(key)}:{_inside(value[key])}' for key in sorted(value, key=str))}}}"
-        case "type":
-            return str(value.name)
         case _ if isinstance(value, Quantity):
             raise CelError("a quantity has no text")
     return str(value)
@@ -84,7 +77,14 @@ def test_an_expression_means_what_it_means_to_the_real_server(source, kind, text
         ("[1].sum()", "function 'sum' is not supported by the Muster sandbox"),
         ("sets.contains([1], [1])", "function 'sets.contains' is not supported by the Muster sandbox"),
         ("x.optMap(v, v)", "function 'optMap' is not supported by the Muster sandbox"),
-        ("timestamp(1).getHours()", "function 'getHours' is not supported by the Muster sandbox"),
+        ("type(x)", "function 'type' is not supported by the Muster sandbox"),
+        ("x == int", "type 'int' as a value is not supported by the Muster sandbox"),
+        ("1u", "unsigned integer '1u' is not supported by the Muster sandbox"),
+        ("quantity('1').add(1)", "function 'add' is not supported by the Muster sandbox"),
+        ("timestamp(1)", "'timestamp' of int is not supported by the Muster sandbox"),
+        ("string(duration('1s'))", "'string' of duration is not supported by the Muster sandbox"),
+        ("duration('1s') + duration('1s')", "'+' of duration, duration is not supported by the Muster sandbox"),
+        ("timestamp('2024-01-01').getHours()", "function 'getHours' is not supported by the Muster sandbox"),
         ("lists.range(3)", "function 'lists.range' is not supported by the Muster sandbox"),
         ("authorizer.group('x')", "undeclared reference to 'authorizer'"),
         ("{true: 1}", "the keys of a map must be of type string or int in the Muster sandbox"),

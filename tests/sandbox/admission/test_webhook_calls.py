@@ -42,20 +42,11 @@ async def test_a_webhook_that_nobody_reaches_fails_the_write_and_says_why(api, h
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        (raw(400, b"some text"), "failed to call webhook: the server rejected our request for an unknown reason"),
-        (raw(404, b"x"), "failed to call webhook: the server could not find the requested resource"),
-        (
-            raw(500, b"some text"),
-            'failed to call webhook: an error on the server ("some text") has prevented the request from succeeding',
-        ),
-        (
-            raw(429, b""),
-            "failed to call webhook: the server has received too many requests and has asked us to try again later",
-        ),
-        (raw(503, b"x"), "failed to call webhook: the server is currently unable to handle the request"),
+        (raw(400, b"some text"), "failed to call webhook: the webhook answered with status 400: some text"),
+        (raw(500, b" "), "failed to call webhook: the webhook answered with status 500"),
         (
             raw(302, b"", location="https://elsewhere"),
-            "failed to call webhook: the server responded with the status code 302 but did not return more information",
+            "failed to call webhook: the webhook answered with status 302",
         ),
         (
             raw(500, b'{"kind":"Status","apiVersion":"v1","message":"status msg"}'),
