@@ -200,7 +200,7 @@ class Committer:
             return
         # 2. Where all is known and everybody gets a yes, the write that follows is the proof.
         if entry is not None and self._cache_suffices(entry.table, requests, namespace):
-            decision = decide(entry.table, self._observer.view(namespace), requests, self._clock.now())
+            decision = self._decide(namespace, entry.table, self._observer.view(namespace), requests)
             if decision.certain:
                 await self._store_and_answer(queue, entry, decision, batch)
                 return
@@ -210,9 +210,10 @@ class Committer:
         await self._store_and_answer(queue, entry, self._decide(namespace, entry.table, view, requests), batch)
 
     def _decide(self, namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:
-        if not table.seeded_at and self._waits(namespace):
+        waits = self._waits(namespace)
+        if not table.seeded_at and waits:
             return defer(namespace, table, view, requests)
-        return decide(table, view, requests, self._clock.now())
+        return decide(table, view, requests, self._clock.now(), waits=waits)
 
     async def _load(self, namespace: str, queue: _NamespaceQueue) -> StoredLedger | None:
         if not queue.stale:

@@ -174,9 +174,9 @@ class LedgerController:
             # In this order: what the ledger says now, then what exists; both after the deadlines have passed.
             entry = await self._store.read(namespace) or entry
             view = await self._observer.quorum(self._client, namespace, entry.table.observed)
-            table = entry.table.fold(view, expired=expired)
+            table = entry.table.fold(view, expired=expired, waits=self._waits(namespace))
         else:
-            table = entry.table.fold(self._observer.view(namespace))
+            table = entry.table.fold(self._observer.view(namespace), waits=self._waits(namespace))
         # A late group may fit without a total's changing; the scheduler leaves it alone until it is observed.
         late = () in entry.table.outside(self._observer.view(namespace)).values()
         if not late and not _differs(entry.table, table):

@@ -46,12 +46,18 @@ class Decision(Struct, frozen=True):
         return all(answer == Reserved() for answer in self.answers)
 
 
-def decide(table: Table, view: LedgerView, requests: Sequence[Request], now: datetime) -> Decision:
-    """Bring a table up to date with ``view`` and answer ``requests``; quotas first, reservations in their order."""
+def decide(
+    table: Table, view: LedgerView, requests: Sequence[Request], now: datetime, *, waits: bool = False
+) -> Decision:
+    """Bring a table up to date with ``view`` and answer ``requests``; quotas first, reservations in their order.
+
+    ``waits``: what a quota comes to limit is reserved only when nothing is under way that isn't known (`Table.fold`).
+    """
     reservations = [each for each in requests if isinstance(each, ReservationRequest)]
     if not table.seeded_at:
         table = table.seed(view, now)
-    table = _with_updates(table, view, requests).fold(view, coming={each.account for each in reservations})
+    coming = {each.account for each in reservations}
+    table = _with_updates(table, view, requests).fold(view, coming=coming, waits=waits)
     over = table.overcommitted() if len(reservations) < len(requests) else ()
     table, given = table.reserve(reservations)
     rest = iter(given)

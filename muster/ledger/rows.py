@@ -18,6 +18,9 @@ ends the API group (the core group is empty; for a Pod, the PodGroup that it is 
 ``unreserved:<revision>``
     an object that came without a reservation and didn't fit: charged nothing, and its pods must not be scheduled.
 
+A ResourceQuota's row with the uid `UNSETTLED` or `UNSEEDED` is a mark: these resources have come to be limited, and what
+was granted before may take more of them than is counted. Nothing of them is reserved until the mark is gone.
+
 A row that can't be read fails the whole ledger: to drop it would hand out what it holds.
 """
 
@@ -27,15 +30,24 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.ledger.reservations import JOB, POD, PODGROUP, limited
 from muster.model import scopes, versions
 from muster.model.amounts import NANO, QuantityError, Resources
+from muster.model.text import shown
 
 RESOURCEQUOTA: Final = "ResourceQuota"
 POD_SUMS: Final = "Pods"
 
+UNSETTLED: Final = "-"
+"""The uid of a mark that goes with the last row that still waits for its object."""
+UNSEEDED: Final = "unseeded"
+"""The uid of a mark that goes after the deadline of all that was under way, recorded or not."""
+
 _MOST: Final = (2**63 - 1) * NANO
+_AMOUNT_SIZE: Final = 32  # bytes: of the longest quantity, with its sign and comma
+_FRAME_SIZE: Final = 48  # bytes: of the state with its revision, and of what is between the words
 
 Key = tuple[str, str]
 """(API group, name): what is charged once."""
@@ -92,6 +104,17 @@ class Row(Struct, frozen=True):
         return self.kind != RESOURCEQUOTA and self.state is not RowState.UNRESERVED
 
     @property
+    def is_mark(self) -> bool:
+        """Whether it says that resources have come to be limited; see the module's text."""
+        return self.kind == RESOURCEQUOTA and self.uid in {UNSETTLED, UNSEEDED}
+
+    @property
+    def size(self) -> int:
+        """The most bytes that it takes in the ledger, or a few more."""
+        words = (self.kind, self.group, self.name, self.uid, self.scope_facts)
+        return sum(map(len, words)) + sum(len(name) + _AMOUNT_SIZE for name in self.amounts.nano) + _FRAME_SIZE
+
+    @property
     def pending(self) -> bool:
         """Whether its object may still be stored, or never be."""
         return self.state in {RowState.NEW, RowState.FROM}
@@ -138,6 +161,18 @@ class Row(Struct, frozen=True):
         return row
 
 
+def parse_at(index: int, text: str) -> Row:
+    """Read a row of a ledger.
+
+    Raises:
+        MalformedLedgerError: it isn't one; says where.
+    """
+    try:
+        return Row.parse(text)
+    except MalformedLedgerError as error:
+        raise MalformedLedgerError(f"data.rows[{index}] {text[:120]!r}: {error}") from error
+
+
 def _amounts_text(amounts: Resources) -> str:
     return ",".join(f"{name}={text}" for name, text in sorted(bounded(amounts).quantities().items())) or "-"
 
@@ -152,6 +187,16 @@ def _amounts(text: str) -> Resources:
             raise MalformedLedgerError(f"{part[:64]!r} is not one resource and its amount")
         quantities[name] = quantity
     return Resources.parse(quantities)
+
+
+def check(row: Row) -> None:
+    """Check that a row is read back as it is: what nobody can read would fail the whole ledger.
+
+    Raises:
+        MalformedLedgerError: it isn't.
+    """
+    if Row.parse(str(row)) != replace(row, amounts=bounded(row.amounts)):
+        raise MalformedLedgerError(f"the row of {row.kind} {shown(row.name)} could not be read back")
 
 
 def _state(text: str) -> tuple[RowState, int]:

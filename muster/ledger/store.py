@@ -12,7 +12,7 @@ from msgspec import Struct
 from muster.kube import errors
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
-from muster.ledger.rows import MalformedLedgerError
+from muster.ledger.rows import MalformedLedgerError, check
 from muster.ledger.table import Table
 from muster.model import names, versions
 from muster.model.kinds import QUOTALEDGERS
@@ -131,6 +131,10 @@ class Store:
             KubeError: it couldn't be written, or nobody knows whether it was: read it again.
         """
         table.validate()
+        known = set(map(id, entry.table.rows))
+        for row in table.rows:
+            if id(row) not in known:
+                check(row)
         meta = entry.ledger.metadata
         if meta.annotation(names.TURN):
             rest = {name: value for name, value in (meta.annotations or {}).items() if name != names.TURN}

@@ -50,6 +50,7 @@ from typing import Final, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from muster.ledger.marks import limited_names, marked, unsettled
 from muster.ledger.reservations import (
     GROUPS,
     JOB,
@@ -62,15 +63,21 @@ from muster.ledger.reservations import (
     Unavailable,
     limited,
 )
-from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
+from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
 from muster.ledger.tally import Tally, Totals
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
-from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
-from muster.model.objects import LedgerData, QuotaTotals
+from muster.model.amounts import NOTHING, Resources, amount_text
+from muster.model.objects import LedgerData
 
 MOST_ROWS: Final = 5000
 """Rows that one ledger may hold: about 0.7 MB, half of what etcd takes in one object."""
+
+MOST_BYTES: Final = 1_000_000
+"""Bytes that the rows of one ledger may take: two thirds of what etcd takes in one object."""
+
+ORDINARY_ROW: Final = 1024
+"""Bytes up to which a row may take all of these; longer ones half, so that they don't fill the ledger for others."""
 
 _HOLDERS: Final = 3
 
@@ -121,7 +128,8 @@ class Table(Struct, frozen=True):
         Those without a shortage came so late that no fold has seen them; the next one takes them in.
         """
         outside = [shown for shown in self._outside(view) if self.limits(shown.amounts)]
-        return {shown: Tally(self.quotas, self.rows).add(_seen(shown)) for shown in outside} if outside else {}
+        limits = limited_names(self.quotas, self.rows)
+        return {shown: Tally(self.quotas, self.rows).add(_seen(shown, limits)) for shown in outside} if outside else {}
 
     def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""
@@ -148,17 +156,30 @@ class Table(Struct, frozen=True):
 
         The answers are in the order of ``requests``; they hold once the table is stored.
         """
-        tally = Tally(self.quotas, self.rows)
-        answers = tuple(self._reserve(_row(request, self.scope_sets), tally) for request in requests)
+        tally, waiting = Tally(self.quotas, self.rows), unsettled(self.rows)
+        limits = limited_names(self.quotas, self.rows)
+        rows = (_row(request, self.scope_sets, limits) for request in requests)
+        answers = tuple(self._reserve(row, tally, waiting) for row in rows)
         return replace(self, rows=tally.rows), answers
 
-    def fold(self, view: LedgerView, *, coming: Collection[str] = (), expired: Collection[Row] = ()) -> Self:
+    def fold(
+        self,
+        view: LedgerView,
+        *,
+        coming: Collection[str] = (),
+        expired: Collection[Row] = (),
+        waits: bool = False,
+    ) -> Self:
         """Recompute the totals from ``view`` and drop the rows that it shows; the same table if the view is older.
 
         ``coming`` are names about to be reserved for; ``expired`` are rows whose requests are dead, and then ``view`` must
-        be a quorum read that began after they were.
+        be a quorum read that began after they were. What has come to be limited since the last fold is marked: with
+        ``waits`` until the deadline of all that is under way, else until no row waits for its object.
         """
-        return self._fold(view, coming, expired) if self.seeded_at and covers(view, self.observed) else self
+        if not (self.seeded_at and covers(view, self.observed)):
+            return self
+        folded = self._fold(view, coming, expired)
+        return replace(folded, rows=marked(self.quotas, folded.quotas, folded.rows, waits=waits))
 
     def seed(self, view: LedgerView, now: datetime) -> Self:
         """Take the first totals from ``view``, a quorum read that began after this table was stored.
@@ -192,15 +213,15 @@ class Table(Struct, frozen=True):
             observed = {name: versions.number(revision) for name, revision in data.observed.items()}
         except ValueError as error:
             raise MalformedLedgerError(f"data.observed: {error}") from error
-        rows = tuple(_parse_row(index, text) for index, text in enumerate(data.rows))
-        quotas = {name: _parse_totals(name, totals) for name, totals in data.quotas.items()}
+        rows = tuple(parse_at(index, text) for index, text in enumerate(data.rows))
+        quotas = {name: Totals.parse(name, totals) for name, totals in data.quotas.items()}
         table = cls(data.seeded_at, observed, quotas, rows)
         table.validate()
         return table
 
     def render(self) -> LedgerData:
         """Write it as the object holds it."""
-        quotas = {name: _render_totals(totals) for name, totals in sorted(self.quotas.items())}
+        quotas = {name: totals.render() for name, totals in sorted(self.quotas.items())}
         observed = {name: str(revision) for name, revision in sorted(self.observed.items())}
         rows = tuple(str(row) for row in self.rows)
         return LedgerData(
@@ -230,14 +251,24 @@ class Table(Struct, frozen=True):
 
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
-    def _reserve(self, row: Row, tally: Tally) -> Reserved | Exceeded | Unavailable:
+    def _reserve(self, row: Row, tally: Tally, waiting: Collection[str]) -> Reserved | Exceeded | Unavailable:
         if not self.limits(row.amounts, row.scope_facts):
             return Reserved(recorded=False)
+        if waiting and (short := scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets).only(waiting)):
+            return Unavailable(
+                f"a quota has come to limit {scopes.split_name(min(short))[0]}, and nothing of it is reserved until everything that was"
+                " under way has arrived; that takes up to 45 seconds: try again"
+            )
         if elsewhere := tally.namesake(row):
             return Exceeded("", taken_in=elsewhere)
         if len(tally) >= MOST_ROWS:
             return Unavailable(
                 f"the namespace's quota ledger holds {MOST_ROWS} reservations under way, as many as it can"
+            )
+        if tally.size + row.size > (MOST_BYTES if row.size <= ORDINARY_ROW else MOST_BYTES // 2):
+            return Unavailable(
+                f"the namespace's quota ledger has no room for the {row.size} bytes of this reservation while so many"
+                " are under way; try again, or list fewer resources"
             )
         shortages = tally.add(row)
         return Exceeded(shortages[0].quota, shortages) if shortages else Reserved()
@@ -245,12 +276,12 @@ class Table(Struct, frozen=True):
     def _fold(self, view: LedgerView, coming: Collection[str], expired: Collection[Row]) -> Self:
         view.follow(scopes.scope_sets(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
         pending = [row for row in self.rows if not (row in expired or self._shown(row, view))]
-        outside = self._outside(view)
+        outside, limits = self._outside(view), limited_names(view.quotas, pending)
         names = sorted(_apart(pending, outside, view, coming))
         left = {shown.uid for shown in outside}
-        seen = [_seen(each) for name in names for each in view.called(name) if each.uid not in left]
+        seen = [_seen(each, limits) for name in names for each in view.called(name) if each.uid not in left]
         without = [each.amounts for each in seen] + [each.amounts for each in outside]
-        seen += [_used(name, view.usage(name)) for name in names if view.usage(name)]
+        seen += [_used(name, view.usage(name).only(limits)) for name in names if view.usage(name)]
         total, rows = reduce(Resources.__sub__, without, view.total), tuple(pending + seen)
         other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
         quotas = _quotas(view, rows, _Sums(total, view.used, other))
@@ -263,7 +294,7 @@ class Table(Struct, frozen=True):
         """Count the groups for which nothing was reserved where they fit, and mark the others."""
         tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
-            row = _seen(each)
+            row = _seen(each, limited_names(self.quotas, self.rows))
             if tally.add(row):
                 rows.append(replace(row, state=RowState.UNRESERVED))
             elif each.name in names:
@@ -280,7 +311,7 @@ class Table(Struct, frozen=True):
         if row.kind == JOB:
             return row.state is RowState.NEW and any(shown.group == row.group for shown in view.called(row.name))
         if row.state is RowState.NEW:
-            return view.delivered(row.uid)
+            return not row.is_mark and view.delivered(row.uid)
         place = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE}.get(row.kind) or source(row.group)
         at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
@@ -302,17 +333,20 @@ class Table(Struct, frozen=True):
         )
 
 
-def _row(request: ReservationRequest, scope_sets: Iterable[str]) -> Row:
+def _row(request: ReservationRequest, scope_sets: Iterable[str], limits: frozenset[str]) -> Row:
     state, revision = (RowState.FROM, versions.number(request.revision)) if request.revision else (RowState.NEW, 0)
     # What changes scopes counts for a different amount in each, so that no facts could say it: the row lists them all.
     amounts, scope_facts = (
         (request.growth(scope_sets), "") if request.changes_scopes else (request.asked, request.scope_facts)
     )
-    return Row(request.kind, request.group, request.name, request.uid, amounts, state, revision, scope_facts)
+    return Row(
+        request.kind, request.group, request.name, request.uid, amounts.only(limits), state, revision, scope_facts
+    )
 
 
-def _seen(shown: ObservedGroup) -> Row:
-    return Row(PODGROUP, shown.group, shown.name, shown.uid, shown.amounts, RowState.SEEN, shown.revision)
+def _seen(shown: ObservedGroup, limits: frozenset[str]) -> Row:
+    amounts = shown.amounts.only(limits)
+    return Row(PODGROUP, shown.group, shown.name, shown.uid, amounts, RowState.SEEN, shown.revision)
 
 
 def _used(name: str, amounts: Resources) -> Row:
@@ -351,7 +385,7 @@ def _quotas(view: LedgerView, rows: Iterable[Row], sums: _Sums) -> dict[str, Tot
     uids = {name: quota.uid for name, quota in shown.items()}
     hard = {name: quota.hard for name, quota in shown.items()}
     for row in rows:
-        if row.kind == RESOURCEQUOTA:
+        if row.kind == RESOURCEQUOTA and not row.is_mark:
             uids.setdefault(row.name, row.uid)
             hard[row.name] = hard[row.name].minimum(row.amounts) if row.name in hard else row.amounts
     return {name: sums.of(uids[name], most) for name, most in hard.items()}
@@ -359,24 +393,3 @@ def _quotas(view: LedgerView, rows: Iterable[Row], sums: _Sums) -> dict[str, Tot
 
 def _age(shown: ObservedGroup) -> tuple[int, str]:
     return shown.revision, shown.uid
-
-
-def _parse_row(index: int, text: str) -> Row:
-    try:
-        return Row.parse(text)
-    except MalformedLedgerError as error:
-        raise MalformedLedgerError(f"data.rows[{index}] {text[:120]!r}: {error}") from error
-
-
-def _parse_totals(name: str, totals: QuotaTotals) -> Totals:
-    parts = (totals.hard, totals.reserved, totals.used, totals.other)
-    try:
-        return Totals(totals.uid, *map(Resources.parse, parts))
-    except QuantityError as error:
-        raise MalformedLedgerError(f"data.quotas.{name}: {error}") from error
-
-
-def _render_totals(totals: Totals) -> QuotaTotals:
-    parts = (totals.hard, totals.reserved, totals.used, totals.other)
-    hard, reserved, used, other = (bounded(each).quantities() for each in parts)
-    return QuotaTotals(uid=totals.uid, hard=hard, reserved=reserved, used=used, other=other)

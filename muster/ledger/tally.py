@@ -13,9 +13,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger.reservations import GROUPS, Shortage, limited
-from muster.ledger.rows import Key, Row, RowState
+from muster.ledger.rows import Key, MalformedLedgerError, Row, RowState, bounded
 from muster.model import scopes
-from muster.model.amounts import NOTHING, Resources
+from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.objects import QuotaTotals
 
 
 class Totals(Struct, frozen=True):
@@ -34,6 +35,25 @@ class Totals(Struct, frozen=True):
     reserved: Resources = NOTHING
     used: Resources = NOTHING
     other: Resources = NOTHING
+
+    @staticmethod
+    def parse(name: str, totals: QuotaTotals) -> Totals:
+        """Read what `render` wrote of the quota of this name.
+
+        Raises:
+            MalformedLedgerError: it can't be read.
+        """
+        parts = (totals.hard, totals.reserved, totals.used, totals.other)
+        try:
+            return Totals(totals.uid, *map(Resources.parse, parts))
+        except QuantityError as error:
+            raise MalformedLedgerError(f"data.quotas.{name}: {error}") from error
+
+    def render(self) -> QuotaTotals:
+        """Write it as the ledger holds it."""
+        parts = (self.hard, self.reserved, self.used, self.other)
+        hard, reserved, used, other = (bounded(each).quantities() for each in parts)
+        return QuotaTotals(uid=self.uid, hard=hard, reserved=reserved, used=used, other=other)
 
 
 class _Account(Struct):
@@ -79,11 +99,19 @@ class Tally:
             self._index(self._whole(row))
         self._charged = Resources.total(each.cost for each in self._accounts.values())
         self._beyond = Resources.total(each.beyond for each in self._accounts.values() if each.pods)
+        self._size: int | None = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """All rows; one reservation that was made twice is one row."""
         return tuple(self._rows.values())
+
+    @property
+    def size(self) -> int:
+        """The bytes that its rows take."""
+        if self._size is None:
+            self._size = sum(row.size for row in self._rows.values())
+        return self._size
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -120,7 +148,8 @@ class Tally:
         shortages = self._shortages(whole, account, growth)
         if not shortages:
             known = self._rows.get(row.identity)
-            self._rows[row.identity] = self._larger(known, row) if known else row
+            self._rows[row.identity] = stored = self._larger(known, row) if known else row
+            self._size = self.size + stored.size - (known.size if known else 0)
             self._index(whole)
             self._charged += growth
             self._beyond += beyond

@@ -320,6 +320,28 @@ async def test_a_guaranteed_namespace_reserves_nothing_before_all_that_was_under
     assert (await lab.ledger()).data.summary == "quota cpu 4/4"
 
 
+@pytest.mark.only("sandbox", reason="waits for the 45 seconds in which requests may be under way: in virtual time")
+async def test_what_a_guaranteed_quota_comes_to_limit_waits_and_the_rest_goes_on(lab: Any) -> None:
+    replica = await lab.process()
+    lab.run(replica.controller.run())
+    await lab.quota(replica, memory="100Gi")
+    assert await lab.create(replica, "unlimited", "1") == Reserved(recorded=False)
+    labels = {"metadata": {"labels": {names.QUOTA_MODE: names.GUARANTEED}}}
+    await lab.client.patch(kinds.NAMESPACES, lab.namespace, labels)
+    seen = replica.view.cache(kinds.NAMESPACES)
+    await lab.until(lambda: seen.get(lab.namespace).metadata.label(names.QUOTA_MODE) == names.GUARANTEED)
+    await lab.change_quota(replica, memory="100Gi", cpu="4")
+    early = await lab.create(replica, "early", "1")
+    assert isinstance(early, Unavailable)
+    assert "a quota has come to limit cpu" in early.reason
+    await asyncio.sleep(30)
+    await lab.store("late", "1")  # admitted before cpu had a limit
+    await asyncio.sleep(20)
+    assert isinstance(await lab.create(replica, "gang", "3"), Exceeded)
+    assert await lab.create(replica, "small", "2") == Reserved()
+    assert (await lab.ledger()).data.summary == "quota cpu 4/4, quota memory 0/100Gi"
+
+
 async def test_a_deleted_ledger_is_made_again_from_what_exists(lab: Any, asking: Any) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")

@@ -9,8 +9,8 @@ import pytest
 from muster.ledger import wording
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
-from muster.ledger.rows import MalformedLedgerError, Row, RowState
-from muster.ledger.table import MOST_ROWS, Table
+from muster.ledger.rows import UNSEEDED, UNSETTLED, MalformedLedgerError, Row, RowState
+from muster.ledger.table import MOST_BYTES, MOST_ROWS, ORDINARY_ROW, Table
 from muster.ledger.tally import Totals
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, ObservedQuota, source
 from muster.model.amounts import QuantityError, Resources
@@ -344,3 +344,89 @@ def test_a_pod_that_may_grow_keeps_its_group_beside_it_so_that_a_fold_charges_no
     table, given = table.reserve([grow])
     assert given == (Reserved(),)
     assert table.fold(view).render().summary == "team cpu 3/4"
+
+
+# ── what is limited, and what comes to be ────────────────────────────────────────────────────────────────────────
+
+
+def marks(table: Table) -> dict[str, Resources]:
+    return {row.uid: row.amounts for row in table.rows if row.is_mark}
+
+
+def test_rows_hold_only_what_a_quota_limits() -> None:
+    invented = {f"example.com/r{n}": "1" for n in range(500)}
+    table, answers = seeded(team=amounts(requests_cpu="10")).reserve(
+        [request("a", amounts(memory="1Gi", cpu="1", **invented)), request("b", amounts(memory="1Gi"))]
+    )
+    assert answers == (Reserved(), Reserved(recorded=False))
+    assert [str(row) for row in table.rows] == [f"PodGroup {VOLCANO_GROUP}/a u-a cpu=1 new"]
+
+
+def test_what_a_quota_comes_to_limit_waits_for_the_rows_that_do_not_tell_of_it() -> None:
+    before, _ = seeded(team=amounts(cpu="10")).reserve([request("a", amounts(cpu="1", memory="8Gi"))])
+    more = amounts(cpu="10", memory="10Gi")
+    table = before.observe_quota("team", "u-team", more, 50).fold(view_of(team=amounts(cpu="10")))
+    assert marks(table) == {UNSETTLED: amounts(memory="10Gi")}
+    table, answers = table.reserve([request("b", amounts(memory="8Gi")), request("c", amounts(cpu="1"))])
+    assert [type(answer) for answer in answers] == [Unavailable, Reserved]
+    assert "a quota has come to limit memory" in answers[0].reason
+    assert Table.parse(table.render()) == table
+    # They are there: the totals tell of them, and one more of 8Gi is refused for what it is.
+    stored = [shown("a", amounts(cpu="1", memory="8Gi"), 160), shown("c", amounts(cpu="1"), 161)]
+    table = table.fold(view_of(*stored, at=200, team=more))
+    assert not marks(table)
+    assert [type(answer) for answer in table.reserve([request("b", amounts(memory="8Gi"))])[1]] == [Exceeded]
+
+
+def test_a_quota_of_new_scopes_waits_too_and_a_larger_one_does_not() -> None:
+    before, _ = seeded(team=amounts(cpu="10")).reserve([request("a", amounts(cpu="1"))])
+    larger = before.observe_quota("team", "u-team", amounts(cpu="20"), 50).fold(view_of(team=amounts(cpu="10")))
+    assert not marks(larger)
+    scoped = Resources.parse({"cpu@Terminating": "5"})
+    table = before.observe_quota("team", "u-team", scoped, 50).fold(view_of(team=amounts(cpu="10")))
+    assert marks(table) == {UNSETTLED: scoped}
+
+
+def test_where_a_ledger_waits_the_mark_ends_with_its_deadline_only() -> None:
+    more, view = amounts(cpu="10", memory="10Gi"), view_of(at=200, team=amounts(cpu="10"))
+    table = seeded(team=amounts(cpu="10")).observe_quota("team", "u-team", more, 50).fold(view, waits=True)
+    assert marks(table) == {UNSEEDED: amounts(memory="10Gi")}
+    after = view_of(at=300, team=more)
+    again = table.fold(after, waits=True)
+    assert marks(again) == marks(table)
+    assert answers(again, request("b", amounts(memory="1Gi"))) == [Unavailable]
+    # Its limits may change meanwhile: the mark is the same row, by which its time is counted.
+    lowered = again.observe_quota("team", "u-team", amounts(memory="5Gi"), 50).fold(after, waits=True)
+    assert marks(lowered) == marks(table)
+    seeded_again = again.fold(after, expired=set(again.rows), waits=True)
+    assert not seeded_again.rows
+    assert answers(seeded_again, request("b", amounts(memory="1Gi"))) == [Reserved]
+
+
+def test_a_mark_goes_with_the_quota() -> None:
+    more = amounts(cpu="10", memory="10Gi")
+    table = seeded(team=amounts(cpu="10")).fold(view_of(at=200, team=more), waits=True)
+    assert marks(table)
+    assert not table.fold(view_of(at=300), waits=True).rows
+
+
+def test_case_31_long_rows_fill_half_of_a_ledger_and_leave_the_rest_to_others() -> None:
+    hard = amounts(**{f"example.com/{'r' * 40}{n}": "1000000" for n in range(64)}, cpu="1000000")
+    asks = Resources(dict.fromkeys(hard, 10**9))
+    table, given = seeded(team=hard).reserve(request(f"long-{n}", asks) for n in range(400))
+    told = [answer for answer in given if isinstance(answer, Unavailable)]
+    assert told
+    assert "no room for the" in told[0].reason
+    assert sum(len(str(row)) for row in table.rows) <= MOST_BYTES // 2
+    table, given = table.reserve(request(f"g{n}", amounts(cpu="1")) for n in range(1000))
+    assert set(given) == {Reserved()}
+    assert sum(len(str(row)) for row in table.rows) <= MOST_BYTES
+
+
+def test_the_size_of_a_row_is_never_less_than_its_text() -> None:
+    largest = Resources({"cpu": (2**63 - 1) * 10**9 - 1, "memory": 1, "x.io/a": (2**63 - 1) * 10**9})
+    for row in (
+        Row(PODGROUP, VOLCANO_GROUP, "a", "u", largest, RowState.UNRESERVED, 2**63, "plain"),
+        Row(POD, "", "a", "u", Resources({})),
+    ):
+        assert len(str(row)) + 3 <= row.size <= ORDINARY_ROW
