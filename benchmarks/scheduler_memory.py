@@ -33,23 +33,23 @@ class Stream:
     """Watch events, one after the other."""
 
     def __init__(self) -> None:
-        self.views = Informers(legacy_apis=False)
+        self.informers = Informers(legacy_apis=False)
         self.state = SchedulerState({names.SCHEDULER_NAME})
         self.cluster = self.state.cluster
-        self.views.feed(lambda kind, item, gone: self.state.handle(ObjectChanged(kind, item, gone)))
+        self.informers.feed(lambda kind, item, gone: self.state.handle(ObjectChanged(kind, item, gone)))
         self.events = 0
 
     def put(self, kind: Any, **body: Any) -> None:
         self.events += 1
         body["metadata"]["resourceVersion"] = str(self.events)
         # From text, as it comes: nothing is shared between two events.
-        self.views.cache(kind).put(msgspec.json.decode(msgspec.json.encode(body), type=kind.struct))
+        self.informers.cache(kind).put(msgspec.json.decode(msgspec.json.encode(body), type=kind.struct))
 
     def take(self, kind: Any, name: str, namespace: str) -> None:
         self.events += 1
-        found = self.views.cache(kind).get(name, namespace)
+        found = self.informers.cache(kind).get(name, namespace)
         assert found is not None
-        self.views.cache(kind).drop(found)
+        self.informers.cache(kind).drop(found)
 
 
 def generation(stream: Stream, number: int) -> None:

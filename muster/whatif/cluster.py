@@ -134,11 +134,11 @@ class WhatIfCluster:
         """Return what the scheduler sees."""
         return self.cluster.snapshot()
 
-    def decide(self, waits: Mapping[str, RequeueState] | None = None) -> Plan:
-        """Decide once; ``waits`` as `Snapshot` has them."""
+    def decide(self, requeues: Mapping[str, RequeueState] | None = None) -> Plan:
+        """Decide once; ``requeues`` as `Snapshot` has them."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
-        seen = replace(snapshot, jobs=jobs, satisfied=self._beside, waits=waits or {})
+        seen = replace(snapshot, jobs=jobs, satisfied=self._beside, requeues=requeues or {})
         return decide(seen, self.policy, self.now, self._cache)
 
     def group(self, key: GroupKey) -> PodGroup | None:
@@ -214,49 +214,49 @@ class WhatIfCluster:
             for undo in reversed(mine):
                 undo()
 
-    def _can(self, undo: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    def _on_undo(self, undo: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         if self._undo is not None:
             self._undo.append(partial(undo, *args, **kwargs))
 
     def end(self, ended: Iterable[GroupKey]) -> None:
         """Suppose that groups are over, in a while, and their pods gone."""
-        self._pass()
+        self._pass_time()
         keys = frozenset(ended)
         for each in ("_standing", "_beside"):
-            self._can(setattr, self, each, getattr(self, each))
+            self._on_undo(setattr, self, each, getattr(self, each))
         stood = [self._standing[key] for key in keys if key in self._standing]
         self._beside = satisfied.without(self._beside, stood)
         self._standing = {key: job for key, job in self._standing.items() if key not in keys}
         for key in keys:
             for pod in (*self.members(key), *self._made.get((key.namespace, key.name), ())):
-                self._drop(pod)
+                self._remove_pod(pod)
             for job in self._jobs_of.get((key.namespace, key.name), ()):
                 known = self._jobs[job.metadata.uid]
                 self.cluster.batch_job(known, gone=True)
-                self._can(self.cluster.batch_job, known)
+                self._on_undo(self.cluster.batch_job, known)
             group = self._groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
 
-    def _pass(self) -> None:
+    def _pass_time(self) -> None:
         """Suppose that a long time goes by."""
-        self._can(setattr, self, "now", self.now)
+        self._on_undo(setattr, self, "now", self.now)
         self.now += _TOO_LONG
 
     def nodes(self, nodes: Iterable[Node]) -> None:
         """Suppose more nodes, or other versions of nodes, in a while."""
-        self._pass()
+        self._pass_time()
         for node in nodes:
             known = self.state.find(kinds.NODES, node.name)
             self.cluster.node(node)
-            self._can(self.cluster.node, known or node, gone=known is None)
+            self._on_undo(self.cluster.node, known or node, gone=known is None)
 
     def queue(self, queue: Queue) -> None:
         """Suppose another version of a queue, in a while."""
-        self._pass()
+        self._pass_time()
         old = self.state.find(kinds.QUEUES, queue.name)
         self.cluster.queue(queue)
         before = old or Queue(metadata=Meta(name=queue.name))
-        self._can(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
+        self._on_undo(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
     def run_until_idle(self, wanted: Iterable[GroupKey]) -> Outcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
@@ -266,23 +266,23 @@ class WhatIfCluster:
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
         timers, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
         for _ in range(CYCLES):
-            plan = self.decide(timers.waits)
+            plan = self.decide(timers.requeues)
             timers.observe(plan, self.now.timestamp())
             gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
                 started[key] = gave_way - {key}
             if len(wanted) == 1 and not started:
-                started |= {key: gave_way - {key} for key in wanted if self._is_let_in(key, plan)}
+                started |= {key: gave_way - {key} for key in wanted if self._is_admitted(key, plan)}
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):
                 if waited or not _stuck(plan, wanted):
                     break
-                self._pass()
+                self._pass_time()
                 waited = True
         return Outcome(started, gave_way)
 
-    def _is_let_in(self, key: GroupKey, plan: Plan) -> bool:
+    def _is_admitted(self, key: GroupKey, plan: Plan) -> bool:
         known = self.members(key) or self._jobs_of.get((key.namespace, key.name))
         return not known and key in plan.groups and plan.groups[key].phase is Phase.INQUEUE
 
@@ -292,14 +292,14 @@ class WhatIfCluster:
         apply_plan(self.cluster, plan)
         for key, group in before.items():
             if group is not None:
-                self._can(self.cluster.group, key.group, group)
-        self._can(carry_over, self.cluster, self._applied)
-        self._can(setattr, self, "_applied", self._applied)
+                self._on_undo(self.cluster.group, key.group, group)
+        self._on_undo(carry_over, self.cluster, self._applied)
+        self._on_undo(setattr, self, "_applied", self._applied)
         self._applied = plan
         for bind in plan.binds:
             self._note_place(bind)
         for eviction in plan.evictions:
-            self._drop(self._pod(eviction))
+            self._remove_pod(self._pod(eviction))
         made = sum(self._make_pods(uid) for uid in plan.released)
         moved = any(status.phase is not status.before for status in plan.statuses)
         return bool(plan.binds or plan.evictions or made or moved)
@@ -308,14 +308,14 @@ class WhatIfCluster:
         old = self.cluster.find_group(key)
         assert old is not None, f"{key} is known"
         self.cluster.group(key.group, group)
-        self._can(self.cluster.group, key.group, old)
+        self._on_undo(self.cluster.group, key.group, old)
 
     def _note_place(self, bind: Bind) -> None:
         self._placed[bind.task.uid] = bind
-        self._can(self._displace, bind.task.uid)
+        self._on_undo(self._displace, bind.task.uid)
         if bind.group not in self._started:
             self._started[bind.group] = self.now
-            self._can(self._started.__delitem__, bind.group)
+            self._on_undo(self._started.__delitem__, bind.group)
 
     def _pod(self, eviction: Eviction) -> Pod:
         uid, group = eviction.task.uid, eviction.group
@@ -325,11 +325,11 @@ class WhatIfCluster:
         del self._placed[uid]
         self.cluster.forget(uid)
 
-    def _drop(self, pod: Pod) -> None:
+    def _remove_pod(self, pod: Pod) -> None:
         self.cluster.pod(pod, gone=True)
-        self._can(self._take_back, pod, self._placed.get(pod.metadata.uid))
+        self._on_undo(self._restore_pod, pod, self._placed.get(pod.metadata.uid))
 
-    def _take_back(self, pod: Pod, bind: Bind | None) -> None:
+    def _restore_pod(self, pod: Pod, bind: Bind | None) -> None:
         self.cluster.pod(pod)
         if bind is not None:
             self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
@@ -344,15 +344,15 @@ class WhatIfCluster:
         )
         released = self._jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
         self.cluster.batch_job(released)
-        self._can(self._jobs.__setitem__, uid, job)
-        self._can(self.cluster.batch_job, job)
+        self._on_undo(self._jobs.__setitem__, uid, job)
+        self._on_undo(self.cluster.batch_job, job)
         pods = [pod_of(released, number) for number in range(there, conversion.pods_wanted(released))]
         for pod in pods:
             self._pods[pod.metadata.uid] = pod
             self.cluster.pod(pod)
-            self._can(self.cluster.pod, pod, gone=True)
+            self._on_undo(self.cluster.pod, pod, gone=True)
             self._made[home].append(pod)
-            self._can(self._made[home].remove, pod)
+            self._on_undo(self._made[home].remove, pod)
         return len(pods)
 
 

@@ -32,7 +32,7 @@ class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
     timeout: Annotated[float | None, Meta(gt=0, le=86400)] = field(default=None, name="inqueueTimeoutSeconds")
 
     @property
-    def patience(self) -> float:
+    def requeue_after(self) -> float:
         """Return the seconds."""
         return self.timeout if self.timeout is not None else _SCALING if self.autoscaling else _STANDING
 
@@ -51,9 +51,9 @@ class Enqueue(Action):
     arguments_type = EnqueueArguments
 
     def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
-        """Return each Pending job its turn."""
+        """Let each Pending job have its turn."""
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
-            job.rolled_back = requeue.due(session, job, arguments.patience)
+            job.rolled_back = requeue.due(session, job, arguments.requeue_after)
             if job.rolled_back is not None or requeue.judged_again(job):
                 session.requeue(job)
         scaling = {

@@ -13,11 +13,11 @@ _MOMENT: Final = 3.0
 """Seconds that the other pods of a gang may come after the first, which may be the one that asks for most."""
 
 
-class Siblings:
+class ControllerPods:
     """Finds the pods of a pod's controller, and says how long others are worth waiting for."""
 
-    def __init__(self, views: Informers) -> None:
-        self._views = views
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
         self._until: dict[str, float] = {}
 
     def known(self, pod: Pod) -> list[PodSpec]:
@@ -25,7 +25,7 @@ class Siblings:
         controller = pod.metadata.controller()
         if controller is None:
             return [pod.spec]
-        found = self._views.pods.indexed(BY_CONTROLLER, controller.uid)
+        found = self._informers.pods.indexed(BY_CONTROLLER, controller.uid)
         alive = [each for each in found if each.metadata.deletion_timestamp is None]
         return [each.spec for each in sorted(alive, key=_age)] or [pod.spec]
 

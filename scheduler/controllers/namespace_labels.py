@@ -24,19 +24,19 @@ class NamespaceLabelController:
     policy is made a label of the same name.
     """
 
-    def __init__(self, client: Client, views: Informers, mode: str) -> None:
+    def __init__(self, client: Client, informers: Informers, mode: str) -> None:
         self._client = client
         self._mode = mode
-        self._views = views
+        self._informers = informers
         self._work: WorkQueue[str] = WorkQueue("labels of namespace", self._reconcile)
-        views.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
-        for cache in views.groups.values():
+        informers.cache(kinds.RESOURCEQUOTAS).subscribe(self._on_change)
+        for cache in informers.groups.values():
             cache.subscribe(self._on_change)
-        views.cache(kinds.NAMESPACES).subscribe(self._on_namespace)
+        informers.cache(kinds.NAMESPACES).subscribe(self._on_namespace)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        for namespace in self._views.cache(kinds.NAMESPACES).items():
+        for namespace in self._informers.cache(kinds.NAMESPACES).items():
             self._work.add(namespace.name)
         await self._work.run()
 
@@ -49,7 +49,7 @@ class NamespaceLabelController:
             self._work.add(change.new.name)
 
     async def _reconcile(self, name: str) -> None:
-        namespace = self._views.cache(kinds.NAMESPACES).get(name)
+        namespace = self._informers.cache(kinds.NAMESPACES).get(name)
         if namespace is None or namespace.metadata.deletion_timestamp is not None:
             return
         labels: dict[str, str] = {}
@@ -67,11 +67,13 @@ class NamespaceLabelController:
             return
 
     def _reserves(self, namespace: str) -> bool:
-        quotas = self._views.cache(kinds.RESOURCEQUOTAS).by_namespace(namespace)
+        quotas = self._informers.cache(kinds.RESOURCEQUOTAS).by_namespace(namespace)
         if not any(quota.spec.hard for quota in quotas):
             return False
         return any(
-            group.spec.min_resources for cache in self._views.groups.values() for group in cache.by_namespace(namespace)
+            group.spec.min_resources
+            for cache in self._informers.groups.values()
+            for group in cache.by_namespace(namespace)
         )
 
 

@@ -56,11 +56,11 @@ class _Resources(msgspec.Struct, frozen=True):
 class Owners:
     """Reads owners, each at most once a minute however many pods it has; caches come first."""
 
-    def __init__(self, client: Client, views: Informers) -> None:
+    def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._caches: dict[tuple[str, str], Callable[[str, str], Object | None]] = {
-            (kinds.REPLICASETS.api_version, kinds.REPLICASETS.name): views.cache(kinds.REPLICASETS).get,
-            (kinds.JOBS.api_version, kinds.JOBS.name): views.jobs.get,
+            (kinds.REPLICASETS.api_version, kinds.REPLICASETS.name): informers.cache(kinds.REPLICASETS).get,
+            (kinds.JOBS.api_version, kinds.JOBS.name): informers.jobs.get,
         }
         self._served: dict[tuple[str, str], Kind[Any]] = {}
         self._read: OrderedDict[str, tuple[float, asyncio.Future[Meta | None]]] = OrderedDict()

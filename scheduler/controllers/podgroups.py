@@ -20,7 +20,7 @@ from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
 from scheduler.controllers import manifests
-from scheduler.controllers.expected_pods import Siblings
+from scheduler.controllers.expected_pods import ControllerPods
 from scheduler.controllers.owners import Owners
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
@@ -56,7 +56,7 @@ class PodGroupController:
     def __init__(
         self,
         client: Client,
-        views: Informers,
+        informers: Informers,
         recorder: EventRecorder,
         scheduler_names: Sequence[str],
         *,
@@ -64,19 +64,19 @@ class PodGroupController:
         rules: Callable[[], Sequence[grouping.Rule]],
     ) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._delays = delays
         self._rules = rules
-        self._owners = Owners(client, views)
-        self._siblings = Siblings(views)
+        self._owners = Owners(client, informers)
+        self._controller_pods = ControllerPods(informers)
         self._released: frozenset[str] = frozenset()
         self._made: dict[tuple[str, str], float] = {}
         self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
-        views.jobs.subscribe(self._on_job)
-        views.pods.subscribe(self._on_pod)
-        for cache in views.groups.values():
+        informers.jobs.subscribe(self._on_job)
+        informers.pods.subscribe(self._on_pod)
+        for cache in informers.groups.values():
             cache.subscribe(self._on_group)
 
     async def run(self) -> None:
@@ -87,7 +87,7 @@ class PodGroupController:
         """Take over which Jobs may start, by uid: the last cycle knew them, and gave their group its turn."""
         more, self._released = jobs - self._released, jobs
         if more:
-            for job in self._views.jobs.items():
+            for job in self._informers.jobs.items():
                 if job.metadata.uid in more:
                     self._on_job(ObjectChange("MODIFIED", job, job))
 
@@ -97,7 +97,7 @@ class PodGroupController:
         """Have groups wait in Pending, or no longer; those that wait now are looked at again."""
         if delays != self._delays:
             self._delays = delays
-            for job in self._views.jobs.items():
+            for job in self._informers.jobs.items():
                 self._on_job(ObjectChange("MODIFIED", job, job))
 
     def _on_job(self, change: ObjectChange[Job]) -> None:
@@ -116,7 +116,7 @@ class PodGroupController:
             change.old and change.new and conversion.phase_of(change.old) is conversion.phase_of(change.new)
         ):
             return
-        for job in self._views.jobs_of(one):
+        for job in self._informers.jobs_of(one):
             self._on_job(ObjectChange("MODIFIED", job, job))
 
     def _homeless(self, pod: Pod) -> bool:
@@ -126,22 +126,22 @@ class PodGroupController:
         if pod.spec.scheduling_group or pod.metadata.deletion_timestamp is not None:
             return False
         group = grouping.group_of(pod.metadata)
-        return not group or (grouping.is_generated(group) and self._views.find_group(pod.namespace, group) is None)
+        return not group or (grouping.is_generated(group) and self._informers.find_group(pod.namespace, group) is None)
 
     async def _reconcile(self, key: _GroupRef) -> None:
         if key.kind is kinds.JOBS:
-            job = self._views.jobs.get(key.name, key.namespace)
+            job = self._informers.jobs.get(key.name, key.namespace)
             if job is not None and job.metadata.deletion_timestamp is None and not conversion.job_finished(job):
                 await self._job(job)
             return
-        pod = self._views.pods.get(key.name, key.namespace)
+        pod = self._informers.pods.get(key.name, key.namespace)
         if pod is not None and self._homeless(pod):
             await self._pod(pod)
 
     # ── Jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _job(self, job: Job) -> None:
-        found = self._views.find_group(job.namespace, conversion.group_of_job(job))
+        found = self._informers.find_group(job.namespace, conversion.group_of_job(job))
         group = found[1] if found is not None else None
         if group is None and not grouping.group_of(job.spec.template.metadata):
             await self._house(job)
@@ -164,7 +164,7 @@ class PodGroupController:
                 self._tell(kinds.JOBS, job, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
             if not noted:
                 await self._note(job, grouping.generated_name(chosen.uid))
-        if self._views.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
+        if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
             await self._generate(kinds.JOBS, job, chosen, nearest, job.spec.template.spec)
 
@@ -207,13 +207,13 @@ class PodGroupController:
         """Whether a Job that isn't suspended ought to be: its group waits, nobody said off, and nothing of it started."""
         if job.spec.suspend or group is None or conversion.phase_of(group) is not Phase.PENDING:
             return False
-        queue = self._views.queue(queue_of(group))
+        queue = self._informers.queue(queue_of(group))
         metas = [job.metadata, *([queue.metadata] if queue is not None else []), *self._namespace(job.namespace)]
         said = next(filter(None, (meta.annotation(names.DELAY) for meta in metas)), "")
         return said != _OFF and not self._started(job)
 
     def _started(self, job: Job) -> bool:
-        pods = self._views.pods.indexed(BY_CONTROLLER, job.metadata.uid)
+        pods = self._informers.pods.indexed(BY_CONTROLLER, job.metadata.uid)
         return bool(job.status.succeeded or job.status.failed) or any(pod.spec.node_name for pod in pods)
 
     async def _suspend(self, job: Job) -> None:
@@ -250,15 +250,15 @@ class PodGroupController:
         if job is not None:
             # Its group is made from the Job, whose template is what was reserved for.
             self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
-        elif self._views.find_group(pod.namespace, group) is None:
+        elif self._informers.find_group(pod.namespace, group) is None:
             metas = await self._metas(pod, [pod.metadata])
-            if wait := self._siblings.missing(pod, grouping.min_member(*metas)[0]):
+            if wait := self._controller_pods.missing(pod, grouping.min_member(*metas)[0]):
                 asyncio.get_running_loop().call_later(
                     wait, self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name)
                 )
                 return
-            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, self._siblings.known(pod))
-            self._siblings.made(pod)
+            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, self._controller_pods.known(pod))
+            self._controller_pods.made(pod)
         if not named:
             await self._join(pod, group)
 
@@ -266,7 +266,7 @@ class PodGroupController:
         nearest = pod.metadata.controller()
         if nearest is None or not grouping.JOB.matches(nearest):
             return None
-        job = self._views.jobs.get(nearest.name, pod.namespace)
+        job = self._informers.jobs.get(nearest.name, pod.namespace)
         return job if job is not None and job.metadata.uid == nearest.uid else None
 
     async def _join(self, pod: Pod, group: str) -> None:
@@ -279,7 +279,7 @@ class PodGroupController:
     # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _namespace(self, name: str) -> Iterable[Meta]:
-        found = self._views.cache(kinds.NAMESPACES).get(name)
+        found = self._informers.cache(kinds.NAMESPACES).get(name)
         return (found.metadata,) if found is not None else ()
 
     async def _metas(self, about: Object, nearest: Sequence[Meta]) -> list[Meta]:
@@ -321,7 +321,7 @@ class PodGroupController:
     ) -> bool:
         """Make a group by what ``about``, all above it and the namespace say; tell whether there is one now."""
         metas = await self._metas(about, nearest)
-        queue = self._views.queue(grouping.queue_name(*metas))
+        queue = self._informers.queue(grouping.queue_name(*metas))
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")

@@ -134,10 +134,10 @@ class QueueController:
     """
 
     def __init__(
-        self, client: Client, views: Informers, recorder: EventRecorder, scheduler_names: Collection[str]
+        self, client: Client, informers: Informers, recorder: EventRecorder, scheduler_names: Collection[str]
     ) -> None:
         self._client = client
-        self._views = views
+        self._informers = informers
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
@@ -145,10 +145,10 @@ class QueueController:
         self._stored: dict[_QueueRef, Queue] = {}
         self._postponed: set[_QueueRef] = set()
         self.work: WorkQueue[_QueueRef] = WorkQueue("queue", self._reconcile, at_once=_AT_ONCE)
-        for queues in views.queues.values():
+        for queues in informers.queues.values():
             queues.subscribe(self._on_queue)
-        views.jobs.subscribe(self._on_job)
-        for groups in views.groups.values():
+        informers.jobs.subscribe(self._on_job)
+        for groups in informers.groups.values():
             groups.subscribe(self._on_group)
 
     async def run(self) -> None:
@@ -166,7 +166,7 @@ class QueueController:
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _look(self, name: str) -> None:
-        for kind, cache in self._views.queues.items():
+        for kind, cache in self._informers.queues.items():
             if kind is kinds.QUEUES or cache.get(name) is not None:
                 self.work.add(_QueueRef(kind, name))
 
@@ -188,7 +188,7 @@ class QueueController:
         return path
 
     def _parent(self, name: str) -> str:
-        queue = self._views.queue(name)
+        queue = self._informers.queue(name)
         return queue.spec.parent if queue is not None and name != names.ROOT_QUEUE else ""
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
@@ -201,7 +201,7 @@ class QueueController:
 
     def _count(self, name: str) -> None:
         """Have a queue's content counted: at once, or where that was done just now, when it may be written again."""
-        for kind, cache in self._views.queues.items():
+        for kind, cache in self._informers.queues.items():
             key, queue = _QueueRef(kind, name), cache.get(name)
             if queue is not None and _is_open(queue):
                 self._again(key)
@@ -227,12 +227,12 @@ class QueueController:
 
     def _on_job(self, change: ObjectChange[Job]) -> None:
         one = change.new or change.old
-        found = self._views.find_group(one.namespace, conversion.group_of_job(one)) if one is not None else None
+        found = self._informers.find_group(one.namespace, conversion.group_of_job(one)) if one is not None else None
         if found is not None:
             self._look(queue_of(found[1]))
 
     async def _reconcile(self, key: _QueueRef) -> None:
-        shown = self._views.queues[key.kind].get(key.name)
+        shown = self._informers.queues[key.kind].get(key.name)
         if shown is None:
             self._written.pop(key, None)
             self._stored.pop(key, None)
@@ -240,7 +240,7 @@ class QueueController:
                 await self._create_default()
             return
         queue = self._newest(key, shown)
-        if self._views.queue(key.name) is shown:
+        if self._informers.queue(key.name) is shown:
             await self._keep(key, queue)
         elif names.QUEUE_FINALIZER in (queue.metadata.finalizers or ()):
             await self._let_go(key, queue)  # It became an alias: what it held is the other's.
@@ -287,12 +287,12 @@ class QueueController:
     # ── status ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _content(self, name: str) -> Content:
-        groups = ((group, tuple(self._views.jobs_of(group))) for _, group in self._views.groups_of(name))
+        groups = ((group, tuple(self._informers.jobs_of(group))) for _, group in self._informers.groups_of(name))
         share = self._shares.get(name)
         return Content(tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent))
 
     async def _write_status(self, key: _QueueRef, queue: Queue) -> None:
-        governing = self._views.queue(key.name) if key.kind is not kinds.QUEUES else None
+        governing = self._informers.queue(key.name) if key.kind is not kinds.QUEUES else None
         wanted = status(governing or queue, self._content(queue.name))
         if wanted == queue.status:
             return
@@ -323,12 +323,12 @@ class QueueController:
 
     def _members(self, name: str) -> Iterable[tuple[Kind[Any], PodGroup | Job]]:
         """Return the groups of a queue, and the Jobs: those in one of its groups, and those of ours whose group isn't there."""
-        yield from list(self._views.groups_of(name))
-        namespaces = self._views.cache(kinds.NAMESPACES)
-        for job in list(self._views.jobs.items()):
+        yield from list(self._informers.groups_of(name))
+        namespaces = self._informers.cache(kinds.NAMESPACES)
+        for job in list(self._informers.jobs.items()):
             if job.spec.template.spec.scheduler_name not in self._names:
                 continue
-            found = self._views.find_group(job.namespace, conversion.group_of_job(job))
+            found = self._informers.find_group(job.namespace, conversion.group_of_job(job))
             space = namespaces.get(job.namespace)
             metas = (job.spec.template.metadata, job.metadata, space.metadata if space is not None else None)
             annotated = grouping.queue_name(*metas) if not grouping.group_of(job.spec.template.metadata) else ""

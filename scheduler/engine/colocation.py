@@ -23,14 +23,14 @@ Open = Callable[[TaskClass], Mask]
 """Which nodes a class may run on as far as the nodes themselves say."""
 
 
-class Gathering:
+class ColocatedTasks:
     """The parties of one session: who wants to be together with whom, job by job."""
 
     def __init__(self, session: SessionView) -> None:
         self._session = session
         self._members: dict[PodSet, list[tuple[JobState, list[TaskClass]]]] | None = None
 
-    def roomy(self, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
+    def nodes_with_room(self, kind: TaskClass, free: Matrix, open_to: Open) -> Mask:
         """Tell which nodes are in domains with room for all who go along with a task of ``kind``, [nodes].
 
         Where no domain has, those with room for the minimum will do; where none has that either, all.

@@ -104,7 +104,7 @@ class EvictionRun:
                 return True
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
         alike = (queue.name, task.kind, task.priority, job.info.priority_class)
-        if task.patient or alike in self._hopeless or not self._rules.eligible(queue, task):
+        if task.never_preempts or alike in self._hopeless or not self._rules.eligible(queue, task):
             return False
         room = self._room(queue)
         rows = session.picker.ranked(task.kind, room)

@@ -47,7 +47,7 @@ def deserted(job: JobState) -> bool:
 
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     """Say why a group goes back: nothing happened for so long, and its minimum has no nodes."""
-    wait = session.snapshot.waits.get(job.info.uid)
+    wait = session.snapshot.requeues.get(job.info.uid)
     if job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.pipelined:
         return None
     if wait is None:
@@ -84,7 +84,7 @@ def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState
 
 def _wait(session: Session, job: JobState) -> RequeueState | None:
     """Return what is known of a group: by this worker, or by the last one, which wrote it down."""
-    return session.snapshot.waits.get(job.info.uid) or recorded(job.info.conditions)
+    return session.snapshot.requeues.get(job.info.uid) or recorded(job.info.conditions)
 
 
 def _picture(session: Session, job: JobState) -> int:

@@ -19,32 +19,32 @@ class RequeueTimers:
     """Follows the plans of a worker.
 
     Attributes:
-        waits: by uid, the groups that were admitted and haven't their minimum, and those that were taken back since.
+        requeues: by uid, the groups that were admitted and haven't their minimum, and those that were taken back since.
     """
 
     def __init__(self) -> None:
-        self.waits: dict[str, RequeueState] = {}
+        self.requeues: dict[str, RequeueState] = {}
         self._seen: dict[str, Mapping[Status, int]] = {}
 
     def observe(self, plan: Plan, now: float) -> None:
         """Take over what a cycle decided at ``now``, in seconds of the epoch."""
-        waits: dict[str, RequeueState] = {}
+        requeues: dict[str, RequeueState] = {}
         seen: dict[str, Mapping[Status, int]] = {}
         for key, status in plan.groups.items():
-            wait = self.waits.get(status.uid)
+            wait = self.requeues.get(status.uid)
             if status.uid in plan.rolled_back:
-                waits[status.uid] = plan.rolled_back[status.uid]
+                requeues[status.uid] = plan.rolled_back[status.uid]
             elif status.phase is Phase.INQUEUE:
                 counts = self._counts(plan, key)
                 known = wait is not None
                 wait = wait or recorded(status.conditions) or RequeueState(since=now)
                 if not known or self._seen.get(status.uid) != counts:
                     wait = replace(wait, since=now, pods=sum(counts.values()))
-                waits[status.uid] = wait
+                requeues[status.uid] = wait
                 seen[status.uid] = counts
             elif status.phase is Phase.PENDING and wait is not None and wait.tries:
-                waits[status.uid] = wait
-        self.waits, self._seen = waits, seen
+                requeues[status.uid] = wait
+        self.requeues, self._seen = requeues, seen
 
     def _counts(self, plan: Plan, key: GroupKey) -> Mapping[Status, int]:
         return plan.tasks.get(key, {})

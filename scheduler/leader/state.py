@@ -52,7 +52,7 @@ class SchedulerState:
 
     def snapshot(self) -> Snapshot:
         """Return what the next cycle decides on."""
-        return replace(self.cluster.snapshot(), waits=self._timers.waits)
+        return replace(self.cluster.snapshot(), requeues=self._timers.requeues)
 
     def handle(self, event: Event) -> bool:
         """Take an event in; tell whether a cycle is due because of it."""

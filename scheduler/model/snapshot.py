@@ -347,7 +347,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         reserved_nodes: the nodes that a former cycle set aside for a group.
         partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
-        waits: by uid, how long groups that were admitted have waited for something to come of it.
+        requeues: by uid, how long groups that were admitted have waited for something to come of it.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 
@@ -364,7 +364,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     nominated: Mapping[str, str] = field(default_factory=dict)
     reserved_nodes: ReservedNodes | None = None
     partially_bound: Mapping[GroupKey, float] = field(default_factory=dict)
-    waits: Mapping[str, RequeueState] = field(default_factory=dict)
+    requeues: Mapping[str, RequeueState] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)
     peer_counts: PeerCounts = field(default_factory=PeerCounts)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -64,7 +64,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     """A pod of a group. It refers to nothing that refers back, so the garbage collector passes over it.
 
     ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
-    of the object that controls it; ``preemptable``: it may be evicted; ``patient``: nothing may be evicted for it.
+    of the object that controls it; ``preemptable``: it may be evicted; ``never_preempts``: nothing may be evicted for it.
     """
 
     uid: str
@@ -78,7 +78,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     role: str = ""
     controller: str = ""
     preemptable: bool = True
-    patient: bool = False
+    never_preempts: bool = False
 
     def __str__(self) -> str:
         """Write it as ``namespace/name``."""

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from scheduler.engine.arguments import BuiltinArguments, checked_by
-from scheduler.engine.colocation import Gathering
+from scheduler.engine.colocation import ColocatedTasks
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.view import SessionView
 from scheduler.model import constraints
@@ -135,7 +135,7 @@ def _rules(arguments: PredicatesArguments) -> _Rules:
     ]
     return _Rules(
         tuple((words, rule) for on, words, rule in fixed if on),
-        tuple((words, asks, rule) for on, words, asks, rule in others if on),
+        tuple((words, concerns, rule) for on, words, concerns, rule in others if on),
     )
 
 
@@ -147,7 +147,7 @@ class Predicates(Plugin):
 
     def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
-        self._gathering = Gathering(session)
+        self._colocated = ColocatedTasks(session)
         self._rules = _rules(arguments)
 
     def reach(self, kind: TaskClass) -> Reach:
@@ -168,8 +168,8 @@ class Predicates(Plugin):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
         if demands.ports or demands.depends_on_other_pods or demands.claims:
-            for _, asks, excluded in self._rules.others:
-                if asks(demands):
+            for _, concerns, excluded in self._rules.others:
+                if concerns(demands):
                     mask &= ~excluded(self.session, demands, nodes)
             if (
                 self.arguments.pods
@@ -193,12 +193,14 @@ class Predicates(Plugin):
         for words, excluded in self._rules.fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
         if not self.session.volumes.trouble(kind.constraints):
-            for words, asks, taken in self._rules.others:
-                if asks(kind.constraints):
+            for words, concerns, taken in self._rules.others:
+                if concerns(kind.constraints):
                     yield words, taken(self.session, kind.constraints, nodes)
 
     def _without_the_others(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes are no place for the first of those that want to be together, since the rest can't follow."""
         free = self.session.future if nodes.later else self.session.idle
-        roomy = self._gathering.roomy(kind, free, lambda each: self._open(nodes.table, each.constraints))
-        return ~roomy[nodes.rows]
+        nodes_with_room = self._colocated.nodes_with_room(
+            kind, free, lambda each: self._open(nodes.table, each.constraints)
+        )
+        return ~nodes_with_room[nodes.rows]

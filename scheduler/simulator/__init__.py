@@ -1,4 +1,4 @@
 """The scheduler on given state and in simulated time: what `muster simulate` runs.
 
-What invents time, workloads and the lives of pods lives here; what decides does not, it is the engine's.
+What invents time, workloads and the life cycle of pods lives here; what decides does not, it is the engine's.
 """

@@ -28,7 +28,7 @@ from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS, RESERVATION_R
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, Status
 from scheduler.simulator.admission import SimulatedAdmission
-from scheduler.simulator.event_queue import Calendar
+from scheduler.simulator.event_queue import EventQueue
 from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
 from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
@@ -57,7 +57,7 @@ class Setting(Struct, frozen=True):
 
     cluster: Cluster
     policy: Policy
-    gate: SimulatedAdmission
+    admission: SimulatedAdmission
     start: datetime
     capacity: Resources
     queues: tuple[str, ...]
@@ -78,25 +78,25 @@ class SimulationProgress(Struct):
 
 
 class Simulation:
-    """One run. ``run`` is called once; then ``lives`` and ``measures`` tell what happened."""
+    """One run. ``run`` is called once; then ``lifecycle`` and ``measures`` tell what happened."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._cluster = setting.cluster
         self._timers = RequeueTimers()
         self._cache = DecisionCache()
-        self._calendar = Calendar()
+        self._events = EventQueue()
         self._due = 0.0
         self._last = -MIN_CYCLE_INTERVAL_SECONDS
         self._waiting = False
         self._thins = satisfied.may_aggregate(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
-        self._stirred = 0.0
-        self.lives = PodLifecycle(
-            setting.cluster, setting.gate, self.measures, self._calendar, self._arrived, self._freed
+        self._last_event = 0.0
+        self.lifecycle = PodLifecycle(
+            setting.cluster, setting.admission, self.measures, self._events, self._arrived, self._freed
         )
         self._workloads = Workloads(
-            setting.cluster, setting.gate, self.lives, self.measures, setting.start, setting.draw
+            setting.cluster, setting.admission, self.lifecycle, self.measures, setting.start, setting.draw
         )
         self._trace = iter(setting.trace)
         self.progress = SimulationProgress(expected=len(setting.trace))
@@ -108,20 +108,20 @@ class Simulation:
 
     def run(self, tell: Callable[[SimulationProgress], None]) -> float:
         """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
-        setting, calendar = self._setting, self._calendar
+        setting, events = self._setting, self._events
         self._begin()
         coming = next(self._trace, None)
         while True:
             arrival = coming.arrival if coming is not None else _NEVER
-            event = min(calendar.following, arrival)
+            event = min(events.next_at, arrival)
             at = min(event, self._due)
-            if at == _NEVER or at > setting.until or (event == _NEVER and at > self._stirred + _HOPE):
+            if at == _NEVER or at > setting.until or (event == _NEVER and at > self._last_event + _HOPE):
                 break
-            self.lives.now = at
+            self.lifecycle.now = at
             if event <= at:
-                self._stirred = at
-            for deed in calendar.due(at):
-                deed()
+                self._last_event = at
+            for callback in events.due(at):
+                callback()
             while coming is not None and coming.arrival <= at:
                 self._workloads.arrive(coming)
                 self.progress.arrived += 1
@@ -131,7 +131,7 @@ class Simulation:
                 if self.cycles % _TELL == 0:
                     self.progress.now = at
                     tell(self.progress)
-        end = self.lives.now = setting.until if setting.until != _NEVER else self._stirred
+        end = self.lifecycle.now = setting.until if setting.until != _NEVER else self._last_event
         self.measures.finish(end)
         return end
 
@@ -154,17 +154,17 @@ class Simulation:
         """Return a group as it stands."""
         if gang.key is None:
             return None
-        return self.lives.aside.find(gang.key) or self._cluster.find_group(gang.key)
+        return self.lifecycle.settled.find(gang.key) or self._cluster.find_group(gang.key)
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def _moment(self) -> datetime:
-        return self._setting.start + timedelta(seconds=self.lives.now)
+        return self._setting.start + timedelta(seconds=self.lifecycle.now)
 
     def _arrived(self) -> None:
         """Have a cycle run, as soon as the pace allows."""
-        self._due = min(self._due, max(self.lives.now, self._last + MIN_CYCLE_INTERVAL_SECONDS))
+        self._due = min(self._due, max(self.lifecycle.now, self._last + MIN_CYCLE_INTERVAL_SECONDS))
 
     def _freed(self) -> None:
         """Have one run where somebody waits: to others, what became free is nothing to decide about."""
@@ -173,29 +173,29 @@ class Simulation:
 
     def _cycle(self) -> None:
         now = self._moment
-        self._due, self._last = _NEVER, self.lives.now
+        self._due, self._last = _NEVER, self.lifecycle.now
         snapshot, plan = self._decide(records=False)
         self._timers.observe(plan, now.timestamp())
         self.cycles += 1
         acted = self._perform(plan)
         self._waiting = _waits(snapshot, plan)
-        self.measures.decided(self.lives.now, plan.queues, waiting=self._waiting)
+        self.measures.decided(self.lifecycle.now, plan.queues, waiting=self._waiting)
         if not self._waiting:
             return
         if acted:
-            self._stirred = self.lives.now
+            self._last_event = self.lifecycle.now
             self._arrived()
             return
         self._due = min(self._due, plan.wakes_at - self._setting.start.timestamp())
 
     def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():
-            self._cluster.ledger(namespace, self._setting.gate.table(namespace, late))
+            self._cluster.ledger(namespace, self._setting.admission.table(namespace, late))
         snapshot = self._cluster.snapshot()
-        jobs, aside = snapshot.jobs, self.lives.aside
-        if self._thins and (gone := aside.take(snapshot)):
+        jobs, settled = snapshot.jobs, self.lifecycle.settled
+        if self._thins and (gone := settled.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
-        snapshot = replace(snapshot, jobs=jobs, satisfied=aside.by_queue(), waits=self._timers.waits)
+        snapshot = replace(snapshot, jobs=jobs, satisfied=settled.by_queue(), requeues=self._timers.requeues)
         return snapshot, decide(snapshot, self._setting.policy, self._moment, self._cache, records=records)
 
     def _perform(self, plan: Plan) -> bool:
@@ -212,13 +212,13 @@ class Simulation:
             dict(plan.partially_bound),
         )
         # Here a pod is bound at once, so that nothing has to be assumed of it.
-        self.lives.bind(plan.binds)
+        self.lifecycle.bind(plan.binds)
         stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
         apply_plan(self._cluster, plan, stored)
-        self.lives.evict(plan.evictions)
+        self.lifecycle.evict(plan.evictions)
         for status in stored:
             if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
-                self._workloads.take_back(self.lives.gangs[status.key.namespace, status.key.name])
+                self._workloads.take_back(self.lifecycle.gangs[status.key.namespace, status.key.name])
         released = self._workloads.release(plan.released)
         moved = any(each.phase is not each.before and each.phase not in _SETTLED for each in stored)
         return bool(news or plan.binds or plan.evictions or released or moved)
@@ -230,13 +230,13 @@ class Simulation:
         assert group is not None, "who is decided about is in the cluster"
         kind, after = GROUP_KINDS[key.group], changed(group, status=status.struct())
         if status.reserves:
-            refusal = self._setting.gate.advance(kind, group, after, self._moment)
+            refusal = self._setting.admission.advance(kind, group, after, self._moment)
             if refusal:
                 cluster.refused(key, refusal)
-                self._calendar.enter(self.lives.now + RESERVATION_RETRY_SECONDS, partial(self._forgive, key))
+                self._events.schedule(self.lifecycle.now + RESERVATION_RETRY_SECONDS, partial(self._forgive, key))
                 return False
         else:
-            self._setting.gate.show(kind, after)
+            self._setting.admission.show(kind, after)
         return True
 
     def _forgive(self, key: GroupKey) -> None:

@@ -12,7 +12,7 @@ from muster.model.amounts import NOTHING, Resources
 from scheduler.model.plan import QueueShare
 from scheduler.model.vectors import PODS
 from scheduler.simulator.gangs import SimulatedGang
-from scheduler.simulator.time_series import Track
+from scheduler.simulator.time_series import TimeSeries
 
 _APART: Final = frozenset({PODS})
 
@@ -32,13 +32,13 @@ class Measures:
     def __init__(self, capacity: Resources, queues: Iterable[str]) -> None:
         self.capacity = capacity
         self._used: dict[str, int] = {}
-        self.resources: dict[str, Track] = {}
+        self.resources: dict[str, TimeSeries] = {}
         names = sorted(queues)
         self._by_queue: dict[str, dict[str, int]] = {name: {} for name in names}
-        self.shares = {name: Track() for name in names}
-        self.deserved = {name: Track() for name in names}
-        self.held = {name: Track() for name in names}
-        self.waited = Track()
+        self.shares = {name: TimeSeries() for name in names}
+        self.deserved = {name: TimeSeries() for name in names}
+        self.held = {name: TimeSeries() for name in names}
+        self.waited = TimeSeries()
         self.preempted: Counter[str] = Counter()
         self.reclaimed: Counter[str] = Counter()
         self.undone: Counter[str] = Counter()
@@ -55,10 +55,10 @@ class Measures:
             self._used[name] = self._used.get(name, 0) + amount * count
             if mine is not None:
                 mine[name] = mine.get(name, 0) + amount * count
-            track = self.resources.get(name)
-            if track is None:
-                track = self.resources[name] = Track()
-            track.set(now, self._used[name] / self.capacity[name] if self.capacity[name] else 0.0)
+            series = self.resources.get(name)
+            if series is None:
+                series = self.resources[name] = TimeSeries()
+            series.set(now, self._used[name] / self.capacity[name] if self.capacity[name] else 0.0)
         if mine is not None:
             self.shares[queue].set(now, self._share(mine))
 
@@ -94,7 +94,7 @@ class Measures:
 
     def finish(self, now: float) -> None:
         """Count what holds up to the end."""
-        for tracks in (self.resources, self.shares, self.deserved, self.held):
-            for track in tracks.values():
-                track.advance(now)
+        for all_series in (self.resources, self.shares, self.deserved, self.held):
+            for series in all_series.values():
+                series.advance(now)
         self.waited.advance(now)

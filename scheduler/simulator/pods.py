@@ -1,4 +1,4 @@
-"""The lives of pods in a simulation: placed, run for their time, ended or evicted.
+"""The life cycle of pods in a simulation: placed, run for their time, ended or evicted.
 
 A pod starts within a second and runs for the seconds in annotation `sandbox.muster.sh/run-seconds`, as on the simulated
 nodes of ``muster up``: pods of Jobs for five seconds where they don't say, others to the end. All succeed.
@@ -23,10 +23,10 @@ from muster.sandbox.controllers.plans.pod_lifecycle import JOB_SECONDS, START_SE
 from scheduler.model.plan import Bind, Eviction
 from scheduler.model.snapshot import GroupKey
 from scheduler.simulator.admission import SimulatedAdmission
-from scheduler.simulator.event_queue import Calendar
+from scheduler.simulator.event_queue import EventQueue
 from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
-from scheduler.simulator.settled import Aside
+from scheduler.simulator.settled import SettledGroups
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.cluster import Cluster
 
@@ -67,19 +67,19 @@ class PodLifecycle:
     def __init__(
         self,
         cluster: Cluster,
-        gate: SimulatedAdmission,
+        admission: SimulatedAdmission,
         measures: Measures,
-        calendar: Calendar,
+        events: EventQueue,
         changed: Callable[[], None],
         freed: Callable[[], None],
     ) -> None:
         self._cluster = cluster
-        self._gate = gate
+        self._admission = admission
         self._measures = measures
-        self._calendar = calendar
+        self._events = events
         self._changed = changed
         self._freed = freed
-        self.aside = Aside(cluster)
+        self.settled = SettledGroups(cluster)
         self.now = 0.0
         self.gangs: dict[GroupName, SimulatedGang] = {}
         self.history: list[SimulatedGang] = []
@@ -114,7 +114,7 @@ class PodLifecycle:
         gang.pods[pod.metadata.uid] = pod
         gang.most = max(gang.most, len(gang.pods))
         if gang.key is not None:
-            self.aside.give_back(gang.key)
+            self.settled.restore(gang.key)
         if pod.spec.node_name:
             self._run(gang, [pod], _request(pod))
         self._changed()
@@ -153,7 +153,7 @@ class PodLifecycle:
             gang.started = self.now
         for seconds, uids in ends.items():
             # Times in statuses are in whole seconds, so a container starts with one.
-            self._calendar.enter(math.floor(self.now) + START_SECONDS + seconds, partial(self._end, gang, uids))
+            self._events.schedule(math.floor(self.now) + START_SECONDS + seconds, partial(self._end, gang, uids))
 
     def evict(self, evictions: Iterable[Eviction]) -> None:
         """Have pods leave; it takes them a second."""
@@ -162,13 +162,13 @@ class PodLifecycle:
             beneficiary = self.gangs[eviction.beneficiary.namespace, eviction.beneficiary.name]
             self._measures.evicted(gang, beneficiary)
             self.leavers.append(str(eviction.task))
-            self._calendar.enter(self.now + STOP_SECONDS, partial(self._leave, gang, eviction.task.uid))
+            self._events.schedule(self.now + STOP_SECONDS, partial(self._leave, gang, eviction.task.uid))
 
     def delete_pod(self, gang: SimulatedGang, pod: Pod) -> None:
         """Take out a pod that waits."""
         del gang.pods[pod.metadata.uid]
         self._cluster.pod(pod, gone=True)
-        self._gate.hide(kinds.PODS, pod)
+        self._admission.hide(kinds.PODS, pod)
         self._freed()
 
     # ── what ends ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ class PodLifecycle:
             self._finish(gang)
         else:
             if gang.key is not None:
-                self.aside.give_back(gang.key)
+                self.settled.restore(gang.key)
             for pod in pods:
                 self._show_again(gang.ended[pod.metadata.uid])
         self._freed()
@@ -194,7 +194,7 @@ class PodLifecycle:
 
     def _show_again(self, pod: Pod) -> None:
         self._cluster.pod(pod)
-        self._gate.show(kinds.PODS, pod)
+        self._admission.show(kinds.PODS, pod)
 
     def _leave(self, gang: SimulatedGang, uid: str) -> None:
         pod = gang.pods.pop(uid, None)
@@ -202,7 +202,7 @@ class PodLifecycle:
             return  # It ended by itself.
         self._give_back(gang, [pod])
         self._cluster.pod(pod, gone=True)
-        self._gate.hide(kinds.PODS, pod)
+        self._admission.hide(kinds.PODS, pod)
         self.controllers.evicted(gang, pod)
         self._freed()
         self.controllers.room(gang.home[0])
@@ -217,16 +217,16 @@ class PodLifecycle:
         gang.over = self.now
         for pod in gang.ended.values():
             self._cluster.pod(pod, gone=True)
-            self._gate.hide(kinds.PODS, pod)
+            self._admission.hide(kinds.PODS, pod)
         for job in gang.jobs.values():
             self._cluster.batch_job(job, gone=True)
-            self._gate.hide(kinds.JOBS, job)
+            self._admission.hide(kinds.JOBS, job)
         if gang.key is not None:
-            self.aside.give_back(gang.key)
+            self.settled.restore(gang.key)
             group = self._cluster.find_group(gang.key)
             assert group is not None, "what was given back is there"
             self._cluster.group(gang.key.group, group, gone=True)
-            self._gate.hide(GROUP_KINDS[gang.key.group], group)
+            self._admission.hide(GROUP_KINDS[gang.key.group], group)
         gang.ended.clear()
         gang.jobs.clear()
         del self.gangs[gang.home]

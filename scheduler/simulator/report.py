@@ -149,7 +149,7 @@ class SimulationReport(Struct, frozen=True):
 def of(simulation: Simulation, end: float) -> SimulationReport:
     """Sum up a simulation that has run for ``end`` seconds."""
     measures, plan = simulation.measures, simulation.look()
-    gangs = [gang for gang in simulation.lives.history if gang.counted and gang.key is not None]
+    gangs = [gang for gang in simulation.lifecycle.history if gang.counted and gang.key is not None]
     contended = measures.waited.mean
     queues = {}
     by_queue: dict[str, list[SimulatedGang]] = {name: [] for name in measures.shares}
@@ -160,13 +160,13 @@ def of(simulation: Simulation, end: float) -> SimulationReport:
         refused[refusal.queue] = refused.get(refusal.queue, 0) + 1
     divided = any(share.deserved is not None for share in plan.queues.values())
     for name, mine in by_queue.items():
-        track, held, due = measures.shares.get(name), measures.held.get(name), measures.deserved.get(name)
+        series, held, due = measures.shares.get(name), measures.held.get(name), measures.deserved.get(name)
         queues[name] = QueueReport(
             arrived=len(mine),
             waiting=sum(gang.started is None for gang in mine),
             refused=refused.get(name, 0),
             waits=WaitingTimes.of(_wait(gang) for gang in mine if gang.started is not None),
-            used=track.mean if track is not None else 0.0,
+            used=series.mean if series is not None else 0.0,
             held=held.mean / contended if held is not None and contended else 0.0,
             deserved=due.mean / contended if due is not None and contended and divided else None,
             preempted=measures.preempted[name],
@@ -179,14 +179,14 @@ def of(simulation: Simulation, end: float) -> SimulationReport:
         queues=queues,
         waits=WaitingTimes.of(_wait(gang) for gang in gangs if gang.started is not None),
         ended=sum(gang.over is not None for gang in gangs),
-        utilisation={name: track.mean for name, track in sorted(measures.resources.items()) if name != PODS},
+        utilisation={name: series.mean for name, series in sorted(measures.resources.items()) if name != PODS},
         contended=contended,
         refusals=tuple(measures.refusals),
-        late=tuple(_late(simulation, gang, end) for gang in simulation.lives.history if _never(gang)),
+        late=tuple(_late(simulation, gang, end) for gang in simulation.lifecycle.history if _never(gang)),
         state=_state(simulation),
         bars=tuple(Bar(gang.name, gang.queue, gang.arrived, gang.started, gang.over) for gang in gangs),
-        resources={name: track.history() for name, track in sorted(measures.resources.items()) if name != PODS},
-        shares={name: track.history() for name, track in measures.shares.items()},
+        resources={name: series.history() for name, series in sorted(measures.resources.items()) if name != PODS},
+        shares={name: series.history() for name, series in measures.shares.items()},
     )
 
 
@@ -209,8 +209,8 @@ def _late(simulation: Simulation, gang: SimulatedGang, end: float) -> Late:
 
 def _state(simulation: Simulation) -> dict[str, Any]:
     """Write the cluster at the end as one decision on it is written."""
-    plan, lives = simulation.look(), simulation.lives
-    there = [(gang, group) for gang in lives.gangs.values() if (group := simulation.group(gang)) is not None]
+    plan, lifecycle = simulation.look(), simulation.lifecycle
+    there = [(gang, group) for gang in lifecycle.gangs.values() if (group := simulation.group(gang)) is not None]
     pipelined: dict[str, dict[str, str]] = {}
     for bind in plan.pipelined:
         pipelined.setdefault(str(bind.group), {})[str(bind.task)] = bind.node
@@ -222,7 +222,7 @@ def _state(simulation: Simulation) -> dict[str, Any]:
             for pod in gang.pods.values()
             if pod.spec.node_name
         },
-        "evicted": list(lives.leavers),
+        "evicted": list(lifecycle.leavers),
         "pipelined": pipelined,
         "podgroups": {gang.name: _group(group) for gang, group in there},
         "queues": {name: queue_json(share) for name, share in plan.queues.items()},

@@ -59,7 +59,7 @@ class Scenario(Struct, frozen=True):
         """The names of the PriorityClasses."""
         return tuple(each.name for each in self.objects[kinds.PRIORITYCLASSES])
 
-    def setting(self, policy: Policy, gate: SimulatedAdmission) -> Setting:
+    def setting(self, policy: Policy, admission: SimulatedAdmission) -> Setting:
         """Return what a run starts from.
 
         Raises:
@@ -71,16 +71,16 @@ class Scenario(Struct, frozen=True):
         for kind in (each for each in _READ if each not in _MADE):
             for one in self.objects[kind]:
                 if kind in _RULED and not _exists(one):
-                    self._admit(kind, one, gate, start)
+                    self._admit(kind, one, admission, start)
                 else:
-                    gate.show(kind, one)
+                    admission.show(kind, one)
                 if kind in learn:
                     learn[kind](one)
         made = [(kind, one) for kind in _MADE for one in self.objects[kind]]
         return Setting(
             cluster=cluster,
             policy=policy,
-            gate=gate,
+            admission=admission,
             start=start,
             capacity=sum((conversion.allocatable(node) or NOTHING for node in self.objects[kinds.NODES]), NOTHING),
             queues=self.queues,
@@ -92,9 +92,9 @@ class Scenario(Struct, frozen=True):
             until=self.until,
         )
 
-    def _admit(self, kind: Kind[Any], one: Object, gate: SimulatedAdmission, start: datetime) -> None:
+    def _admit(self, kind: Kind[Any], one: Object, admission: SimulatedAdmission, start: datetime) -> None:
         uid = replace(one.metadata, uid=one.metadata.uid or f"{kind} {one.namespace}/{one.name}")
-        refusal = gate.admit(kind, replace(one, metadata=uid), start).refusal
+        refusal = admission.admit(kind, replace(one, metadata=uid), start).refusal
         if refusal:
             raise UnreadableObjectError(f"{kind.name} {one.name}: {refusal}")
 

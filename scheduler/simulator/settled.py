@@ -12,8 +12,8 @@ from scheduler.model.vectors import Axes, Vector
 from scheduler.state.cluster import Cluster
 
 
-class Aside:
-    """The bystanders of a cluster, set aside. They are out of the cluster's list of groups; their pods stay in it."""
+class SettledGroups:
+    """The groups of a cluster for which no cycle does anything. They are out of its list of groups; their pods stay in it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -24,7 +24,7 @@ class Aside:
         self._known: dict[str, SatisfiedJobs] = {}
 
     def take(self, snapshot: Snapshot) -> set[GroupKey]:
-        """Take in who of a snapshot's groups is a bystander from now on."""
+        """Take those of a snapshot's groups out that are settled from now on; return their keys."""
         if snapshot.axes is not self._axes:
             self._axes = snapshot.axes
             self._known = {name: SatisfiedJobs.of(jobs.values(), self._axes) for name, jobs in self._members.items()}
@@ -43,7 +43,7 @@ class Aside:
         known = self._objects.get(key)
         return known[0] if known is not None else None
 
-    def give_back(self, key: GroupKey) -> None:
+    def restore(self, key: GroupKey) -> None:
         """Put a group back into the cluster, since something happens to it."""
         known = self._objects.pop(key, None)
         if known is not None:

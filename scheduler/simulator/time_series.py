@@ -8,7 +8,7 @@ _MOST: Final = 2048
 _FIRST: Final = 1.0
 
 
-class Track:
+class TimeSeries:
     """An amount that keeps its value until it is set again. Times are seconds and never go back.
 
     Its history are means over steps of equal width, ``width`` seconds each; when they get too many they are joined two by

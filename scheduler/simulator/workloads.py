@@ -62,15 +62,15 @@ class Workloads:
     def __init__(
         self,
         cluster: Cluster,
-        gate: SimulatedAdmission,
-        lives: PodLifecycle,
+        admission: SimulatedAdmission,
+        lifecycle: PodLifecycle,
         measures: Measures,
         start: datetime,
         draw: Draw,
     ) -> None:
         self._cluster = cluster
-        self._gate = gate
-        self._lives = lives
+        self._admission = admission
+        self._lifecycle = lifecycle
         self._measures = measures
         self._start = start
         self._draw = draw
@@ -81,7 +81,7 @@ class Workloads:
         self._gang_of_job: dict[str, SimulatedGang] = {}
         self._lacking: dict[str, list[SimulatedGang]] = {}
         self._passed: dict[tuple[str, int], Pod] = {}
-        lives.controllers = self
+        lifecycle.controllers = self
 
     def show_priority(self, one: PriorityClass) -> None:
         """Learn of a PriorityClass."""
@@ -95,13 +95,13 @@ class Workloads:
         """Take in a PodGroup, a Job or a Pod that was there before; how long it waited before is not counted."""
         gang: SimulatedGang | None
         if kind is kinds.JOBS:
-            gang = self._lives.gang((one.namespace, conversion.group_of_job(one)))
+            gang = self._lifecycle.gang((one.namespace, conversion.group_of_job(one)))
             self.show_job(one, gang)
         elif kind is kinds.PODS:
-            gang = self._lives.show_pod(one)
+            gang = self._lifecycle.show_pod(one)
         else:
-            gang = self._lives.show_group(kind, one)
-        self._gate.show(kind, one)
+            gang = self._lifecycle.show_group(kind, one)
+        self._admission.show(kind, one)
         if gang is not None:
             gang.counted = False
 
@@ -119,7 +119,7 @@ class Workloads:
         group = self._again(job) or self._create_line(job)
         if group is None:
             return
-        gang = self._lives.show_group(kinds.PODGROUPS, group)
+        gang = self._lifecycle.show_group(kinds.PODGROUPS, group)
         gang.replaced = True
         annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
         meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations)
@@ -146,11 +146,15 @@ class Workloads:
         has the name already.
         """
         known = self._lines.get(_likeness(job))
-        if known is None or self._gate.limited(job.namespace) or (job.namespace, job.name) in self._lives.gangs:
+        if (
+            known is None
+            or self._admission.limited(job.namespace)
+            or (job.namespace, job.name) in self._lifecycle.gangs
+        ):
             return None
         meta = self._stamped(kinds.PODGROUPS, replace(known.metadata, name=job.name))
         group = replace(known, metadata=meta)
-        self._gate.show(kinds.PODGROUPS, group)
+        self._admission.show(kinds.PODGROUPS, group)
         return group
 
     def _spec(self, job: TraceJob) -> PodSpec:
@@ -165,7 +169,7 @@ class Workloads:
 
     def _create_group(self, kind: Kind[PodGroup], group: PodGroup) -> SimulatedGang | None:
         stored = self._created(kind, group)
-        return self._lives.show_group(kind, stored) if stored is not None else None
+        return self._lifecycle.show_group(kind, stored) if stored is not None else None
 
     def _created(self, kind: Kind[PodGroup], group: PodGroup) -> PodGroup | None:
         queue = group.spec.queue or names.DEFAULT_QUEUE
@@ -186,7 +190,7 @@ class Workloads:
                 return
             named = {**(meta.annotations or {}), names.GROUP_NAME: grouping.generated_name(meta.uid)}
             stored = replace(stored, metadata=replace(meta, annotations=named))
-        self._lives.show_pod(stored)
+        self._lifecycle.show_pod(stored)
 
     def _create_job(self, job: Job) -> None:
         """Create a Job, and its group where it names none; its pods come when they may."""
@@ -195,13 +199,13 @@ class Workloads:
         completions = 1 if spec.parallelism is None and spec.completions is None else spec.completions
         spec = replace(spec, template=template, completions=completions)
         fresh = replace(job, metadata=self._stamped(kinds.JOBS, job.metadata), spec=spec, status=JobStatus())
-        queue = grouping.queue_name(template.metadata, job.metadata, self._gate.namespace(job.namespace))
+        queue = grouping.queue_name(template.metadata, job.metadata, self._admission.namespace(job.namespace))
         stored: Job | None = self._admitted(kinds.JOBS, fresh, queue)
         if stored is None:
             return
         name = grouping.group_of(template.metadata)
         if name:
-            self.show_job(stored, self._lives.gang((stored.namespace, name)))
+            self.show_job(stored, self._lifecycle.gang((stored.namespace, name)))
             return
         owner, nearest = grouping.job_reference(stored.metadata), [template.metadata, stored.metadata]
         gang = self._generate(owner, nearest, stored.namespace, template.spec)
@@ -219,7 +223,7 @@ class Workloads:
     def _generate(
         self, owner: OwnerReference, nearest: list[Meta], namespace: str, template: PodSpec
     ) -> SimulatedGang | None:
-        space = self._gate.namespace(namespace)
+        space = self._admission.namespace(namespace)
         body = manifests.podgroup(owner, [*nearest, *([space] if space is not None else [])], template)
         group = msgspec.convert(body, PodGroup)
         return self._create_group(
@@ -248,7 +252,7 @@ class Workloads:
                 continue
             self._show_job(gang, _suspended(job, suspend=True))
             for pod in mine:
-                self._lives.delete_pod(gang, pod)
+                self._lifecycle.delete_pod(gang, pod)
 
     def succeeded(self, gang: SimulatedGang, pods: list[Pod]) -> None:
         """Count the pods of Jobs; a Job that has enough of them is complete, another makes more."""
@@ -295,7 +299,7 @@ class Workloads:
 
     def _make(self, gang: SimulatedGang, template: Pod, count: int) -> None:
         """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""
-        limited, drawn = self._gate.limited(gang.home[0]), self._draw(gang.name)
+        limited, drawn = self._admission.limited(gang.home[0]), self._draw(gang.name)
         created = self._moment.replace(microsecond=0)
         # Pods of a trace differ from line to line in nothing that admission looks at: theirs was asked about before.
         alike = self._passed.get((gang.home[0], id(template.spec))) if gang.replaced else None
@@ -316,21 +320,21 @@ class Workloads:
                     self._passed[gang.home[0], id(template.spec)] = pod
             elif not gang.replaced and alike.metadata.annotations is not meta.annotations:
                 pod = replace(pod, metadata=replace(meta, annotations=alike.metadata.annotations))
-            self._lives.show_pod(pod)
+            self._lifecycle.show_pod(pod)
 
     def _show_job(self, gang: SimulatedGang, job: Job) -> None:
         gang.jobs[job.metadata.uid] = job
         self._cluster.batch_job(job)
-        self._gate.show(kinds.JOBS, job)
+        self._admission.show(kinds.JOBS, job)
 
     # ── admission ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def _moment(self) -> datetime:
-        return self._start + timedelta(seconds=self._lives.now)
+        return self._start + timedelta(seconds=self._lifecycle.now)
 
     def _stamped(self, kind: Kind[Any], meta: Meta) -> Meta:
-        """Return an object what its creation gives it. Uids, which decide ties, are drawn by the seed."""
+        """Return metadata with what a creation adds. Uids, which decide ties, are drawn by the seed."""
         uid = self._draw(f"{kind} {meta.namespace}/{meta.name}")
         return replace(meta, uid=uid, creation_timestamp=self._moment.replace(microsecond=0))
 
@@ -349,7 +353,7 @@ class Workloads:
 
     def _admit_pod(self, pod: Pod) -> Pod | None:
         name = pod.spec.priority_class_name
-        queue = grouping.queue_name(pod.metadata, self._gate.namespace(pod.namespace))
+        queue = grouping.queue_name(pod.metadata, self._admission.namespace(pod.namespace))
         if name and name not in self._priorities:
             self._refuse(kinds.PODS, pod, queue, f"no PriorityClass with name {name} was found")
             return None
@@ -357,14 +361,14 @@ class Workloads:
         return admitted
 
     def _admitted(self, kind: Kind[Any], one: Object, queue: str) -> Any:
-        answer = self._gate.admit(kind, one, self._moment)
+        answer = self._admission.admit(kind, one, self._moment)
         if answer.stored is None:
             self._refuse(kind, one, queue, answer.refusal)
         return answer.stored
 
     def _refuse(self, kind: Kind[Any], one: Object, queue: str, text: str) -> None:
         subject = f"{kind.name} {one.namespace}/{one.name}"
-        self._measures.refusals.append(Refusal(self._lives.now, subject, queue, text))
+        self._measures.refusals.append(Refusal(self._lifecycle.now, subject, queue, text))
 
 
 def _likeness(job: TraceJob) -> _Likeness:

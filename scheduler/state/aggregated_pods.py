@@ -29,13 +29,13 @@ class AggregatedPod(NamedTuple):
 class AggregatedPods:
     """Pods that are counted. What they take of nodes is put down in a `Usage`; ``touch`` is told whose number changed.
 
-    ``unasked``: some of them may be among those that terms of others ask about.
+    ``unmatched``: some of them were not yet matched with the pod sets that terms of others name.
     """
 
     def __init__(self, usage: Usage, touch: Callable[[GroupName], None]) -> None:
         self._usage = usage
         self._touch = touch
-        self.unasked = False
+        self.unmatched = False
         self._pods: dict[str, AggregatedPod] = {}
         self._by_group: dict[GroupName, dict[str, AggregatedPod]] = {}
 
@@ -57,7 +57,7 @@ class AggregatedPods:
                 self._touch(group_name)
         for (node, kind), count in taken.items():
             self._usage.aggregate(node, kind, count)
-        self.unasked = True
+        self.unmatched = True
 
     def drop(self, uid: str) -> AggregatedPod | None:
         """Count a pod no longer; None where it wasn't."""

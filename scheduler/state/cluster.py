@@ -123,9 +123,9 @@ class Cluster:
         old = self._budgets.pop(name, None)
         if not gone:
             new = self._budgets[name] = conversion.budget(budget)
-            self._peers.ask([new.peers])
+            self._peers.add_queries([new.peers])
         if old is not None:
-            self._peers.unask([old.peers])
+            self._peers.remove_queries([old.peers])
         self._changes += 1
 
     def group(self, api_group: str, group: PodGroup, *, gone: bool = False) -> None:

@@ -81,10 +81,10 @@ class _LabelIndex:
 
 
 class PeerIndex:
-    """Who asks, who answers, and how many there are on each node."""
+    """Counts, by node, the pods in each set that a term of some pod names: a query is one such term."""
 
     def __init__(self) -> None:
-        self._asked: Counter[PodSet] = Counter()
+        self._queries: Counter[PodSet] = Counter()
         self._inverse_terms: Counter[InverseTerm] = Counter()
         self._index = _LabelIndex()
         self._fresh: set[PodSet] = set()
@@ -110,23 +110,23 @@ class PeerIndex:
     def _labels_of(self, namespace: str) -> Labels:
         return {NAMESPACE_NAME: namespace, **self._namespaces.get(namespace, {})}
 
-    def ask(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
-        """Begin to count what a pod's terms are about."""
+    def add_queries(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
+        """Begin to count the pods that a pod's terms name."""
         for each in peers:
-            self._asked[each] += 1
-            if self._asked[each] == 1:
+            self._queries[each] += 1
+            if self._queries[each] == 1:
                 self._index.add(each)
                 self._fresh.add(each)
         for term in carried:
             self._inverse_terms[term] += 1
             self._terms_changed |= self._inverse_terms[term] == 1
 
-    def unask(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
-        """Take a question back; the last one ends its counting for pods that come later."""
+    def remove_queries(self, peers: Iterable[PodSet], carried: Iterable[InverseTerm] = ()) -> None:
+        """End the queries of a pod; the last one about a set ends its counting for pods that come later."""
         for each in peers:
-            self._asked[each] -= 1
-            if not self._asked[each]:
-                del self._asked[each]
+            self._queries[each] -= 1
+            if not self._queries[each]:
+                del self._queries[each]
                 self._index.discard(each)
                 self._fresh.discard(each)
         for term in carried:
@@ -165,17 +165,17 @@ class PeerIndex:
         return [each for each in found if each.matches(namespace, labels, of_namespace)]
 
     @property
-    def asking(self) -> bool:
-        """Whether anybody asks about other pods at all."""
-        return bool(self._asked)
+    def has_queries(self) -> bool:
+        """Whether any term names other pods at all."""
+        return bool(self._queries)
 
     @property
-    def asks_anew(self) -> bool:
-        """Whether `renew` will put questions to pods that were not asked them yet."""
+    def has_new_queries(self) -> bool:
+        """Whether `renew` will match pods with queries that are new to them."""
         return bool(self._fresh or self._moved)
 
-    def asks(self, namespace: str, labels: Labels) -> bool:
-        """Whether anybody asks about pods of a namespace with these labels."""
+    def queries_match(self, namespace: str, labels: Labels) -> bool:
+        """Whether some query matches pods of a namespace with these labels."""
         return bool(self._matching(namespace, labels, self._index))
 
     def renew(self) -> set[str]:

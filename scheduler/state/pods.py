@@ -196,10 +196,10 @@ class PodIndex:
 
     def reclassify(self) -> None:
         """Read those pods anew that are asked about otherwise than before."""
-        if self._peers.asking and (self._aggregated.unasked or self._peers.asks_anew):
-            self._aggregated.unasked = False
+        if self._peers.has_queries and (self._aggregated.unmatched or self._peers.has_new_queries):
+            self._aggregated.unmatched = False
             for each in [each.pod.metadata for each in self._aggregated.pods()]:
-                if self._peers.asks(each.namespace, each.labels or {}):
+                if self._peers.queries_match(each.namespace, each.labels or {}):
                     self._expand(each.uid)
         for uid in sorted(self._peers.renew()):
             member = self._pods[uid]
@@ -274,10 +274,10 @@ class PodIndex:
     def _relearn(self, old: Member, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
         pod_terms = old.task.kind.constraints.pod_terms
-        self._peers.ask(pod_terms.peers, pod_terms.inverse_terms)
+        self._peers.add_queries(pod_terms.peers, pod_terms.inverse_terms)
         self._forget(pod.metadata.uid)
         self._learn(pod)
-        self._peers.unask(pod_terms.peers, pod_terms.inverse_terms)
+        self._peers.remove_queries(pod_terms.peers, pod_terms.inverse_terms)
 
     def _learn(self, pod: Pod) -> None:
         # All pods of a cluster come by here when a worker starts, and when somebody asks a question.
@@ -295,7 +295,7 @@ class PodIndex:
             role=conversion.role_of(pod),
             controller=conversion.controller_uid(pod),
             preemptable=self._may_be_evicted(pod),
-            patient=spec.preemption_policy == "Never",
+            never_preempts=spec.preemption_policy == "Never",
         )
         member = Member(pod, task, self._group_name(pod))
         self._pods[uid] = member
@@ -321,7 +321,7 @@ class PodIndex:
         if member.task.status not in conversion.ENDED:
             pod_terms = member.task.kind.constraints.pod_terms
             self._peers.leave(uid, member.pod.namespace, member.pod.metadata.labels)
-            self._peers.unask(pod_terms.peers, pod_terms.inverse_terms)
+            self._peers.remove_queries(pod_terms.peers, pod_terms.inverse_terms)
 
     def _count_for_peers(self, task: Task, sign: int, peers: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
@@ -341,7 +341,7 @@ class PodIndex:
             return kind
         pod_terms, meta = kind.constraints.pod_terms, pod.metadata
         if pod_terms is not affinity.NO_TERMS:
-            self._peers.ask(pod_terms.peers, pod_terms.inverse_terms)
+            self._peers.add_queries(pod_terms.peers, pod_terms.inverse_terms)
         peers = self._peers.join(meta.uid, meta.namespace, meta.labels)
         return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
 

@@ -44,7 +44,7 @@ class Volumes:
         self._storage = storage
         self._table = table
         self._memo = storage.memo.setdefault(table, Cache())
-        self._around = topology
+        self._topology = topology
         self._chosen: dict[ClaimKey, tuple[VolumeDecision, int]] = {
             key: (each, 0) for key, each in storage.chosen.items()
         }
@@ -155,7 +155,7 @@ class Volumes:
     def in_use(self, demands: Constraints, *, later: bool) -> bool:
         """Whether another pod has a claim that only one may have (ReadWriteOncePod)."""
         return any(
-            _ALONE in (claim.spec.access_modes or ()) and self._around.of(_key(claim)).at(later=later).any()
+            _ALONE in (claim.spec.access_modes or ()) and self._topology.of(_key(claim)).at(later=later).any()
             for claim in self._claims(demands)
         )
 
@@ -166,7 +166,7 @@ class Volumes:
         for claim in self._claims(demands):
             driver = self._driver(claim)
             if driver:
-                absent = (self._around.of(_key(claim)).at(later=later) == 0).astype(np.int64)
+                absent = (self._topology.of(_key(claim)).at(later=later) == 0).astype(np.int64)
                 new[driver] = new.get(driver, np.zeros_like(absent)) + absent
         for driver, more in new.items():
             limits = self._limits(driver)
@@ -242,9 +242,9 @@ class Volumes:
             self._attached = {}
             for claim in self._storage.claims.values():
                 of, key = self._driver(claim), _key(claim)
-                for row in self._around.rows(key) if of else ():
+                for row in self._topology.rows(key) if of else ():
                     self._add(of, row, 1, later=False)
-                    self._add(of, row, int(self._around.left(key, row)), later=True)
+                    self._add(of, row, int(self._topology.left(key, row)), later=True)
         return self._attached.get((driver, later), np.zeros(len(self._table.nodes), dtype=np.int64))
 
     def _add(self, driver: str, row: int, count: int, *, later: bool) -> None:
@@ -278,7 +278,7 @@ class Volumes:
         leaves = status is Status.RELEASING
         gain = -sign if leaves else sign
         for claim in self._claims(demands) if self._attached is not None else ():
-            driver, users = self._driver(claim), self._around.of(_key(claim))
+            driver, users = self._driver(claim), self._topology.of(_key(claim))
             for later in (True,) if leaves else (False, True):
                 # The first that uses it has it attached, the last one detached.
                 if driver and users.at(later=later)[row] == max(gain, 0):

@@ -199,7 +199,7 @@ def tasks_of(cluster: Cluster) -> dict[GroupKey, Any]:
 
 
 def _plain(task: Any) -> tuple[Any, ...]:
-    return (task.uid, task.status, task.node, task.priority, task.role, task.preemptable, task.patient)
+    return (task.uid, task.status, task.node, task.priority, task.role, task.preemptable, task.never_preempts)
 
 
 def _asked(kind: Any) -> tuple[Any, ...]:

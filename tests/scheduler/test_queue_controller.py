@@ -103,8 +103,8 @@ def test_counts_are_right_after_any_order_of_events(history, random):
     last = {name: (queue_name, phase) for name, queue_name, phase in history}
     mixed = sorted(range(len(history)), key=lambda _: random.random())
     per_object = {name: iter([step for step in history if step[0] == name]) for name, _, _ in history}
-    views = Informers(legacy_apis=False)
-    cache = views.groups[kinds.PODGROUPS]
+    informers = Informers(legacy_apis=False)
+    cache = informers.groups[kinds.PODGROUPS]
     for version, place in enumerate(mixed, start=1):
         name, queue_name, phase = next(per_object[history[place][0]])
         meta = Meta(name=name, namespace="ns", uid=name, resource_version=str(version))
@@ -115,7 +115,7 @@ def test_counts_are_right_after_any_order_of_events(history, random):
             cache.put(PodGroup(metadata=meta, spec=spec, status=PodGroupStatus(phase=phase)))
     for queue_name in "qr":
         held = [phase or "Pending" for where, phase in last.values() if where == queue_name and phase != "gone"]
-        content = Content(tuple((each, ()) for _, each in views.groups_of(queue_name)))
+        content = Content(tuple((each, ()) for _, each in informers.groups_of(queue_name)))
         found = queues.status(Queue(metadata=Meta(name=queue_name)), content)
         counts = {phase: getattr(found, phase.lower()) for phase in PHASES if phase}
         assert counts == {phase: held.count(phase) for phase in PHASES if phase}

@@ -26,8 +26,8 @@ from scheduler.state.informers import Informers
 class Storing:
     """A transport that stores queues, and shows each change in their view after ``late`` seconds."""
 
-    def __init__(self, views: Informers, late: float = 0) -> None:
-        self._shown = views.cache(kinds.QUEUES)
+    def __init__(self, informers: Informers, late: float = 0) -> None:
+        self._shown = informers.cache(kinds.QUEUES)
         self._late = late
         self._stored: dict[str, Queue] = {}
         self.writes: list[tuple[float, Any]] = []
@@ -59,29 +59,29 @@ class Storing:
 @contextlib.asynccontextmanager
 async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing]]:
     """Have a queue controller work on a store of queues."""
-    views = Informers(legacy_apis=False)
-    store = Storing(views, late)
+    informers = Informers(legacy_apis=False)
+    store = Storing(informers, late)
     client = Client(store)
     recorder = EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
-    controller = queues.QueueController(client, views, recorder, ["muster"])
+    controller = queues.QueueController(client, informers, recorder, ["muster"])
     running = asyncio.create_task(controller.work.run())
-    yield views, store
+    yield informers, store
     assert not running.done()
     running.cancel()
 
 
-def comes(views: Informers, number: int, queue_name: str) -> None:
+def comes(informers: Informers, number: int, queue_name: str) -> None:
     """Show a new group."""
     about = Meta(name=f"g-{number}", namespace="ns", uid=f"{number}", resource_version=str(number + 1))
-    views.cache(kinds.PODGROUPS).put(PodGroup(metadata=about, spec=PodGroupSpec(min_member=1, queue=queue_name)))
+    informers.cache(kinds.PODGROUPS).put(PodGroup(metadata=about, spec=PodGroupSpec(min_member=1, queue=queue_name)))
 
 
 def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_is_right_soon_after_the_last():
     async def main() -> list[tuple[float, Any]]:
-        async with controlled() as (views, store):
+        async with controlled() as (informers, store):
             store.add("default", QueueStatus(state="Open"))
             for number in range(500):
-                comes(views, number, "default")
+                comes(informers, number, "default")
                 await asyncio.sleep(0.01)
             await asyncio.sleep(10)
             return store.writes
@@ -96,14 +96,14 @@ def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_
 
 def test_what_a_busy_api_server_shows_late_is_written_once():
     async def main() -> list[tuple[float, Any]]:
-        async with controlled(late=30) as (views, store):
+        async with controlled(late=30) as (informers, store):
             store.add("team", QueueStatus())
             for number in range(3):
-                comes(views, number, "team")
+                comes(informers, number, "team")
                 await asyncio.sleep(2)
                 # Whatever else there is to look at it for.
-                comes(views, 100 + number, "team")
-                views.cache(kinds.PODGROUPS).drop(views.cache(kinds.PODGROUPS).get(f"g-{100 + number}", "ns"))
+                comes(informers, 100 + number, "team")
+                informers.cache(kinds.PODGROUPS).drop(informers.cache(kinds.PODGROUPS).get(f"g-{100 + number}", "ns"))
                 await asyncio.sleep(2)
             await asyncio.sleep(100)
             return store.writes

@@ -244,8 +244,8 @@ for seed in range(12):
     began = conftest.START.timestamp() - 1000
     for _ in range(2):
         snapshot = build.cluster.snapshot()
-        waits = {{job.uid: RequeueState(since=began, pods=9) for job in snapshot.jobs}}
-        plan = decide(replace(snapshot, waits=waits), config.parse(policy), conftest.START)
+        requeues = {{job.uid: RequeueState(since=began, pods=9) for job in snapshot.jobs}}
+        plan = decide(replace(snapshot, requeues=requeues), config.parse(policy), conftest.START)
         for each in (*plan.binds, *plan.pipelined):
             print("place", each.task, each.node)
         for each in plan.evictions:

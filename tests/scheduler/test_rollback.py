@@ -38,7 +38,7 @@ class Play:
 
     def at(self, seconds: float) -> Plan:
         now = self.build.now + timedelta(seconds=seconds)
-        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), waits=self.timers.waits)
+        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), requeues=self.timers.requeues)
         self.plan = decide(snapshot, self.policy, now)
         self.timers.observe(self.plan, now.timestamp())
         for status in self.plan.statuses:
@@ -140,10 +140,10 @@ def test_each_attempt_in_vain_makes_the_next_wait_longer(scattered):
         # Nodes change all the time, and never so that it helps.
         scattered.node("a", f"{1900 + now % 90}m")
         now += 1
-    waits = [later - earlier - 60 for earlier, later in itertools.pairwise(let_in)]
-    assert waits == sorted(waits)
-    assert waits[:3] == [10, 20, 40]
-    assert max(waits) == 300
+    requeues = [later - earlier - 60 for earlier, later in itertools.pairwise(let_in)]
+    assert requeues == sorted(requeues)
+    assert requeues[:3] == [10, 20, 40]
+    assert max(requeues) == 300
 
 
 def test_while_it_is_back_others_use_what_it_held(scattered):

@@ -71,9 +71,9 @@ def run(found: Scenario, policy: Policy, label: str) -> SimulationReport:
     Raises:
         ClickException: admission refuses a queue or a quota of the files.
     """
-    gate = InMemoryAdmission(WebhookSettings(found.schedulers, delay=policy.enqueues))
+    admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=policy.enqueues))
     try:
-        simulation = Simulation(found.setting(policy, gate))
+        simulation = Simulation(found.setting(policy, admission))
     except UnreadableObjectError as error:
         raise click.ClickException(str(error)) from error
     with _bar(found, label) as tell, _rarely_collecting():

@@ -59,7 +59,7 @@ def simulated(trace, objects, policy):
     )
     simulation = Simulation(replace(setting, trace=tuple(trace)))
     nodes = {}
-    bind = simulation.lives.bind
+    bind = simulation.lifecycle.bind
 
     def noted(binds):
         binds = tuple(binds)
@@ -67,11 +67,11 @@ def simulated(trace, objects, policy):
             nodes.setdefault(each.group.name, {})[each.task.name] = each.node
         bind(binds)
 
-    simulation.lives.bind = noted
+    simulation.lifecycle.bind = noted
     simulation.run(lambda _: None)
     setting.cluster.validate()
     refusals = {each.subject.partition("/")[2]: each.text for each in simulation.measures.refusals}
-    starts = {gang.home[1]: gang.started for gang in simulation.lives.history}
+    starts = {gang.home[1]: gang.started for gang in simulation.lifecycle.history}
     return {job.name: Life(starts.get(job.name), nodes.get(job.name, {}), refusals.get(job.name, "")) for job in trace}
 
 

@@ -157,8 +157,8 @@ def decisions(policy, seed, every=math.inf):
     def decided(snapshot, rules, now, cache, *, records):
         plan = decide(snapshot, rules, now, cache, records=records)
         if any((plan.binds, plan.evictions, plan.released)) or any(x.phase is not x.before for x in plan.statuses):
-            found.append((math.floor(one.lives.now), moved(plan)))
-        step = math.floor(one.lives.now) + every + one._setting.start.timestamp()
+            found.append((math.floor(one.lifecycle.now), moved(plan)))
+        step = math.floor(one.lifecycle.now) + every + one._setting.start.timestamp()
         return replace(plan, next_deadline=min(plan.next_deadline, step))
 
     with pytest.MonkeyPatch.context() as patch:
