@@ -41,11 +41,12 @@ soak: .venv/.installed controlplane  ## For as long as it takes: random historie
 	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
 	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py
 
-lint: .venv/.installed  ## ruff, mypy, import-linter
+lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/project/test_words.py
 
 format: .venv/.installed  ## Format the code
 	$(BIN)/ruff format .

@@ -198,7 +198,7 @@ class WhatIfCluster:
         if not job.tasks:
             return Resources.total(kind.request * count for kind, count in job.task_counts.occupying.items())
         return Resources.total(
-            each.kind.request for each in job.tasks if each.node and each.status not in conversion.ENDED
+            each.task_class.request for each in job.tasks if each.node and each.status not in conversion.ENDED
         )
 
     # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────

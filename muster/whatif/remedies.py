@@ -280,7 +280,7 @@ def _helps(cluster: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]
 
 def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     requests, shapes = missing(job), _shapes(cluster) or adjustments.cordoned(cluster)[:1]
-    classes = [*(each.kind for each in job.pending), *(each.kind for each in job.expected_pods)]
+    classes = [*(each.task_class for each in job.pending), *(each.task_class for each in job.expected_pods)]
     shapes_do = False
     for count in dict.fromkeys((_guess(requests, record), len(requests))):
         free = _together(requests[:count])
@@ -316,8 +316,8 @@ def _roomy(requests: Sequence[Resources]) -> str:
 def missing(job: JobInfo) -> list[Resources]:
     """Return the requests of the pods that a group's minimum still waits for; of a group without pods, its minResources as one."""
     there = sum(job.counts.get(status, 0) for status in READY)
-    requests = [task.kind.request for task in job.pending]
-    requests += [each.kind.request for each in job.expected_pods for _ in range(each.count)]
+    requests = [task.task_class.request for task in job.pending]
+    requests += [each.task_class.request for each in job.expected_pods for _ in range(each.count)]
     return requests[: max(job.min_member - there, 1)] or ([job.min_resources] if job.min_resources else [])
 
 

@@ -103,9 +103,9 @@ def needs(job: JobInfo) -> str:
     """Say what a group asks for."""
     requests: dict[str, int] = {}
     for task in job.tasks:
-        requests[remedies.shown(task.kind.request)] = requests.get(remedies.shown(task.kind.request), 0) + 1
+        requests[remedies.shown(task.task_class.request)] = requests.get(remedies.shown(task.task_class.request), 0) + 1
     for each in job.expected_pods:
-        text = remedies.shown(each.kind.request)
+        text = remedies.shown(each.task_class.request)
         requests[text] = requests.get(text, 0) + each.count
     pods = [f"{counted(count, 'pod')}{f' of {text}' if text else ''}" for text, count in requests.items()]
     least = [f"at least {job.min_member} of them together"] if job.min_member > 1 else []

@@ -41,7 +41,7 @@ class Backfill(Action):
 
 
 def _asks(job: JobState) -> bool:
-    return any(bool(task.kind.request) for task in job.waiting)
+    return any(bool(task.task_class.request) for task in job.waiting)
 
 
 def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obstacle | None:
@@ -50,7 +50,7 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     So may plugins whose word isn't about shares: ancestors have capabilities, too.
     """
     axes = session.axes
-    wanted = vectors.scale(task.kind.vector(axes), count)
+    wanted = vectors.scale(task.task_class.vector(axes), count)
     own = vectors.subtract(axes.limit(queue.info.capability), queue.allocated)
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"

@@ -125,7 +125,7 @@ class Allocations:
 
     def _count(self, operation: Operation, sign: int) -> None:
         job, status, rows = operation.job, operation.status, operation.rows
-        kind, count = operation.tasks[0].kind, len(operation.tasks)
+        kind, count = operation.tasks[0].task_class, len(operation.tasks)
         gain = -sign if status is Status.RELEASING else sign
         change = vectors.scale(kind.vector(self._axes), gain * count)
         self._count_on_nodes(operation, kind, sign)
@@ -226,7 +226,7 @@ class Allocations:
     def _validate_jobs(self) -> None:
         again = {id(job): JobState(job.info, self._axes) for job in self._jobs}
         for operation in self.committed:
-            job, kind = again[id(operation.job)], operation.tasks[0].kind
+            job, kind = again[id(operation.job)], operation.tasks[0].task_class
             gain = -1 if operation.status is Status.RELEASING else 1
             more = vectors.scale(kind.vector(self._axes), gain * len(operation.tasks))
             job.allocated = vectors.add(job.allocated, more)
@@ -252,7 +252,7 @@ class Allocations:
         bounded = np.zeros(len(idle), dtype=np.bool_)
         leaving = set()
         for operation in self.committed:
-            request = self.request(operation.tasks[0].kind)
+            request = self.request(operation.tasks[0].task_class)
             for task, row in zip(operation.tasks, operation.rows, strict=True):
                 future[row] -= request if operation.status is not Status.RELEASING else -request
                 if operation.status is Status.ALLOCATED:
@@ -276,7 +276,7 @@ class Allocations:
         again = Victims(self._jobs, self._snapshot.table, self.leaving, self.request)
         for operation in self.committed:
             if operation.status is Status.RELEASING:
-                again.evicted(operation.job, operation.tasks[0].kind, operation.rows[0], 1)
+                again.evicted(operation.job, operation.tasks[0].task_class, operation.rows[0], 1)
         for name in self._queues:
             kept, counted = self.victims.amounts(name), again.amounts(name)
             _same(f"what may be evicted of queue {name}", kept.tolist(), counted.tolist())
@@ -291,7 +291,7 @@ class Allocations:
             for operation in committed:
                 leaves = operation.status is Status.RELEASING
                 for place in operation.rows if later or not leaves else ():
-                    ports = dict.fromkeys(operation.tasks[0].kind.constraints.ports, -1 if leaves else 1)
+                    ports = dict.fromkeys(operation.tasks[0].task_class.constraints.ports, -1 if leaves else 1)
                     again.setdefault(place, Counter()).update(ports)
             for place in kept.keys() | again.keys():
                 name = self._snapshot.table.names[place]

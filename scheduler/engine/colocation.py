@@ -61,9 +61,9 @@ class ColocatedTasks:
             for job in self._session.jobs:
                 mine: dict[PodSet, list[TaskClass]] = {}
                 for task in job.info.pending:
-                    together = task.kind.constraints.pod_terms.all_required
+                    together = task.task_class.constraints.pod_terms.all_required
                     if together is not None:
-                        mine.setdefault(together, []).append(task.kind)
+                        mine.setdefault(together, []).append(task.task_class)
                 for together, kinds in mine.items():
                     self._members.setdefault(together, []).append((job, kinds))
         return self._members

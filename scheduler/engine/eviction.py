@@ -98,19 +98,19 @@ class EvictionRun:
         """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""
         session = self._session
         if session.extensions.allocatable(queue, task) is None:
-            row = session.picker.best_later(task.kind)
+            row = session.picker.best_later(task.task_class)
             if row is not None:
                 statement.pipeline(job, task, row)
                 return True
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
-        alike = (queue.name, task.kind, task.priority, job.info.priority_class)
+        alike = (queue.name, task.task_class, task.priority, job.info.priority_class)
         if task.never_preempts or alike in self._hopeless or not self._rules.eligible(queue, task):
             return False
         room = self._room(queue)
-        rows = session.picker.ranked(task.kind, room)
+        rows = session.picker.ranked(task.task_class, room)
         if any(self._make_room(statement, queue, job, task, row, _helps) for row in rows):
             return True
-        others = self._crowded(task, room, rows) if task.kind.constraints.conflicts_beyond_resources else ()
+        others = self._crowded(task, room, rows) if task.task_class.constraints.conflicts_beyond_resources else ()
         if any(self._make_room(statement, queue, job, task, row, _gives_way) for row in others):
             return True
         if not statement:
@@ -126,8 +126,8 @@ class EvictionRun:
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
         """Return nodes on which others may be in its way by more than what they use: at most so many."""
-        table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.kind)
-        mask = eligible(table, task.kind.constraints) & (room >= wanted).all(axis=1)
+        table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.task_class)
+        mask = eligible(table, task.task_class.constraints) & (room >= wanted).all(axis=1)
         mask[list(known)] = False
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
@@ -161,13 +161,14 @@ class EvictionRun:
     def _fits(self, queue: QueueState, task: Task, row: int) -> bool:
         session = self._session
         return (
-            session.picker.fits(task.kind, row, session.future) and session.extensions.allocatable(queue, task) is None
+            session.picker.fits(task.task_class, row, session.future)
+            and session.extensions.allocatable(queue, task) is None
         )
 
     def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
         """Return the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
-        short = vectors.short(task.kind.vector(session.axes), tuple(session.future[row].tolist()))
+        short = vectors.short(task.task_class.vector(session.axes), tuple(session.future[row].tolist()))
         candidates = [
             each
             for source in self._rules.sources(queue)
@@ -210,7 +211,7 @@ class EvictionRun:
 def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
     """Whether a node that is ``short`` gains by something's going; one that isn't is left for its queue's sake."""
     del task
-    amounts = victim.kind.vector(session.axes)
+    amounts = victim.task_class.vector(session.axes)
     return not any(short) or any(has > 0 and lacks > 0 for has, lacks in zip(amounts, short, strict=True))
 
 
@@ -219,7 +220,7 @@ def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> boo
     queues = [session.victims.job_of(each).info.queue for each in (task, victim)]
     if queues[0] == queues[1] and victim.priority and victim.priority >= task.priority:
         return False
-    mine, its = task.kind.constraints, victim.kind.constraints
+    mine, its = task.task_class.constraints, victim.task_class.constraints
     # Who is unwanted near is told by trying.
     frees = mine.depends_on_other_pods or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
     return frees or (any(short) and _helps(session, task, victim, short))

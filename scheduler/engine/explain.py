@@ -66,7 +66,7 @@ class Explanations:
         with session.reservation.visible_to(job), session.statement() as trial:
             tasks = [*job.waiting, *job.unplaced]
             for task in tasks:
-                row = session.picker.best(task.kind)
+                row = session.picker.best(task.task_class)
                 if row is not None:
                     trial.allocate(job, [task], [row])
                     placed += 1
@@ -95,13 +95,13 @@ class Explanations:
     def _count(self, job: JobState, kind: TaskClass) -> int:
         """Return how many pods of a class the minimum lacks."""
         missing = max(self._session.extensions.missing(job), 1)
-        others = sum(task.kind is not kind for task in self._next(job, missing))
+        others = sum(task.task_class is not kind for task in self._next(job, missing))
         return max(missing - others, 1)
 
     def _wanted(self, job: JobState, kind: TaskClass) -> tuple[int, Vector]:
         """Return how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
         axes, missing = self._session.axes, max(self._session.extensions.missing(job), 1)
-        kinds = [task.kind for task in self._next(job, missing)]
+        kinds = [task.task_class for task in self._next(job, missing)]
         if kind not in kinds or any(each.constraints != kind.constraints for each in set(kinds)):
             count = self._count(job, kind)
             return count, vectors.scale(kind.vector(axes), count)

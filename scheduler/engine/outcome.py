@@ -54,7 +54,7 @@ class PlanBuilder:
                 task,
                 names[row],
                 operation.job.info.key,
-                volumes.choices(task.uid, row) if task.kind.constraints.claims else (),
+                volumes.choices(task.uid, row) if task.task_class.constraints.claims else (),
             )
             for operation in self._session.allocations.committed
             if operation.status is status
@@ -261,7 +261,7 @@ class PlanBuilder:
                 stage, words = Stage.GANG, _to_come(job.info)
             return Record(key, queue, stage, None, words, ahead)
         stage = obstacle.stage or _stage(obstacle.reason, job)
-        kind = job.blocked_class or (job.waiting[0].kind if job.waiting else None)
+        kind = job.blocked_class or (job.waiting[0].task_class if job.waiting else None)
         nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
         return Record(key, queue, stage, obstacle.reason, obstacle.message, ahead, obstacle.limit, nodes)
 
@@ -287,7 +287,7 @@ class PlanBuilder:
         ):
             return None
         if job.rolled_back is not None and job.waiting:
-            lack = self._explanations.shortage(job, job.waiting[0].kind)
+            lack = self._explanations.shortage(job, job.waiting[0].task_class)
             if lack is None:
                 text = (
                     f"{job.rolled_back.message}, though nodes have room: queue {job.info.queue} had nothing left for it"
@@ -306,7 +306,7 @@ class PlanBuilder:
             and job.waiting
             and not self._session.extensions.valid(job)
         ):
-            return self._explanations.shortage(job, job.waiting[0].kind) or job.obstacle
+            return self._explanations.shortage(job, job.waiting[0].task_class) or job.obstacle
         return job.obstacle
 
     def _tasks_on_their_way(self, job: JobState) -> bool:

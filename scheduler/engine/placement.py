@@ -84,7 +84,7 @@ def _place(
     unplaced: list[Task] = []
     while job.waiting:
         alike = _next(session, job)
-        kind = alike[0].kind
+        kind = alike[0].task_class
         if kind in failed:
             unplaced += alike
             taken += alike
@@ -109,10 +109,10 @@ def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
     alike, nominated = [first], session.snapshot.nominated
-    most = session.extensions.missing(job) if session.at_once(first.kind) and first.uid not in nominated else 1
+    most = session.extensions.missing(job) if session.at_once(first.task_class) and first.uid not in nominated else 1
     while job.waiting and len(alike) < most:
         other = job.waiting[0]
-        if other.kind is not first.kind or other.uid in nominated:
+        if other.task_class is not first.task_class or other.uid in nominated:
             break
         alike.append(job.waiting.popleft())
     return alike
@@ -139,7 +139,7 @@ def _hopeless(session: Session, job: JobState, failed: set[TaskClass], placed: i
     needed = session.extensions.missing(job) - job.pipelined - placed
     if needed > len(job.waiting):
         return True
-    return needed > 0 and sum(other.kind not in failed for other in job.waiting) < needed
+    return needed > 0 and sum(other.task_class not in failed for other in job.waiting) < needed
 
 
 def _place_alike(
@@ -150,7 +150,7 @@ def _place_alike(
         return 0
     if len(alike) == 1:
         return int(_place_one(session, statement, job, alike[0]))
-    kind = alike[0].kind
+    kind = alike[0].task_class
     rows = session.picker.pick(kind, len(alike))
     if (
         len(rows) < len(alike)
@@ -169,8 +169,8 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
     picker, nominated = session.picker, _nominated_row(session, task)
     row = (
         nominated
-        if nominated is not None and picker.fits(task.kind, nominated, session.idle)
-        else picker.best(task.kind)
+        if nominated is not None and picker.fits(task.task_class, nominated, session.idle)
+        else picker.best(task.task_class)
     )
     if row is None:
         return _place_later(session, statement, job, task)
@@ -181,12 +181,12 @@ def _place_one(session: Session, statement: Statement, job: JobState, task: Task
 def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
     """Reserve a place that others are leaving for a task."""
     picker, row = session.picker, _nominated_row(session, task)
-    if (row is None or not picker.fits(task.kind, row, session.future)) and session.allocations.releasing:
-        row = picker.best_later(task.kind)
-    elif row is not None and not picker.fits(task.kind, row, session.future):
+    if (row is None or not picker.fits(task.task_class, row, session.future)) and session.allocations.releasing:
+        row = picker.best_later(task.task_class)
+    elif row is not None and not picker.fits(task.task_class, row, session.future):
         row = None
     if row is None:
-        job.blocked_class = task.kind
+        job.blocked_class = task.task_class
         return False
     statement.pipeline(job, task, row)
     return True

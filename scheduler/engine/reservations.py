@@ -106,7 +106,7 @@ def _lacks_room(session: Session, job: JobState) -> bool:
             return _is_for_amounts(against) and session.extensions.enqueueable(job, room=False) is None
         if not job.unfinished or not (job.blocked_class is not None if against is None else _is_for_amounts(against)):
             return False
-        first = {task.kind: task for task in job.waiting}
+        first = {task.task_class: task for task in job.waiting}
         return all(
             session.extensions.allocatable(queue, first[kind], count) is None
             for kind, count in _needs(job)
@@ -126,7 +126,7 @@ def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
     missing = job.info.min_member - job.ready
     for kind, count in (
         *job.info.task_counts.wanting.items(),
-        *((each.kind, each.count) for each in job.info.expected_pods),
+        *((each.task_class, each.count) for each in job.info.expected_pods),
     ):
         if missing > 0:
             yield kind, min(count, missing)
@@ -148,7 +148,7 @@ def _drained(session: Session) -> Matrix:
     for job in (*session.snapshot.jobs, *others):
         for task in job.tasks:
             if task.status in OCCUPYING and task.node in rows:
-                free[rows[task.node]] += session.picker.row_of(task.kind)
+                free[rows[task.node]] += session.picker.row_of(task.task_class)
     return free
 
 

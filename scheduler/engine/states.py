@@ -111,9 +111,9 @@ class JobState:
     def _members(self) -> Iterator[tuple[TaskClass, int]]:
         """Return its pods by class: those that run, those that are placed first, those that don't exist yet."""
         yield from self.info.task_counts.occupying.items()
-        for kind, alike in groupby(self.waiting, key=_kind):
+        for kind, alike in groupby(self.waiting, key=_task_class):
             yield kind, sum(1 for _ in alike)
-        yield from ((each.kind, each.count) for each in self.info.expected_pods)
+        yield from ((each.task_class, each.count) for each in self.info.expected_pods)
 
     def spares(self, roles: Counter[str]) -> bool:
         """Whether it has its minimum without so many tasks of these roles."""
@@ -140,11 +140,11 @@ class JobState:
         if Status.SUCCEEDED in self.info.counts:
             for task in self.info.tasks:
                 if task.status is Status.SUCCEEDED:
-                    had = vectors.add(had, self.vector(task.kind))
+                    had = vectors.add(had, self.vector(task.task_class))
         return vectors.above_zero(vectors.subtract(self.need(), had))
 
 
-_kind: Final = attrgetter("kind")
+_task_class: Final = attrgetter("task_class")
 
 
 def priority(info: JobInfo, priorities: Mapping[str, int]) -> int:

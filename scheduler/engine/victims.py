@@ -38,7 +38,7 @@ class Victims:
             for task in job.info.tasks:
                 if task.status in _RUNS and task.preemptable and task.node in rows:
                     self._on.setdefault((job.info.queue, rows[task.node]), []).append(task)
-                    self._sum(job)[rows[task.node]] += request(task.kind)
+                    self._sum(job)[rows[task.node]] += request(task.task_class)
 
     def job_of(self, task: Task) -> JobState:
         """Return the job of a task."""

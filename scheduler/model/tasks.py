@@ -70,7 +70,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     uid: str
     namespace: str
     name: str
-    kind: TaskClass
+    task_class: TaskClass
     status: Status
     node: str = ""
     priority: int = 0
@@ -91,7 +91,7 @@ class ExpectedPods(Struct, frozen=True):
     ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
     """
 
-    kind: TaskClass
+    task_class: TaskClass
     count: int
     job: str
     held: bool
@@ -131,7 +131,7 @@ def count_tasks(tasks: tuple[Task, ...]) -> TaskCounts:
     counts: dict[Status, int] = {}
     kinds: dict[Status, dict[TaskClass, int]] = {}
     for task in tasks:
-        status, kind = task.status, task.kind
+        status, kind = task.status, task.task_class
         counts[status] = counts.get(status, 0) + 1
         of_status = kinds.get(status)
         if of_status is None:

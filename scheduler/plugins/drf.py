@@ -24,11 +24,11 @@ class Drf(Plugin):
         """Choose tasks of jobs that keep no smaller a share than the claimant's job will have."""
         session, left = self.session, dict[GroupKey, Vector]()
         axes, job = session.axes, session.victims.job_of(claimant)
-        mine = self._share(vectors.add(job.allocated, claimant.kind.vector(axes)))
+        mine = self._share(vectors.add(job.allocated, claimant.task_class.vector(axes)))
         chosen = []
         for task in candidates:
             owner = session.victims.job_of(task)
-            rest = vectors.subtract(left.get(owner.info.key, owner.allocated), task.kind.vector(axes))
+            rest = vectors.subtract(left.get(owner.info.key, owner.allocated), task.task_class.vector(axes))
             if mine <= self._share(rest):
                 left[owner.info.key] = rest
                 chosen.append(task)

@@ -34,7 +34,7 @@ class Pdb(Plugin):
         left = [(budget.peers, budget.allowed - self._gone(budget.peers)) for budget in self._budgets]
         chosen = []
         for task in candidates:
-            mine = [place for place, (peers, _) in enumerate(left) if peers in task.kind.constraints.peers]
+            mine = [place for place, (peers, _) in enumerate(left) if peers in task.task_class.constraints.peers]
             if all(left[place][1] > 0 for place in mine):
                 for place in mine:
                     left[place] = (left[place][0], left[place][1] - 1)

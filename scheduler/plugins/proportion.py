@@ -71,7 +71,7 @@ class Proportion(Plugin):
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to a task that takes its queue beyond what it deserves."""
-        wanted, axes = task.kind.vector(self.session.axes), self.session.axes
+        wanted, axes = task.task_class.vector(self.session.axes), self.session.axes
         free = vectors.subtract(self._deserved[queue.name], queue.allocated)
         if vectors.fits(wanted, free):
             return None
@@ -82,7 +82,7 @@ class Proportion(Plugin):
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Whether a queue stays within what it deserves of all that a task asks for."""
-        wanted = task.kind.vector(self.session.axes)
+        wanted = task.task_class.vector(self.session.axes)
         return vectors.fits(wanted, vectors.subtract(self._deserved[queue.name], queue.allocated))
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
@@ -96,7 +96,7 @@ class Proportion(Plugin):
         chosen = []
         for task in candidates:
             queue = session.queues[session.victims.job_of(task).info.queue]
-            amounts = task.kind.vector(session.axes)
+            amounts = task.task_class.vector(session.axes)
             rest = vectors.subtract(left.get(queue.name, queue.allocated), amounts)
             deserved = self._deserved[queue.name]
             used = {place for place in session.axes.shared if amounts[place]}

@@ -135,7 +135,7 @@ class PodLifecycle:
             bound = replace(pod, spec=replace(pod.spec, node_name=bind.node), status=_RUNNING)
             gang.pods[bind.task.uid] = bound
             self._cluster.pod(bound)
-            request = bind.task.kind.request
+            request = bind.task.task_class.request
             by_group.setdefault((bind.group, id(request)), (request, []))[1].append(bound)
         for (key, _), (request, pods) in by_group.items():
             self._run(self.gangs[key.namespace, key.name], pods, request)

@@ -264,7 +264,7 @@ class PodIndex:
             return
         (self.usage.take if sign > 0 else self.usage.give_back)(task)
         self._count_for_peers(task, sign, self._peers)
-        if not task.kind.constraints.ports:
+        if not task.task_class.constraints.ports:
             return
         if sign > 0:
             self._with_host_ports[task.uid] = member
@@ -273,7 +273,7 @@ class PodIndex:
 
     def _relearn(self, old: Member, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
-        pod_terms = old.task.kind.constraints.pod_terms
+        pod_terms = old.task.task_class.constraints.pod_terms
         self._peers.add_queries(pod_terms.peers, pod_terms.inverse_terms)
         self._forget(pod.metadata.uid)
         self._learn(pod)
@@ -287,7 +287,7 @@ class PodIndex:
             uid=uid,
             namespace=namespace,
             name=meta.name,
-            kind=self._class_of(pod, ended=pod.status.phase in _OVER),
+            task_class=self._class_of(pod, ended=pod.status.phase in _OVER),
             status=self._status(pod),
             node=spec.node_name or self._node_of(pod),
             priority=spec.priority or conversion.SYSTEM_CLASSES.get(spec.priority_class_name, 0),
@@ -319,13 +319,13 @@ class PodIndex:
             _take_out(self._members, member.group_name, uid)
         self._settle(member, -1)
         if member.task.status not in conversion.ENDED:
-            pod_terms = member.task.kind.constraints.pod_terms
+            pod_terms = member.task.task_class.constraints.pod_terms
             self._peers.leave(uid, member.pod.namespace, member.pod.metadata.labels)
             self._peers.remove_queries(pod_terms.peers, pod_terms.inverse_terms)
 
     def _count_for_peers(self, task: Task, sign: int, peers: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
-        keys, leaving = task.kind.constraints.counted_as, task.status is Status.RELEASING
+        keys, leaving = task.task_class.constraints.counted_as, task.status is Status.RELEASING
         if not keys:
             return
         if leaving:
@@ -349,7 +349,7 @@ class PodIndex:
         """Return the host ports taken on some nodes, once for each pod that has one; ``later``: once leaving pods are gone."""
         taken: dict[str, tuple[constraints.Port, ...]] = {}
         for member in self._with_host_ports.values():
-            node, ports = member.task.node, member.task.kind.constraints.ports
+            node, ports = member.task.node, member.task.task_class.constraints.ports
             if node in nodes and not (later and member.task.status is Status.RELEASING):
                 taken[node] = tuple(sorted((*taken.get(node, ()), *ports)))
         return taken

@@ -59,7 +59,7 @@ class Usage:
         self._use(node, vectors.scale(kind.vector(self.axes), count))
 
     def _add(self, task: Task, sign: int) -> None:
-        amounts, node = task.kind.vector(self.axes), task.node
+        amounts, node = task.task_class.vector(self.axes), task.node
         if sign < 0:
             amounts = vectors.scale(amounts, sign)
         self._use(node, amounts)

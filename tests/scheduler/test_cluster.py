@@ -193,7 +193,7 @@ def shown(cluster: Cluster) -> Any:
 def tasks_of(cluster: Cluster) -> dict[GroupKey, Any]:
     """Return the tasks of each group; those that were told of in a crowd have none."""
     return {
-        job.key: [(*_plain(task), task.kind.request, *_asked(task.kind)) for task in job.tasks]
+        job.key: [(*_plain(task), task.task_class.request, *_asked(task.task_class)) for task in job.tasks]
         for job in cluster.snapshot().jobs
     }
 

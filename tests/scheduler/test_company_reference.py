@@ -181,7 +181,7 @@ def test_nodes_are_open_to_a_pod_exactly_where_the_plain_rules_say_so(make_build
     for task in sorted((task for job in session.jobs for task in job.waiting), key=lambda each: each.name):
         pod = coming[int(task.name.removeprefix("p"))]
         expected = [plain.takes(pod, name) for name in sorted(nodes)]
-        assert session.picker.open_to(task.kind).tolist() == expected
+        assert session.picker.open_to(task.task_class).tolist() == expected
         if any(expected):
             row = expected.index(True)
             job = next(job for job in session.jobs if task.uid in {each.uid for each in job.waiting})

@@ -33,7 +33,7 @@ def facts(snapshot):
     # What a cycle works out is remembered in places of its own.
     for one in snapshot.jobs:
         for each in (*one.tasks, *one.expected_pods):
-            each.kind._known.clear()
+            each.task_class._known.clear()
     plain = replace(snapshot, storage=replace(snapshot.storage, memo=None))
     rest = [name for name in plain.__struct_fields__ if name not in {"table", "idle", "releasing"}]
     return nodes, amounts, {name: repr(getattr(plain, name)) for name in rest}

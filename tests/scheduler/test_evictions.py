@@ -322,7 +322,7 @@ def test_evictions_break_no_gang_starve_no_queue_and_let_somebody_start(make_bui
     for sign, node, task in [(1, each.task.node, each.task) for each in plan.evictions] + [
         (-1, each.node, each.task) for each in (*plan.binds, *plan.pipelined)
     ]:
-        future[node] = [a + sign * b for a, b in zip(future[node], task.kind.vector(snapshot.axes), strict=True)]
+        future[node] = [a + sign * b for a, b in zip(future[node], task.task_class.vector(snapshot.axes), strict=True)]
     assert all(left >= 0 for each in future.values() for left in each)
 
 

@@ -79,7 +79,7 @@ def plain_place(session, statement, queue, job, taken, allowed):
     while job.waiting:
         task = job.waiting.popleft()
         taken.append(task)
-        if task.kind in failed:
+        if task.task_class in failed:
             unplaced.append(task)
             continue
         against = allowed(queue, task, 1)
@@ -88,7 +88,7 @@ def plain_place(session, statement, queue, job, taken, allowed):
         else:
             job.obstacle = against
             unplaced.append(task)
-            failed.add(task.kind)
+            failed.add(task.task_class)
         if session.extensions.ready(job):
             break
     return unplaced
@@ -198,14 +198,14 @@ def test_a_rolled_back_statement_leaves_no_trace(make_build, data):
     tasks = [(job, task) for job in session.jobs for task in job.waiting]
     with session.statement() as statement:
         for job, task in tasks:
-            row = session.picker.best(task.kind)
+            row = session.picker.best(task.task_class)
             if row is not None:
                 statement.allocate(job, [task], [row])
-                session.picker.best(task.kind)
+                session.picker.best(task.task_class)
     assert _state(session) == before
     fresh = Session(build.cluster.snapshot(), policy, NOW)
     for _, task in tasks:
-        assert session.picker.best(task.kind) == fresh.picker.best(task.kind)
+        assert session.picker.best(task.task_class) == fresh.picker.best(task.task_class)
 
 
 def _state(session):

@@ -27,7 +27,7 @@ def hold(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
 def _fits_on_nodes(snapshot: Snapshot, plan: Plan) -> None:
     idle = dict(zip(snapshot.table.names, snapshot.idle.tolist(), strict=True))
     for bind in plan.binds:
-        for place, amount in enumerate(bind.task.kind.vector(snapshot.axes)):
+        for place, amount in enumerate(bind.task.task_class.vector(snapshot.axes)):
             idle[bind.node][place] -= amount
             assert amount == 0 or idle[bind.node][place] >= 0, f"{bind.node} is overfilled by {bind.task}"
 
@@ -46,7 +46,7 @@ def _within_capability(snapshot: Snapshot, plan: Plan) -> None:
     jobs = {job.key: job for job in snapshot.jobs}
     more: dict[str, list[Resources]] = {}
     for bind in plan.binds:
-        more.setdefault(jobs[bind.group].queue, []).append(bind.task.kind.request)
+        more.setdefault(jobs[bind.group].queue, []).append(bind.task.task_class.request)
     for name, requests in more.items():
         limit = snapshot.queues[name].capability
         for resource in limit or ():
