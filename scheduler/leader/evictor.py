@@ -101,7 +101,10 @@ class Evictor:
     def _record(self, eviction: Eviction) -> None:
         task = eviction.task
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
-        words = f"Preempted by PodGroup {eviction.beneficiary} (priority {eviction.priority})"
+        # The event is for those who see this namespace, who may not see another.
+        same = eviction.beneficiary.namespace == task.namespace
+        winner = f"PodGroup {eviction.beneficiary}" if same else "a PodGroup of another namespace"
+        words = f"Preempted by {winner} (priority {eviction.priority})"
         if eviction.beneficiary == eviction.group:
             words = f"Evicted: the other pods of PodGroup {eviction.group}, which must start together, found no nodes"
         self._recorder.record(kinds.PODS, about, "Preempted", words)

@@ -44,7 +44,7 @@ class Overcommit(Plugin):
             return None
         where = "free in the cluster"
         if self._awaiting:
-            where += f" (excluding what is held for {self._holders()}, admitted earlier)"
+            where += f" (excluding what is held for {self._holders(job)}, admitted earlier)"
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
         count = max(job.info.min_member - job.ready, 1)
@@ -69,8 +69,12 @@ class Overcommit(Plugin):
             self._free = vectors.subtract(free, lacking)
             self._awaiting.append(job.info.key)
 
-    def _holders(self) -> str:
-        return f"PodGroup {self._awaiting[0]}" if len(self._awaiting) == 1 else f"{len(self._awaiting)} PodGroups"
+    def _holders(self, job: JobState) -> str:
+        """Name the only one to those who may see it: the message is a condition of ``job``, for its namespace to read."""
+        if len(self._awaiting) > 1:
+            return f"{len(self._awaiting)} PodGroups"
+        only = self._awaiting[0]
+        return f"PodGroup {only}" if only.namespace == job.info.key.namespace else "a PodGroup of another namespace"
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from muster.kube import errors
 from muster.kube.client import Client
@@ -76,6 +77,32 @@ async def evicted(server: Server, seconds: float = 60) -> Told:
     await asyncio.sleep(seconds)
     await evictor.close()
     return told
+
+
+class Recorder:
+    """Keeps the texts of events."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def record(self, *about: Any) -> None:
+        self.texts.append(about[-1])
+
+
+@pytest.mark.parametrize(
+    ("namespace", "text"),
+    [
+        ("ns", "Preempted by PodGroup ns/urgent (priority 0)"),
+        ("other", "Preempted by a PodGroup of another namespace (priority 0)"),
+    ],
+)
+async def test_an_event_names_who_gets_the_place_within_a_namespace_only(namespace: str, text: str):
+    recorder: Any = Recorder()
+    evictor = Evictor(Client(Server(status(201))), recorder, Told())
+    evictor.start([replace(EVICTION, beneficiary=GROUP._replace(namespace=namespace, name="urgent"))])
+    await asyncio.sleep(1)
+    await evictor.close()
+    assert recorder.texts == [text]
 
 
 async def test_only_the_very_pod_that_was_chosen_is_evicted():

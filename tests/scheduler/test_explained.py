@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.model import kinds
 from scheduler.configuration import config
 from scheduler.model.obstacle import Stage
 from scheduler.model.snapshot import Phase
@@ -79,6 +81,15 @@ def test_room_in_the_cluster_that_others_let_in_before_are_waiting_for(build, re
     assert str(found.limit.short) == "2 cpu"
     words = "3 pods need 3 cpu; 1 cpu is free in the cluster (excluding what is held for PodGroup ns/first, admitted earlier): short by 2 cpu"
     assert found.message == words
+
+
+def test_a_group_of_another_namespace_is_not_named(build, record):
+    waits = {"minMember": 3, "minResources": {"cpu": "3"}}
+    meta = {"name": "secret", "namespace": "other", "uid": "other", "creationTimestamp": "2020-01-01T00:00:00Z"}
+    other = msgspec.convert({"metadata": meta, "spec": waits, "status": {"phase": "Inqueue"}}, kinds.PODGROUPS.struct)
+    build.cluster.group(kinds.PODGROUPS.group, other)
+    found = record(build.node("a", "4").gang("g", 3, 3, phase="Pending", age=10).decide(), "g")
+    assert "is held for a PodGroup of another namespace, admitted earlier" in found.message
 
 
 def test_pods_that_do_not_exist_yet(build, record):
