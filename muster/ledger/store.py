@@ -132,14 +132,15 @@ class Store:
         """
         table.validate()
         known = set(map(id, entry.table.rows))
-        for row in table.rows:
+        data = table.render()
+        for row, text in zip(table.rows, data.rows, strict=True):
             if id(row) not in known:
-                check(row)
+                check(row, text)
         meta = entry.ledger.metadata
         if meta.annotation(names.TURN):
             rest = {name: value for name, value in (meta.annotations or {}).items() if name != names.TURN}
             meta = msgspec.structs.replace(meta, annotations=rest or None)
-        ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=table.render())
+        ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=data)
         stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace)
         if stored.data != ledger.data:
             return self._keep(stored)

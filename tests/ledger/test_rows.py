@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded
+from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, bounded, check
 from muster.model.amounts import NANO, Resources
 
 names = st.from_regex(r"[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True)
@@ -70,3 +70,19 @@ def test_a_row_that_is_none_is_refused_and_says_why(text: str, why: str) -> None
 def test_a_sum_beyond_what_a_quantity_can_say_is_cut_and_still_exceeds_every_limit() -> None:
     most = Resources.parse({"memory": str(2**63 - 1)})
     assert bounded(most + most) == most
+
+
+@pytest.mark.parametrize(
+    "row", [Row("PodGroup", "g", "a b", "u", Resources({})), Row("Pod", "", "a", "u,", Resources({"a b": 1}))]
+)
+def test_a_row_that_nobody_could_read_is_not_written(row: Row) -> None:
+    with pytest.raises(MalformedLedgerError):
+        check(row, str(row))
+
+
+def test_a_row_whose_text_says_something_else_is_not_written() -> None:
+    row = Row("Pod", "", "a", "u", Resources({"cpu": NANO}))
+    check(row, str(row))
+    with pytest.raises(MalformedLedgerError, match="could not be read back"):
+        check(Row("Pod", "", "a", "u", Resources({"cpu": 2 * NANO})), str(row))
+    check(Row("Pod", "", "a", "u", Resources({"cpu": 2**99})), str(Row("Pod", "", "a", "u", Resources({"cpu": 2**99}))))
