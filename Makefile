@@ -35,11 +35,11 @@ test-fast: .venv/.installed  ## The tests that start no process: pure code, and 
 test-all:  ## All that CI runs: beside these, the sandbox's own proof, and a little of `make soak`
 	@WORKERS=$(WORKERS) .ci/run
 
-# Histories of the quota ledger, and thousands of objects under a rotation of certificates.
+# Histories of the quota ledger, thousands of objects under a rotation of certificates.
 SOAK ?= 20
-soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation
+soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation, fuzzing
 	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
-	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py
+	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py tests/hostile/test_fuzzing.py
 
 lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .

@@ -34,6 +34,9 @@ MARGIN: Final = 0.5
 _GRACE: Final = 0.1
 """Seconds of the margin in which the ledger, which is given the same deadline, says what it was waiting for."""
 
+_NAMED: Final = 100
+"""Characters of a caller's name and of a review's uid in log lines."""
+
 _DEFAULT_TIMEOUT: Final = 10.0
 _LONGEST: Final = 30.0
 """Seconds: the longest time-out that a webhook can have; what a URL says beyond it no API server wrote."""
@@ -188,4 +191,6 @@ def _log_answer(request: AdmissionRequest, verdict: Verdict, seconds: float) -> 
 
 
 def _about(request: AdmissionRequest) -> dict[str, Any]:
-    return {"uid": request.uid, "user": request.user_info.username, "object": review.subject(request)}
+    """Return the fields of a log line; what callers choose as they like is cut, so that the rest of the line is seen."""
+    uid, user = (text[:_NAMED] for text in (request.uid, request.user_info.username))
+    return {"uid": uid, "user": user, "object": review.subject(request)}

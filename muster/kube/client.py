@@ -24,6 +24,9 @@ T = TypeVar("T", bound=objects.Object)
 TIMEOUT: Final = 30.0
 """Seconds for one request; an API server gives up a write after 34."""
 
+_LONGEST_NAME: Final = 253
+"""Characters."""
+
 PAGE: Final = 500
 """Objects in one page of a list."""
 
@@ -51,7 +54,15 @@ class Client:
         return Client(self.transport, within=within)
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Read one object from the server (a quorum read)."""
+        """Read one object from the server (a quorum read).
+
+        Raises:
+            NotFoundError: it doesn't exist; or nothing can be called that, and the server wasn't asked.
+        """
+        if not _may_be_name(name):
+            raise errors.NotFoundError(
+                404, "NotFound", f'{kind} "{errors.bounded(name)}" not found: nothing can be called that'
+            )
         return await self._object(kind, Request("GET", kind.path(namespace, name)))
 
     async def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
@@ -191,6 +202,14 @@ class Client:
 
     async def _subresource(self, namespace: str, pod: str, subresource: str, body: dict[str, Any]) -> None:
         await self.send(Request("POST", PODS.path(namespace, pod, subresource), _query(), msgspec.json.encode(body)))
+
+
+def _may_be_name(name: str) -> bool:
+    """Whether an object can be called that, by what holds for names of all kinds.
+
+    Tenants write names of queues into annotations as they like: one with a slash would lead to another path.
+    """
+    return 0 < len(name) <= _LONGEST_NAME and name not in {".", ".."} and not {"/", "%"} & set(name)
 
 
 def _query(*, dry_run: bool = False) -> dict[str, str]:

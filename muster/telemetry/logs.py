@@ -1,9 +1,15 @@
-"""Log lines: one event, one line, whatever it contains; as text for people or as JSON for collectors."""
+"""Log lines: one event, one line, whatever it contains and however long it is; as text for people or as JSON for collectors.
+
+Names of users, queues and objects are tenants' texts. A message and a field are cut here, where all lines pass; what
+isn't printable (control characters, marks that turn the direction of writing) is written as an escape.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
@@ -12,6 +18,11 @@ import msgspec
 Form = Literal["text", "json"]
 
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_MESSAGE: Final = 2000
+_FIELD: Final = 512
+"""Characters. The longest object that the API server names has about 450."""
+
+_TRACE: Final = 20_000
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -38,7 +49,10 @@ class TextLines(logging.Formatter):
         parts = [_text(record), *(f"{key}={_word(value)}" for key, value in _extra(record).items())]
         level = _LEVELS.get(record.levelname, record.levelname)
         line = f"{_time(record)} {level:5} {record.name}: {' '.join(parts)}"
-        return "⏎".join((line + _trace(self, record, "\n")).splitlines())
+        return _printable(
+            "⏎".join((line + _trace(self, record, "\n")).splitlines()),
+            lambda sign: sign.encode("unicode_escape").decode(),
+        )
 
 
 class JsonLines(logging.Formatter):
@@ -55,7 +69,8 @@ class JsonLines(logging.Formatter):
         }
         if trace := _trace(self, record, ""):
             fields["trace"] = trace
-        return msgspec.json.encode(fields, enc_hook=str).decode()
+        # In JSON's own escapes, so that who decodes the line gets the text.
+        return _printable(msgspec.json.encode(fields, enc_hook=str).decode(), lambda sign: json.dumps(sign)[1:-1])
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -64,11 +79,22 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _text(record: logging.LogRecord) -> str:
-    return record.getMessage()
+    return _cut(record.getMessage(), _MESSAGE)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    """Return the fields given by ``extra=``; texts are cut, numbers stay numbers."""
+    given = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {key: value if isinstance(value, (int, float)) else _cut(str(value), _FIELD) for key, value in given.items()}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _printable(line: str, escape: Callable[[str], str]) -> str:
+    """Escape what would move a terminal's cursor or turn a line around."""
+    return line if line.isprintable() else "".join(each if each.isprintable() else escape(each) for each in line)
 
 
 def _word(value: object) -> str:
@@ -77,4 +103,4 @@ def _word(value: object) -> str:
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord, before: str) -> str:
-    return before + formatter.formatException(record.exc_info) if record.exc_info else ""
+    return before + _cut(formatter.formatException(record.exc_info), _TRACE) if record.exc_info else ""

@@ -213,6 +213,46 @@ async def test_with_everything_down_the_cluster_comes_up_by_itself(cluster, admi
         await admin.delete(kind, name, "kube-system")
 
 
+async def test_three_commands_unblock_a_cluster_in_which_no_program_of_musters_runs(cluster, admin):
+    """docs/blocked.md, each command of which has to have its effect by itself."""
+    await asyncio.to_thread(cluster.reach, "repaired")
+    await ready(cluster)
+    await tenant(admin)
+    await admitted(admin)
+    await admin.patch(kinds.NAMESPACES, TENANT, {"metadata": {"labels": {names.QUOTA_MODE: names.GUARANTEED}}})
+    await asyncio.to_thread(cluster.kubelet.power, on=False)
+    for kind, manifest in ((kinds.PODGROUPS, group("blocked")), (kinds.PODS, pod("blocked", "default-scheduler"))):
+        with pytest.raises(errors.ServerError, match="failed calling webhook"):
+            await admin.create(kind, manifest, TENANT, dry_run=True)
+    said = await asyncio.to_thread(cluster.reach, "blocked")
+    assert [line.split()[1] for line in said] == ["label", "delete", "scale"]
+    for kind, manifest in ((kinds.PODS, pod("free", "default-scheduler")), (kinds.PODGROUPS, group("free", "nightly"))):
+        await stored_at_last(admin, kind, manifest)
+        await admin.delete(kind, "free", TENANT)
+    for name in ("muster-webhook", "muster-scheduler"):
+        line = f"kubectl -n {SPACE} get deployment/{name} -o jsonpath={{.spec.replicas}}"
+        assert await asyncio.to_thread(cluster.done, line) == "0"
+    await asyncio.to_thread(cluster.reach, "unblocked")
+    await ready(cluster)
+    await admitted(admin)
+    with pytest.raises(errors.ForbiddenError, match='queue "nightly"'):
+        await admin.create(kinds.PODGROUPS, group("lost", "nightly"), TENANT)
+    # What comes after is about a namespace like any other.
+    await admin.patch(kinds.NAMESPACES, TENANT, {"metadata": {"labels": {names.QUOTA_MODE: None}}})
+
+
+async def stored_at_last(admin: Client, kind: Any, manifest: dict[str, Any]) -> None:
+    """Create it once the API server has noticed that nobody is to be asked; it tells nobody when it does."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await admin.create(kind, manifest, TENANT)
+            except errors.ServerError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
 # ── upgraded ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

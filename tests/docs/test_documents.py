@@ -101,6 +101,7 @@ def test_a_command_in_a_document_exists_with_its_options(page: str, text: str) -
 PLAYED = {
     "README.md",
     "docs/asking.md",
+    "docs/blocked.md",
     "docs/certificates.md",
     "docs/cli.md",
     "docs/install.md",

@@ -176,3 +176,9 @@ def test_pauses_double_up_to_a_limit_and_start_small_after_success():
     assert backoff.pause(at_least=120) == 120
     backoff.reset()
     assert backoff.pause() <= 0.8
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a/status", "../../secrets", "a%2fb", "x" * 254, "x" * 250_000])
+async def test_what_nothing_can_be_called_is_not_found_and_no_path_is_made_of_it(server, name):
+    assert await server.client.find(PODS, name, "ns") is None
+    assert server.asked == []

@@ -40,7 +40,7 @@ class Program:
 
     def __init__(self, log: Path, probes: int, *arguments: str, wait: bool = True) -> None:
         self.log = log
-        self._probes = probes
+        self.probes = probes
         with log.open("ab") as written:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments, "--probe-port", str(probes)],
@@ -72,7 +72,7 @@ class Program:
         said = "nothing"
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._probes}/readyz", timeout=2):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.probes}/readyz", timeout=2):
                     return
             except urllib.error.HTTPError as error:
                 said = error.read().decode()

@@ -28,7 +28,7 @@ SPACE = "muster-system"
 SECONDS = 180
 # Fewer replicas and shorter waits: each of them is a process on this machine.
 SMALLER = ("--set", "webhook.replicas=2,scheduler.replicas=1,webhook.preStopSeconds=2,webhook.drainSeconds=1")
-_STAGES = ("installed", "repaired", "upgraded", "uninstalled", "gone")
+_STAGES = ("installed", "repaired", "blocked", "unblocked", "upgraded", "uninstalled", "gone")
 _CLIENTS = 3
 _PAUSE = 0.01
 
@@ -103,13 +103,17 @@ class Installation:
     @property
     def sections(self) -> dict[str, list[str]]:
         """Return the commands of the page, by the titles of its sections."""
-        parts = re.split(r"^## ", (chart.ROOT / "docs" / "install.md").read_text(), flags=re.MULTILINE)[1:]
+        return self._sections("install.md")
+
+    def _sections(self, page: str) -> dict[str, list[str]]:
+        parts = re.split(r"^## ", (chart.ROOT / "docs" / page).read_text(), flags=re.MULTILINE)[1:]
         found = {}
         for part in parts:
             blocks = re.findall(r"^```console\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
             if lines := [line for block in blocks for line in block.splitlines()]:
-                assert all(line.startswith("$ ") for line in lines), part
-                found[part.partition("\n")[0]] = [line.removeprefix("$ ") for line in lines]
+                commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+                assert page != "install.md" or len(commands) == len(lines), part
+                found[part.partition("\n")[0]] = commands
         return found
 
     def reach(self, stage: str) -> dict[str, str]:
@@ -121,9 +125,9 @@ class Installation:
                 break
         return self._said[stage]
 
-    def _follow(self, title: str, folder: str = "deploy/helm/muster") -> dict[str, str]:
+    def _follow(self, title: str, folder: str = "deploy/helm/muster", *, page: str = "install.md") -> dict[str, str]:
         said = {}
-        for line in self.sections[title]:
+        for line in self._sections(page)[title]:
             more = SMALLER if line.startswith(("helm install muster", "helm upgrade")) else ()
             try:
                 done = self.run(line.replace("deploy/helm/muster", folder), *more)
@@ -140,6 +144,15 @@ class Installation:
 
     def _repaired(self) -> dict[str, str]:
         return self._follow("When everything is down", str(self.previous()))
+
+    def _blocked(self) -> dict[str, str]:
+        """Do what docs/blocked.md says against it, where not one program runs."""
+        self.kubelet.power(on=False)
+        return self._follow("Unblock", page="blocked.md")
+
+    def _unblocked(self) -> dict[str, str]:
+        self.kubelet.power(on=True)
+        return self._follow("Back to normal", str(self.previous()), page="blocked.md")
 
     def _upgraded(self) -> dict[str, str]:
         return self._follow("Upgrade")

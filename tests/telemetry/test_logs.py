@@ -71,3 +71,21 @@ def test_what_is_below_the_level_is_left_out_and_an_unknown_level_is_refused() -
     assert not stream.getvalue()
     with pytest.raises(ValueError, match="LOUD"):
         logs.configure("loud")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_however_long_a_tenants_text_is_a_line_is_short_and_has_its_last_field(form: logs.Form) -> None:
+    stream = logged(form)
+    logging.getLogger("muster").info("queue %s", "q" * 1_000_000, extra={"user": "u" * 1_000_000, "verdict": "denied"})
+    (line,) = stream.getvalue().splitlines()
+    assert len(line) < 3000
+    assert "denied" in line
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("sign", ["\x1b", "\x07", "\x00", "\x85", "\x9b", "\u202e", "\u2066", "\u200b", "\ufeff"])
+def test_no_text_moves_a_terminals_cursor_or_turns_a_line_around(form: logs.Form, sign: str) -> None:
+    stream = logged(form)
+    logging.getLogger("muster").info("a%s[2Kb", sign, extra={"user": f"mallory{sign}"})
+    assert stream.getvalue().removesuffix("\n").isprintable()
+    assert "[2Kb" in stream.getvalue()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import binaries
+import pytest
+import siege
+from controlplane import ControlPlane
+from deployed import Deployed, Program
+from siege import Siege, Watched
+
+from muster.kube import auth
+from muster.kube.client import Client
+from muster.kube.http import HttpTransport
+
+_MISSING = [binary.name for binary in binaries.BINARIES if binaries.find(binary.name) is None]
+
+
+def _watched(name: str, program: Program) -> Watched:
+    return Watched(name, program.pid, program.probes)
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """Muster under its own accounts on a control plane of its own, with both tenants' namespaces."""
+    if _MISSING:
+        pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
+    with ControlPlane() as plane:
+        made = Deployed(plane, tmp_path_factory.mktemp("hostile"))
+        asyncio.run(_prepare(made))
+        yield made
+        for program in (made.scheduler, made.webhook):
+            program.kill()
+
+
+async def _prepare(deployed: Deployed) -> None:
+    async with HttpTransport(await auth.load(str(deployed.plane.kubeconfig()))) as transport:
+        await siege.prepare(Client(transport))
+        await siege.make_editor(Client(transport))
+
+
+@pytest.fixture
+async def besieged(deployed: Deployed) -> AsyncIterator[Siege]:
+    config = await deployed.kubeconfig_of(*siege.EDITOR)
+    async with (
+        HttpTransport(await auth.load(str(deployed.plane.kubeconfig()))) as admin,
+        HttpTransport(await auth.load(str(config))) as tenant,
+    ):
+        made = Siege(
+            Client(admin),
+            Client(tenant),
+            lambda: (_watched("webhook", deployed.webhook), _watched("scheduler", deployed.scheduler)),
+        )
+        await siege.settled(made)
+        yield made

@@ -1,0 +1,245 @@
+"""Muster beside a tenant who writes hostile objects, and another who works: what is sent, and what must still be so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import workloads
+
+from muster.kube import errors, wait
+from muster.kube.client import Client
+from muster.kube.transport import Request
+from muster.ledger.table import Table
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+
+PATIENCE = 120.0
+MOST_GROWTH = 256 * 1024
+"""KiB by which a program may grow: half of what its container has."""
+
+FAULTS: dict[str, str] = {}
+"""Species that stop something today, with what is wrong; each test of them must fail until that is fixed."""
+
+HOSTILE = {"open": {}, "guarded": {names.QUOTA_MODE: names.GUARDED}, "guaranteed": {names.QUOTA_MODE: names.GUARANTEED}}
+"""Namespaces of the tenant who attacks, by how their quota is kept."""
+
+VICTIM = "victim"
+HARD = "10"
+"""The cpu of each quota. The namespace that is open has none, so that most of what is sent there is stored."""
+
+GANG = 3
+_AT_ONCE = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
+_EDITOR = "mallory"
+_CONTENTS: tuple[Kind[Any], ...] = (kinds.JOBS, kinds.PODS, kinds.PODGROUPS, kinds.DISRUPTIONBUDGETS)
+_IN_FLIGHT = 8
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A program that must live: its process, and the port of its probes."""
+
+    name: str
+    pid: int
+    probes: int
+
+    def resident(self) -> int:
+        """Return its memory, in KiB; 0 where it is dead."""
+        try:
+            lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        except FileNotFoundError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0)
+
+    def ready(self) -> str:
+        """Return an empty text, or why it isn't."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.probes}/readyz", timeout=5):
+                return ""
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+        except OSError as error:
+            return str(error)
+
+
+@dataclass
+class Siege:
+    """``programs`` gives those that run now; they are asked anew after a restart."""
+
+    admin: Client
+    tenant: Client
+    programs: Callable[[], tuple[Watched, ...]]
+    stored: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    answers: Counter[str] = field(default_factory=Counter)
+
+    async def attack(self, species: str, requests: Iterable[Request]) -> None:
+        """Send requests, those for one object in order."""
+        lanes: dict[str, list[Request]] = {}
+        for number, request in enumerate(requests):
+            lanes.setdefault(request.path if request.method == "PATCH" else f"{number}", []).append(request)
+        room = asyncio.Semaphore(_IN_FLIGHT)
+
+        async def send(lane: list[Request]) -> None:
+            async with room:
+                for request in lane:
+                    await self.send(species, request)
+
+        # What changes an object comes after what makes it.
+        made = [lane for lane in lanes.values() if lane[0].method == "POST"]
+        await asyncio.gather(*map(send, made))
+        await asyncio.gather(*(send(lane) for lane in lanes.values() if lane not in made))
+
+    async def send(self, species: str, request: Request) -> bool:
+        """Send one; tell whether it was stored."""
+        try:
+            await self.tenant.send(request)
+        except (errors.KubeError, TimeoutError) as error:
+            self.refused[species] += 1
+            self.answers[str(error)[:160]] += 1
+            return False
+        self.stored[species] += 1
+        return True
+
+    async def lease(self) -> tuple[str | None, int | None]:
+        """Return who leads, and how often that has changed."""
+        lease = await self.admin.get(kinds.LEASES, "muster-scheduler", names.SYSTEM_NAMESPACE)
+        return lease.spec.holder_identity, lease.spec.lease_transitions
+
+    async def work(self) -> None:
+        """Have the other tenant's gang admitted and bound."""
+        name = f"work-{next(_NUMBERS)}"
+        await self._create(kinds.JOBS, workloads.job(name, GANG, **{names.QUEUE_NAME_KEYS[0]: VICTIM}))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while len(await self._bound(name)) < GANG:  # noqa: ASYNC110 - a poll is all that a client has
+                    await asyncio.sleep(0.2)
+        finally:
+            await self.admin.delete(kinds.JOBS, name, VICTIM)
+        await wait.until(self.admin, kinds.JOBS, name, VICTIM, holds=lambda found: found is None, within=PATIENCE)
+
+    async def _create(self, kind: Kind[Any], manifest: Mapping[str, Any]) -> None:
+        """Create it, as a client does: once more where the server asks for it."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(errors.TooManyRequestsError):
+                    await self.admin.create(kind, manifest, VICTIM)
+                    return
+                await asyncio.sleep(0.5)
+
+    async def _bound(self, job: str) -> list[str]:
+        pods = (await self.admin.list(kinds.PODS, VICTIM, labels=f"job-name={job}")).items
+        return [pod.name for pod in pods if pod.spec.node_name]
+
+    async def ledgers(self) -> dict[str, Table]:
+        """Read every ledger as a replica that has just started does."""
+        listed = await self.admin.list(kinds.QUOTALEDGERS)
+        assert listed.unreadable == ()
+        return {each.namespace: Table.parse(each.data) for each in listed.items}
+
+    async def stands(self, leader: tuple[str | None, int | None], resident: Mapping[str, int]) -> None:
+        """Fail unless both programs live and are ready, the same leads, memory is bounded, and all ledgers can be read."""
+        assert await self.lease() == leader
+        programs = self.programs()
+        assert {each.name: await asyncio.to_thread(each.ready) for each in programs} == dict.fromkeys(resident, "")
+        now = {each.name: each.resident() for each in programs}
+        assert all(0 < size < resident[name] + MOST_GROWTH for name, size in now.items()), (resident, now)
+        assert {VICTIM, "guaranteed"} <= set(await self.ledgers())
+
+    async def clear(self) -> None:
+        """Take away what the hostile tenant made."""
+        for namespace in HOSTILE:
+            for kind in _CONTENTS:
+                await self.admin.send(Request("DELETE", kind.path(namespace), _AT_ONCE))
+        async with asyncio.timeout(PATIENCE):
+            while left := await self._left():
+                for kind, namespace, name in left:
+                    with contextlib.suppress(errors.NotFoundError):
+                        await self.admin.patch(kind, name, {"metadata": {"finalizers": None}}, namespace)
+                        await self.admin.send(Request("DELETE", kind.path(namespace, name), _AT_ONCE))
+
+    async def _left(self) -> list[tuple[Kind[Any], str, str]]:
+        return [
+            (kind, namespace, each.name)
+            for namespace in HOSTILE
+            for kind in _CONTENTS
+            for each in (await self.admin.list(kind, namespace)).items
+        ]
+
+
+async def prepare(admin: Client, cpu: str = "32", nodes: int = 4) -> None:
+    """Make the nodes, the queues and the namespaces: each tenant's queue has a limit, as where tenants don't trust one another."""
+    for number in range(nodes):
+        amounts = {"cpu": cpu, "memory": "256Gi", "pods": "1000"}
+        about = {"name": f"node-{number}", "labels": {"kubernetes.io/hostname": f"node-{number}"}}
+        about["annotations"] = {"kwok.x-k8s.io/node": "fake"}
+        await admin.create(kinds.NODES, {"metadata": about, "status": {"capacity": amounts, "allocatable": amounts}})
+    await wait.until(
+        admin,
+        kinds.QUEUES,
+        names.DEFAULT_QUEUE,
+        holds=lambda queue: queue is not None and queue.status.state == "Open",
+        within=PATIENCE,
+    )
+    half = str(int(cpu) * nodes // 2)
+    await admin.patch(kinds.QUEUES, names.DEFAULT_QUEUE, {"spec": {"capability": {"cpu": half}}})
+    selector = {"matchLabels": {names.NAMESPACE_NAME: VICTIM}}
+    await admin.create(kinds.QUEUES, {"metadata": {"name": VICTIM}, "spec": {"namespaceSelector": selector}})
+    for name, labels in ({VICTIM: {names.QUOTA_MODE: names.GUARANTEED}} | HOSTILE).items():
+        await admin.create(kinds.NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+        if name != "open":
+            quota = {"metadata": {"name": "compute"}, "spec": {"hard": {"cpu": HARD}}}
+            await admin.create(kinds.RESOURCEQUOTAS, quota, name)
+
+
+async def make_editor(admin: Client) -> None:
+    """Give the hostile tenant an account with the role `edit` in its namespaces."""
+    await admin.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": _EDITOR}}, "open")
+    for namespace in HOSTILE:
+        binding = {
+            "metadata": {"name": _EDITOR},
+            "roleRef": {"apiGroup": kinds.ROLES.group, "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": _EDITOR, "namespace": "open"}],
+        }
+        await admin.create(kinds.ROLEBINDINGS, binding, namespace)
+
+
+EDITOR = (_EDITOR, "open")
+
+
+async def settled(siege: Siege) -> None:
+    """Wait until somebody leads, quotas that are guaranteed have ledgers, and the hostile tenant may do what its role says."""
+    async with asyncio.timeout(PATIENCE):
+        for namespace in (VICTIM, "guaranteed"):
+            await wait.until(
+                siege.admin,
+                kinds.QUOTALEDGERS,
+                names.LEDGER_NAME,
+                namespace,
+                holds=lambda ledger: ledger is not None and bool(ledger.data.seeded_at),
+                within=PATIENCE,
+            )
+        # A role's permissions are gathered by a controller, and known to the API server a moment later.
+        for namespace in HOSTILE:
+            for kind in (kinds.PODGROUPS, kinds.JOBS):
+                await _may(siege.tenant, kind, namespace)
+
+
+async def _may(client: Client, kind: Kind[Any], namespace: str) -> None:
+    manifest = workloads.group("probe") if kind is kinds.PODGROUPS else workloads.job("probe", 1)
+    while True:
+        try:
+            await client.create(kind, manifest, namespace, dry_run=True)
+        except errors.KubeError:
+            await asyncio.sleep(0.2)
+        else:
+            return
