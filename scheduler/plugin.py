@@ -1,4 +1,4 @@
-"""What a plugin of your own imports: this path stays, whatever moves behind it. See docs/plugins.md."""
+"""The public API for plugins of users: this import path is stable. See docs/plugins.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to the verdict that holds: policy, evidence read afresh, reservation. Pure.
+"""From a request to the final verdict: policy, fresh reads of its evidence, reservation. Pure.
 
 The order is written here once. What it takes from outside, objects that are read afresh and the ledger's word, it asks of
 its caller: `evaluate` is a generator that yields each question and is sent the answer. The webhook server answers from the

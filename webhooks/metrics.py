@@ -1,4 +1,4 @@
-"""What the webhook server counts. Labels are bounded: paths of ours, operations and verdicts, never a user's words."""
+"""Metrics of the webhook server. Labels are bounded: paths of ours, operations and verdicts, never a user's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the owner rules that policies follow as the ConfigMap states them; the podgroup controller follows the same."""
+"""Keeps the policies' owner rules equal to the ConfigMap; the PodGroup controller uses the same rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two webhook configurations as JSON: what the API server calls us for, and what it does when we don't answer.
+"""The two webhook configurations as JSON: the requests that the API server sends us, and its failure policy.
 
 Names and paths are API: operators see them in errors. The cheapest call is the one not made, so conditions keep away
 what no policy would touch; what decides for the user's safety fails closed, and only on objects that are ours.

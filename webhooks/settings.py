@@ -1,4 +1,4 @@
-"""What an operator decides for all policies."""
+"""Settings of the operator that hold for all policies."""
 
 from __future__ import annotations
 

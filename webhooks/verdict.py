@@ -1,4 +1,4 @@
-"""What a policy decides, as values; `webhooks.review` gives them their wire form."""
+"""The decision of a policy, as values; `webhooks.review` writes them as JSON."""
 
 from __future__ import annotations
 

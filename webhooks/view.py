@@ -1,4 +1,4 @@
-"""The cluster as policies see it: a pure read interface, and questions that several policies ask."""
+"""The policies' view of the cluster: a pure read interface, and queries that several policies share."""
 
 from __future__ import annotations
 

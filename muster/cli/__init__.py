@@ -1,1 +1,1 @@
-"""What a person types: one module per noun. Prints; decides nothing that a program below doesn't."""
+"""The command line: one module for each noun. Prints; decides nothing that a program below doesn't."""

@@ -1,4 +1,4 @@
-"""Reading a cluster: what ``muster.whatif`` is asked about, in one piece."""
+"""Reads the cluster state that ``muster.whatif`` needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for shell completion, read from the cluster; whatever goes wrong there are none, and never late."""
+"""Names for shell completion, read from the cluster; on an error or a timeout there are none."""
 
 from __future__ import annotations
 

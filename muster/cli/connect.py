@@ -1,4 +1,4 @@
-"""From the options of a command to a client, and from what goes wrong to one line for the person."""
+"""From the options of a command to a client, and from an error to one line for the person."""
 
 from __future__ import annotations
 

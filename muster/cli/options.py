@@ -1,4 +1,4 @@
-"""What several commands ask for in the same words: which scheduler's rules, whose pods, and examples in the help."""
+"""Options that several commands share: the scheduler configuration, the scheduler's names, and examples in the help."""
 
 from __future__ import annotations
 

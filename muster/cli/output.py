@@ -1,4 +1,4 @@
-"""What commands print: kubectl's table, JSON, YAML or names."""
+"""The output formats of commands: kubectl's table, JSON, YAML or names."""
 
 from __future__ import annotations
 

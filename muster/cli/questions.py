@@ -1,4 +1,4 @@
-"""What the commands that ask ``muster.whatif`` share: their options, the state that they ask about, and how it is read."""
+"""Shared by the commands that use ``muster.whatif``: their options, and the state that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view of all objects of one kind, kept by a reflector and read by everybody."""
+"""A view of all objects of one kind, updated by a reflector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The permission to write: handed out by the elector, demanded by whatever writes as the leader."""
+"""The permission to write as the leader: the elector grants it, and every write of the leader requires it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List, then watch, forever: keeps a `ObjectCache` equal to what the API server has."""
+"""List, then watch, forever: keeps an `ObjectCache` equal to the API server's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one step that answers requests: a table and a view in, a table to store and the answers out. Pure.
+"""The step that answers requests: from a table and a view to the new table and the answers. Pure.
 
 Whoever keeps a ledger takes this step: the committer of a webhook server, and a simulation in memory.
 """

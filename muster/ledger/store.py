@@ -1,4 +1,4 @@
-"""QuotaLedger objects read and written: compare-and-swap, and the newest version that this process knows."""
+"""Reads and writes QuotaLedger objects: compare-and-swap, and the newest version that this process knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger of one namespace as a value, and every step it can take.
+"""The ledger of one namespace as a value, and every change of it.
 
 **Invariant.** For every quota and every resource that it limits, in exact integers::
 

@@ -1,4 +1,4 @@
-"""Which group a pod belongs to, and what the group asks for, as annotations tell it.
+"""The group of a pod, and the request of the group, from annotations.
 
 Admission and the podgroup controller both answer these questions, at different times, and must answer alike: what is
 reserved at a Job's creation is what its generated PodGroup holds later. Annotations are read from the nearest object

@@ -1,4 +1,4 @@
-"""Which API resource serves which struct: the group, version, plural and scope of every kind that Muster touches."""
+"""The API resource of each struct: the group, version, plural and scope of every kind that Muster uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label selectors: do they match, and how do people write them.
+"""Label selectors: matching, and their text form.
 
 Source: ``LabelSelectorAsSelector`` of ``k8s.io/apimachinery/pkg/apis/meta/v1``.
 """

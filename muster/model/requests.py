@@ -1,4 +1,4 @@
-"""What a pod asks of a node and of a quota: the scheduler's effective request.
+"""The effective request of a pod, from a node and from a quota.
 
 Source: ``PodRequests`` of ``k8s.io/component-helpers/resource`` and the defaulting of requests from limits in
 ``pkg/apis/core/v1/defaults.go``. The API server defaults pods, never templates, so that step is repeated here; on a

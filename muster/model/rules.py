@@ -1,4 +1,4 @@
-"""Owner rules as a ConfigMap states them: for which of a pod's owners its generated PodGroup stands.
+"""Owner rules from a ConfigMap: they select the owner of a pod's generated PodGroup.
 
     podgroup-level-rules:
     - {apiversion: apps/v1, kind: deployment, adjust-level: 0}

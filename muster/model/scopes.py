@@ -1,4 +1,4 @@
-"""The scopes of ResourceQuotas: which pods a quota counts, as texts that can be kept, compared and put into names.
+"""The scopes of ResourceQuotas: the pods that a quota counts, as texts to store, compare and use in names.
 
 *Scope facts* are what of a pod decides in which scopes it is: words joined by commas, ``plain`` where there is nothing to
 say, ``best-effort,class=high,terminating`` where there is much. Empty facts are those of something that isn't a pod, of

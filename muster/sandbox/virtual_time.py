@@ -1,4 +1,4 @@
-"""An event loop in which waiting costs nothing: time jumps to the next timer when nothing else is left to do.
+"""An event loop in virtual time: when it is idle, time jumps to the next timer.
 
 For in-process work only. A loop that also waits for sockets would jump over answers that are on their way.
 """

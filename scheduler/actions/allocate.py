@@ -1,4 +1,4 @@
-"""allocate: give tasks nodes, a gang's minimum all or nothing, the rest one turn each."""
+"""allocate: assign nodes to tasks, a gang's minimum all or nothing, the other tasks one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The actions and plugins that there are, and the policy of who configures nothing."""
+"""The built-in actions and plugins, and the default policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns a pod, and who owns that: read upward, metadata only, whatever kinds these are."""
+"""Reads the owners of a pod upward, of any kind, metadata only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an action is: one step of a cycle."""
+"""The base class of actions: an action is one step of a cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs and queues have during a cycle, and what is left on the nodes: the one writer of these amounts.
+"""The amounts of jobs, queues and nodes during a cycle. Only this module writes them.
 
 Everybody else sees them; the matrices that others get can't be written to. `Allocations.validate` counts all of it again.
 """

@@ -1,4 +1,4 @@
-"""The extension points: what the plugins of a policy say together.
+"""The extension points: the combined answers of a policy's plugins.
 
 How tiers combine: of ordering keys the first that differs decides (then creation time, then uid); of votes a rejection
 wins at once and a tier with a permit decides; valid, ready and allocatable: all must agree; overused: any.

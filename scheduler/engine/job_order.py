@@ -1,4 +1,4 @@
-"""Whose turn it is: queue by queue in their order, one job of the queue at a time."""
+"""The order of jobs: queues in their order, one job of a queue at a time."""
 
 from __future__ import annotations
 

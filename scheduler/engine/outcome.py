@@ -1,4 +1,4 @@
-"""What a session comes to: placements, statuses, shares, as the values of a plan."""
+"""The results of a session (placements, statuses, shares), as the values of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin is: a class whose methods, where it defines them, are its extension points.
+"""The base class of plugins: each method that a plugin defines is an extension point.
 
 A plugin object lives for one cycle, as the session does, which is empty afterwards. It is given its arguments and the
 session, reads the session as it likes, and changes nothing there. Which of its points are asked is up to the

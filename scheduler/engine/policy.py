@@ -1,4 +1,4 @@
-"""A configuration that has been checked: which actions run in which order, and which plugins in which tiers."""
+"""A validated configuration: the actions in their order, and the plugins in their tiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session: one cycle as the actions see it, put together of what plugins say, what jobs have and which nodes are kept."""
+"""A session: one cycle as the actions see it, with the plugins' answers, the jobs' allocations and the reserved nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How what plugins say is put together: which of them are asked, what votes come to, whom they agree to evict."""
+"""Combines the answers of plugins by tier: the plugins to ask, the result of a vote, the victims that they agree on."""
 
 from __future__ import annotations
 

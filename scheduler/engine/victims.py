@@ -1,4 +1,4 @@
-"""Who runs where, as far as it may be evicted: what the actions preempt and reclaim look for."""
+"""The running tasks that may be evicted, by node: candidates of the actions preempt and reclaim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plugins see of a cycle: all of it, to read."""
+"""The read-only view of a cycle that plugins get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader knows, as a fold over events: the same events give the same snapshot."""
+"""The state of a leader, as a fold over events: the same events give the same snapshot."""
 
 from __future__ import annotations
 

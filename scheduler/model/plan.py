@@ -1,4 +1,4 @@
-"""What a cycle decided, as values: the worker performs them."""
+"""The decisions of a cycle, as values that the worker performs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one cycle decides on: an immutable view of nodes, groups and queues.
+"""The input of one cycle: an immutable view of nodes, groups and queues.
 
 Nodes are rows of int64 matrices (nodes x resources, steps of `scheduler.model.vectors.Axes`), in the order of their names.
 A group and its pods are a `JobInfo`; pods that a node can't tell apart share a `TaskClass`. Everything a snapshot refers

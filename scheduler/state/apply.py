@@ -1,4 +1,4 @@
-"""What a plan changes in a cluster, for the worker, simulations and what-if questions alike.
+"""Applies a plan to a cluster, for the worker, simulations and what-if questions.
 
 Each of them begins with this and adds what is its own: requests to an API server, or what would become of them.
 """

@@ -1,4 +1,4 @@
-"""The cluster as the worker knows it, kept up to date object by object, and the snapshots made of it.
+"""The worker's state of the cluster, updated object by object, and the snapshots made from it.
 
 A change costs what it touches: a pod its node's sums and its group, a node the node table. Snapshots share all that
 didn't change. One writer (the worker's loop); `validate` recounts everything and is run at the end of tests.

@@ -1,4 +1,4 @@
-"""Which kind of object tells a cluster what. Groups and queues, which exist in several API groups, aren't among them."""
+"""The handler of each kind of object that changes the cluster's state. Groups and queues, which exist in several API groups, aren't among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker sees of the cluster: a cache per kind, each kept by a reflector."""
+"""The worker's caches of the cluster: one for each kind, updated by a reflector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a pod may go as far as other pods, labels of nodes and volumes say.
+"""The nodes that a pod may use, by other pods, node labels and volumes.
 
 Pure rules about nodes and domains live here. Queues, quotas and priorities do not.
 """

@@ -1,4 +1,4 @@
-"""PodGroups of all three API groups: which queue they go to, and what they reserve."""
+"""PodGroups of all three API groups: their queue, and their reservation."""
 
 from __future__ import annotations
 

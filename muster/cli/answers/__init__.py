@@ -1,4 +1,4 @@
-"""What commands print of the answers of ``muster.whatif``: values in, lines for people or JSON values for programs out.
+"""The output of commands for answers of ``muster.whatif``: lines for people, JSON values for programs.
 
 Words and layout live here. Options, clusters and decisions do not.
 """

@@ -1,4 +1,4 @@
-"""What happens between a decoded request and its storage: mutation, defaults, validation, policies, webhooks, quota.
+"""The steps between a decoded request and its storage: mutation, defaults, validation, policies, webhooks, quota.
 
 In the order of the real server. Reads configurations from the store; writes only the usage of ResourceQuotas.
 """

@@ -1,4 +1,4 @@
-"""What kube-controller-manager, a kubelet and kube-scheduler do, as far as the sandbox does it.
+"""The sandbox's subset of kube-controller-manager, kubelet and kube-scheduler.
 
 Each controller is a shell around a pure plan: it hears of changes through ``Store.subscribe``, puts the name of what
 they concern on its own queue, and there works out from the store, never from the change, what has to be done. So it

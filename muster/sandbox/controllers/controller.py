@@ -1,4 +1,4 @@
-"""What every controller is: a shell that observes the store, and a work queue that reconciles what it names."""
+"""The base class of controllers: a shell that observes the store, and a work queue of keys to reconcile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose pods are whose: controllers take over pods that nobody controls, and let go of those that they don't select."""
+"""Owner references of pods: controllers adopt pods without a controller, and release pods that they don't select."""
 
 from __future__ import annotations
 

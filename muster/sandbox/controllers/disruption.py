@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods an eviction may take now. The API server's eviction reads it from the status."""
+"""PodDisruptionBudgets: the number of pods that may be evicted now. The API server's eviction reads it from the status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events are forgotten an hour after they last happened. In the real server its storage does it."""
+"""Deletes events an hour after they last happened. In the real server its storage does it."""
 
 from __future__ import annotations
 

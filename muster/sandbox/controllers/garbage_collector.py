@@ -1,4 +1,4 @@
-"""The garbage collector: what becomes of an object when its owners go.
+"""The garbage collector: deletes or orphans an object when its owners are deleted.
 
 An object whose owners are all gone is deleted; one that has another owner left loses its references to those that
 aren't there. An owner that is deleted in the foreground waits for the dependents that block it; one that is deleted

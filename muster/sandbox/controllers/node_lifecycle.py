@@ -1,4 +1,4 @@
-"""What the cluster does about nodes: their status and taints, and the pods of nodes that are gone.
+"""The node lifecycle controller: status and taints of nodes, and the pods of deleted nodes.
 
 Of the real node-lifecycle controller and pod garbage collector: the taint of a cordoned node; pods whose node is gone
 for 40 seconds are marked Failed and deleted; so is a deleted pod that was never bound and waits for a finalizer. Not

@@ -1,4 +1,4 @@
-"""What every namespace has from the start: ServiceAccount ``default`` and ConfigMap ``kube-root-ca.crt``."""
+"""The initial objects of every namespace: ServiceAccount ``default`` and ConfigMap ``kube-root-ca.crt``."""
 
 from __future__ import annotations
 

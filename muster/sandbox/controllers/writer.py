@@ -1,4 +1,4 @@
-"""How controllers write: as any client does, with its patience when the server asks to wait."""
+"""The writes of controllers: as any client, with retries when the server asks for them."""
 
 from __future__ import annotations
 

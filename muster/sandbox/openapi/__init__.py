@@ -1,4 +1,4 @@
-"""What the server says about itself: discovery and OpenAPI.
+"""Discovery and OpenAPI: the server's description of itself.
 
 Documents about the API live here. Objects and requests do not.
 """

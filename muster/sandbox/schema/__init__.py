@@ -1,4 +1,4 @@
-"""Structural schemas: what a CustomResourceDefinition says of its objects, applied as the API server applies it.
+"""Structural schemas of CustomResourceDefinitions, applied as the API server applies them.
 
 Pure. Schemas and objects are raw JSON; no function changes what it is given, and unchanged parts are shared.
 """

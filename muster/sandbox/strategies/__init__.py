@@ -1,4 +1,4 @@
-"""What the server knows of each kind: its defaults, what a client may not set, what has to be valid.
+"""The strategy of each kind: its defaults, read-only fields and validation.
 
 May live here: one module per family of kinds. May not: anything that reads the store or waits.
 """
