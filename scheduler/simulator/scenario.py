@@ -93,8 +93,8 @@ class Scenario(Struct, frozen=True):
         )
 
     def _admit(self, kind: Kind[Any], one: Object, admission: SimulatedAdmission, start: datetime) -> None:
-        uid = replace(one.metadata, uid=one.metadata.uid or f"{kind} {one.namespace}/{one.name}")
-        refusal = admission.admit(kind, replace(one, metadata=uid), start).refusal
+        uid = one.metadata.uid or Draw(self.seed, self.schedulers)(f"{kind} {one.namespace}/{one.name}")
+        refusal = admission.admit(kind, replace(one, metadata=replace(one.metadata, uid=uid)), start).refusal
         if refusal:
             raise UnreadableObjectError(f"{kind.name} {one.name}: {refusal}")
 
