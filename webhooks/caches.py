@@ -109,7 +109,7 @@ class CachedView:
 def committer(client: Client, clock: Clock, view: CachedView, registry: CollectorRegistry) -> Committer:
     """Make the ledger's committer over a view: it reads what the view shows, and writes through ``client``."""
     groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
-    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
+    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS), view.watching.timeline)
     waits = guaranteed_in(view.cache(kinds.NAMESPACES))
     return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(registry), waits)
 

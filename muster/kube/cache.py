@@ -154,7 +154,8 @@ class ObjectCache(Generic[T]):
 
     def _store(self, old: T | None, new: T | None) -> list[ObjectChange[T]]:
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
-            if old.metadata.resource_version == new.metadata.resource_version:
+            # The same version is the same state, unless the server was restored and counts anew.
+            if old.metadata.resource_version == new.metadata.resource_version and old == new:
                 return []
             self._swap(old, new)
             return [ObjectChange("MODIFIED", old, new)]

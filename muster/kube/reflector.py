@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import random
@@ -16,6 +17,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.decoding import Unreadable
+from muster.kube.timeline import Timeline, behind
 from muster.kube.transport import Request
 from muster.model import objects
 from muster.model.kinds import Kind
@@ -30,6 +32,7 @@ IDLE: Final = 70.0
 _FIRST_PAUSE: Final = 0.8
 _LONGEST_PAUSE: Final = 30.0
 _GOOD: Final = 10.0  # seconds; a watch that lived this long shows that the server works
+_GAP: Final = 2.0  # seconds without a watch in which nobody restores an etcd and starts its API servers
 _ROTATE: Final = (300, 600)  # seconds; a watch that never ends would stay on one server while others come and go
 
 
@@ -45,6 +48,9 @@ class Reflector(Generic[T]):
 
     Attributes:
         trouble: why the cache isn't being kept up to date at present, for a person; empty while it is.
+
+    Args:
+        timeline: what it shares with the other reflectors of its process; without one it stands for itself.
     """
 
     def __init__(
@@ -56,8 +62,15 @@ class Reflector(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        timeline: Timeline | None = None,
     ) -> None:
         self.trouble = ""
+        self._timeline = timeline or Timeline()
+        self._timeline.join(str(kind), self._relist)
+        # Set when only a new list can help; and what ends the watch then.
+        self._again = asyncio.Event()
+        self._open = asyncio.timeout(None)
+        self._watching = False
         self._client = client
         self._kind = kind
         self._cache = cache
@@ -68,6 +81,8 @@ class Reflector(Generic[T]):
         # The version to watch from; empty when only a new list can help. And that of the last watch's beginning.
         self._from = self._began = ""
         self._opened = math.inf
+        # When something was last heard of the server, and since when it couldn't be reached.
+        self._alive, self._lost = -math.inf, math.inf
         self._heard = False
 
     async def run(self) -> None:
@@ -86,7 +101,7 @@ class Reflector(Generic[T]):
             if error is not None:
                 self._report(error)
             if error is not None or not good:
-                await asyncio.sleep(backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None))
+                await self._pause(backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None))
 
     async def wait_synced(self) -> None:
         """Wait until the cache has shown a whole list."""
@@ -95,9 +110,12 @@ class Reflector(Generic[T]):
     async def _round(self) -> errors.KubeError | None:
         """List where that is needed, and watch until the watch ends; gives what ended it, None for the usual end."""
         try:
-            if not self._from:
+            if not self._from or self._again.is_set():
                 await self._list()
             await self._watch()
+        except TimeoutError:
+            if not self._again.is_set():
+                raise
         except errors.ApiError as error:
             # Not allowed, or overloaded: the place in the watch is still good, and a list would be the heavier request.
             if error.code not in {401, 403, 429, 500, 503}:
@@ -106,30 +124,91 @@ class Reflector(Generic[T]):
         except errors.KubeError as error:
             # A server that was restored from a backup opens a watch from a version that it doesn't have any more, and
             # then says nothing, for hours. Any other server has sent a bookmark by then.
+            if math.isinf(self._opened):
+                self._lost = min(self._lost, asyncio.get_running_loop().time())
             if not self._heard and asyncio.get_running_loop().time() - self._opened >= IDLE:
                 self._from = ""
             return error
         return None
 
+    def _relist(self) -> None:
+        """Begin anew, whatever is under way."""
+        self._again.set()
+        if self._open.when() is None and self._watching:
+            self._open.reschedule(asyncio.get_running_loop().time())
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
+
     async def _list(self) -> None:
+        self._again.clear()
+        self._from = ""
+        seen = self._cache.revision
         listing = await self._client.list(self._kind, self._namespace, labels=self._labels, fields=self._fields)
         for each in listing.unreadable:
             self._report_unreadable(each)
+        if behind(listing.resource_version, seen):
+            self._went_back(listing.resource_version)
+        elif self._again.is_set():
+            return  # it began before somebody else noticed
+        self._again.clear()
         self._cache.replace(listing.items, listing.resource_version, listing.unreadable)
         self._from = listing.resource_version
+        self._alive, self._lost = asyncio.get_running_loop().time(), math.inf
+        self._timeline.listed(str(self._kind))
         self._synced.set()
 
+    def _went_back(self, version: str) -> None:
+        text = f"{self._kind} are at {version[:64]} and were at {self._cache.revision}"
+        self._timeline.went_back(str(self._kind), text)
+
     async def _watch(self) -> None:
+        if self._again.is_set():
+            return
+        async with asyncio.timeout(None) as self._open:
+            self._watching = True
+            try:
+                await self._follow()
+            finally:
+                self._watching = False
+                self._timeline.doubt(str(self._kind))
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
         async with self._client.transport.watch(self._request(), idle=IDLE) as lines:
-            self._opened, self._began = asyncio.get_running_loop().time(), self._from
+            self._opened, self._began = loop.time(), self._from
             self._heard = False
+            await self._prove()
             if self.trouble:
                 log.info("%s are watched again", self._kind)
                 self.trouble = ""
             async for line in lines:
-                self._heard = True
+                self._heard, self._alive = True, loop.time()
                 self._take(decoding.strictly(WatchEvent, line))
                 self._from = self._cache.revision
+            self._alive = loop.time()
+
+    async def _prove(self) -> None:
+        """See to it that nothing went back since the last watch, where that is possible: its events would be missing.
+
+        A watch from a revision that the server doesn't have any more says nothing at first, and later leaves out all
+        that came before that revision. A list tells, the shortest too. Where the server couldn't be reached, that list
+        may be past the revision already, and only a whole one helps; a server that was started anew has forgotten what
+        a watch goes on from in any case.
+        """
+        if self._opened - self._lost > _GAP:
+            self._again.set()
+            raise TimeoutError
+        if self._opened - self._alive > _GAP:
+            page = await self._client.page(self._kind, self._namespace, {"limit": "1"})
+            if behind(page.resource_version, self._cache.revision):
+                self._went_back(page.resource_version)
+                self._again.set()
+                raise TimeoutError
+        self._lost = math.inf
+        self._timeline.watched(str(self._kind))
 
     def _request(self) -> Request:
         selection = {"labelSelector": self._labels, "fieldSelector": self._fields}
@@ -177,15 +256,22 @@ class Reflector(Generic[T]):
 
 
 class Watching:
-    """Keeps the caches of several kinds, and knows which of them isn't up to date, and why."""
+    """Keeps the caches of several kinds, and knows which of them isn't up to date, and why.
+
+    Attributes:
+        timeline: what tells whether the state that they show went back.
+    """
 
     def __init__(self, caches: Mapping[Kind[Any], ObjectCache[Any]]) -> None:
+        self.timeline = Timeline()
         self._caches = caches
         self._reflectors: dict[Kind[Any], Reflector[Any]] = {}
 
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all of them, until cancelled; ``synced`` is set when each has shown a whole list."""
-        self._reflectors = {kind: Reflector(client, kind, cache) for kind, cache in self._caches.items()}
+        self._reflectors = {
+            kind: Reflector(client, kind, cache, timeline=self.timeline) for kind, cache in self._caches.items()
+        }
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self._reflectors.items():
                 group.create_task(reflector.run(), name=f"watch {kind}")

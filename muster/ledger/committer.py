@@ -20,6 +20,8 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
+from muster.kube.timeline import WentBackError
+from muster.ledger import seeding
 from muster.ledger.decision import Answer, Decision, QuotaUpdate, Request, decide, defer
 from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer
@@ -91,7 +93,7 @@ class Committer:
         waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
-        self._store = Store(client, ledgers)
+        self._store = Store(client, ledgers, observer.timeline)
         self._observer = observer
         self._clock = clock
         self._metrics = metrics
@@ -192,6 +194,8 @@ class Committer:
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer_batch(self, namespace: str, queue: _NamespaceQueue, batch: list[_Pending]) -> None:
+        if not self._observer.settled():
+            raise WentBackError("the cluster was restored from a backup, and is being read again")
         # 1. What the ledger says, and who needs it at all.
         entry = await self._load(namespace, queue)
         batch = await self._drop_unlimited(namespace, entry, batch)
@@ -210,6 +214,8 @@ class Committer:
         await self._store_and_answer(queue, entry, self._decide(namespace, entry.table, view, requests), batch)
 
     def _decide(self, namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:
+        if seeding.is_foreign(table, view) and not self._observer.lacks(table.observed):
+            table = seeding.unseeded(table)
         waits = self._waits(namespace)
         if not table.seeded_at and waits:
             return defer(namespace, table, view, requests)
@@ -245,7 +251,7 @@ class Committer:
 
     def _cache_suffices(self, table: Table, requests: Iterable[Request], namespace: str) -> bool:
         """Whether the caches may decide: the ledger knows the quotas, and names of other API groups are in view."""
-        if not table.seeded_at or any(
+        if not (table.seeded_at and self._observer.sure()) or any(
             isinstance(request, QuotaUpdate) or not table.limits(request.asked, request.scope_facts)
             for request in requests
         ):
@@ -270,6 +276,8 @@ class Committer:
         pending = _Pending(request, asyncio.get_running_loop().create_future())
         try:
             async with asyncio.timeout_at(deadline):
+                if not self._observer.settled():
+                    raise WentBackError("the cluster was restored from a backup, and is being read again")
                 entry = await self._store.read(namespace)
                 if await self._drop_unlimited(namespace, entry, [pending]):
                     table = entry.table if entry else Table()

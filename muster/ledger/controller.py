@@ -11,11 +11,15 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from msgspec.structs import replace
+
 from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
+from muster.kube.timeline import WentBackError
+from muster.ledger import seeding
 from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import JOB
@@ -23,6 +27,7 @@ from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
 from muster.ledger.unreserved import UnreservedGroups
+from muster.ledger.view import covers
 from muster.model.kinds import JOBS
 from muster.model.objects import Job, QuotaLedger
 
@@ -57,7 +62,7 @@ class LedgerController:
         waits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._client = client
-        self._store = Store(client, ledgers)
+        self._store = Store(client, ledgers, observer.timeline)
         self._observer = observer
         self._clock = clock
         self._metrics = metrics
@@ -65,6 +70,9 @@ class LedgerController:
         self._first_seen: dict[str, dict[Row, float]] = {}
         self._waits = waits
         self._unseeded: dict[str, float] = {}
+        self._unreadable: dict[str, float] = {}
+        self._behind: dict[str, float] = {}
+        self._restored: set[str] = set()
         self._due: dict[str, float] = {}
         self._latest: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -73,12 +81,14 @@ class LedgerController:
         self._overcommitted: set[str] = set()
         self.unreserved_groups = UnreservedGroups(self._store, ledgers, observer)
         observer.subscribe(self._touch)
+        observer.timeline.subscribe(self._begin_anew)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
     async def run(self) -> None:
         """Keep the ledgers, until cancelled."""
         self._first_seen.clear()
         self._unseeded.clear()
+        self._unreadable.clear()
         for namespace in self._store.namespaces().union(self._observer.namespaces()):
             self._due[namespace] = 0.0
         try:
@@ -109,6 +119,14 @@ class LedgerController:
         self._due[namespace] = min(now + quiet, self._latest.setdefault(namespace, now + _MAX_DELAY))
         self._woken.set()
 
+    def _begin_anew(self) -> None:
+        """After a restore: seed each ledger again, and start the clocks of its rows again."""
+        now = asyncio.get_running_loop().time()
+        self._first_seen.clear()
+        self._restored |= self._store.namespaces().union(self._observer.namespaces())
+        self._due.update(dict.fromkeys(self._restored, now))
+        self._woken.set()
+
     async def _wait(self) -> None:
         """Wait until a namespace is due, or one comes to be due earlier."""
         loop = asyncio.get_running_loop()
@@ -129,7 +147,12 @@ class LedgerController:
             log.info("the ledger of %s is left to the next leader", namespace)
         except errors.ConflictError:
             self._touch(namespace)  # somebody else writes, and folds
-        except (errors.KubeError, MalformedLedgerError) as error:
+        except WentBackError:
+            self._due[namespace] = loop.time() + QUIET
+        except MalformedLedgerError as error:
+            self._report(namespace, str(error))
+            self._due[namespace] = self._unreadable.setdefault(namespace, loop.time()) + DEADLINE
+        except errors.KubeError as error:
             if errors.namespace_ends(error):
                 self._forget(namespace)  # what it holds goes with it
                 return
@@ -138,27 +161,60 @@ class LedgerController:
             self._due[namespace] = loop.time() + backoff.pause()
         else:
             self._backoffs.pop(namespace, None)
+            self._unreadable.pop(namespace, None)
             self._trouble.pop(namespace, None)
 
     async def _improve(self, namespace: str) -> None:
         """Do the one thing that the namespace's ledger needs most."""
-        entry = self._store.known(namespace)
+        if not self._observer.settled():
+            raise WentBackError("the cluster was restored from a backup, and is being read again")
+        entry = await self._entry(namespace)
         if entry is None:
-            if not any(quota.hard.nano for quota in self._observer.view(namespace).quotas.values()):
-                self._forget(namespace)
-                return
-            entry = await self._store.read(namespace) or await self._store.create(namespace)
-        if not entry.table.seeded_at and (wait := self._wait_to_seed(namespace)):
+            self._forget(namespace)
+            return
+        healing = self._is_unreadable_for_good(namespace)
+        if not (healing or entry.table.seeded_at) and (wait := self._wait_to_seed(namespace)):
             self._due[namespace] = asyncio.get_running_loop().time() + wait
             return
         if not entry.table.seeded_at or self._observer.lacks(entry.table.observed):
-            self._unseeded.pop(namespace, None)
-            view = await self._observer.quorum(self._client, namespace, {})
-            entry = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
+            entry = await self._seed(namespace, entry)
         else:
             entry = await self._fold(namespace, entry)
         self._note(namespace, entry.table)
         self._look_again(namespace)
+
+    async def _entry(self, namespace: str) -> StoredLedger | None:
+        """Return the ledger to be seen to; None where there is none and no quota that needs one."""
+        if self._is_unreadable_for_good(namespace):
+            return await self._store.read_unparsed(namespace)
+        if namespace in self._restored and (entry := await self._store.read(namespace)) is not None:
+            return await self._after_restore(namespace, entry)
+        entry = self._store.known(namespace)
+        if entry is None and any(quota.hard.nano for quota in self._observer.view(namespace).quotas.values()):
+            return await self._store.read(namespace) or await self._store.create(namespace)
+        return entry
+
+    def _is_unreadable_for_good(self, namespace: str) -> bool:
+        """Whether a ledger couldn't be read for so long that all that it may have granted is stored, or never will be."""
+        since = self._unreadable.get(namespace)
+        return since is not None and asyncio.get_running_loop().time() - since >= DEADLINE
+
+    async def _after_restore(self, namespace: str, entry: StoredLedger) -> StoredLedger:
+        """Take the totals out of a ledger: where seeding it has to wait, nobody is to rely on them."""
+        table = seeding.unseeded(entry.table)
+        if not self._waits(namespace):
+            return replace(entry, table=table)
+        entry = await self._store.write(entry, table)
+        self._restored.discard(namespace)
+        return entry
+
+    async def _seed(self, namespace: str, entry: StoredLedger) -> StoredLedger:
+        view = await self._observer.quorum(self._client, namespace, {})
+        written = await self._store.write(entry, entry.table.seed(view, self._clock.now()))
+        self._restored.discard(namespace)
+        for clocks in (self._unseeded, self._unreadable):
+            clocks.pop(namespace, None)
+        return written
 
     def _wait_to_seed(self, namespace: str) -> float:
         """Return the seconds for which a new ledger must not be seeded yet, by this process' own first look at it."""
@@ -170,13 +226,19 @@ class LedgerController:
     async def _fold(self, namespace: str, entry: StoredLedger) -> StoredLedger:
         self._note(namespace, entry.table)
         expired = await self._expired(namespace)
-        if expired:
+        if expired or self._is_left_behind(namespace, entry.table):
             # In this order: what the ledger says now, then what exists; both after the deadlines have passed.
             entry = await self._store.read(namespace) or entry
             view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+            if seeding.is_foreign(entry.table, view):
+                log.warning("the totals of the quota ledger of %s are of a state that was never there", namespace)
+                return await self._store.write(entry, seeding.unseeded(entry.table))
             table = entry.table.fold(view, expired=expired, waits=self._waits(namespace))
-        else:
+        elif self._observer.sure():
             table = entry.table.fold(self._observer.view(namespace), waits=self._waits(namespace))
+        else:
+            self._due[namespace] = asyncio.get_running_loop().time() + _MAX_DELAY
+            return entry
         # A late group may fit without a total's changing; the scheduler leaves it alone until it is observed.
         late = () in entry.table.outside(self._observer.view(namespace)).values()
         if not late and not _differs(entry.table, table):
@@ -184,6 +246,19 @@ class LedgerController:
         written = await self._store.write(entry, table)
         self._metrics.expiries.inc(len(expired.intersection(entry.table.rows)))
         return written
+
+    def _is_left_behind(self, namespace: str, table: Table) -> bool:
+        """Whether the caches have been behind the ledger for so long that its totals may be of a state never there."""
+        if covers(self._observer.view(namespace), table.observed):
+            self._behind.pop(namespace, None)
+            return False
+        now = asyncio.get_running_loop().time()
+        due = self._behind.setdefault(namespace, now) + DEADLINE
+        if now >= due:
+            del self._behind[namespace]
+            return True
+        self._due[namespace] = min(due, self._due.get(namespace, due))
+        return False
 
     async def _expired(self, namespace: str) -> frozenset[Row]:
         """Return the rows whose requests are dead. A Job that lives keeps its row until its group is there."""
@@ -218,7 +293,8 @@ class LedgerController:
             self._due[namespace] = min(self._due.get(namespace, when), when)
 
     def _forget(self, namespace: str) -> None:
-        self._unseeded.pop(namespace, None)
+        for known in (self._unseeded, self._unreadable, self._behind):
+            known.pop(namespace, None)
         self._first_seen.pop(namespace, None)
         self._overcommitted.discard(namespace)
         self._metrics.quotas.forget(namespace)

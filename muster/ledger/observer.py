@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client, Listing
+from muster.kube.timeline import Timeline, WentBackError
 from muster.ledger.conversion import limits_of, observed_group, observed_pod, observed_quota
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.view import (
@@ -22,7 +23,7 @@ from muster.ledger.view import (
 )
 from muster.model import kinds, names, versions
 from muster.model.amounts import Resources
-from muster.model.kinds import RESOURCEQUOTAS, Kind
+from muster.model.kinds import QUOTALEDGERS, RESOURCEQUOTAS, Kind
 from muster.model.objects import Namespace, Pod, PodGroup, ResourceQuota
 
 _CATCH_UP_SECONDS: Final = 0.5  # seconds; a watch that works is behind by milliseconds
@@ -45,6 +46,10 @@ class Observer:
         groups: each served kind of PodGroup and the cache of it, of all namespaces.
         quotas: the cache of all ResourceQuotas.
         pods: the cache of all Pods.
+        timeline: what tells whether the state that these caches show went back.
+
+    Attributes:
+        timeline: the same.
     """
 
     def __init__(
@@ -52,7 +57,11 @@ class Observer:
         groups: Mapping[Kind[PodGroup], ObjectCache[PodGroup]],
         quotas: ObjectCache[ResourceQuota],
         pods: ObjectCache[Pod],
+        timeline: Timeline | None = None,
     ) -> None:
+        self.timeline = timeline or Timeline()
+        self._restores = 0
+        self._sources = [str(kind) for kind in (*groups, RESOURCEQUOTAS, kinds.PODS, QUOTALEDGERS)]
         self._groups = dict(groups)
         self._quotas = quotas
         self._pods = pods
@@ -61,11 +70,9 @@ class Observer:
         self._tombstones = Tombstones()
         self._views: dict[str, NamespaceView] = {}
         self._changed: list[Callable[[str], None]] = []
+        self._show_all()
         for kind, cache in self._groups.items():
             self._follow(kind, cache)
-        for quota in quotas.items():
-            self._own(quota.namespace).put_quota(observed_quota(quota))
-            self._count_pods(quota.namespace)
         quotas.subscribe(self._quota_changed)
         pods.subscribe(self._pod_changed)
 
@@ -73,6 +80,14 @@ class Observer:
     def sources(self) -> int:
         """How many kinds of PodGroup are served."""
         return len(self._groups)
+
+    def settled(self) -> bool:
+        """Whether the caches show the state that the API server has; not while they are listed again after a restore."""
+        return not self.timeline.relisting(self._sources)
+
+    def sure(self) -> bool:
+        """Whether it is known of each cache that nothing went back: otherwise a ledger is decided by live reads alone."""
+        return self.timeline.sure(self._sources)
 
     def lacks(self, observed: Iterable[str]) -> bool:
         """Whether a source of ``observed`` isn't served here any more, so that no view can be as new."""
@@ -103,8 +118,11 @@ class Observer:
 
         Raises:
             KubeError: one of the lists failed.
+            WentBackError: the API server shows an older state than the caches did before this call.
         """
         self._count_pods(namespace)
+        self._catch_up()
+        before = dict(self._revisions)
         quotas, pods, groups = await asyncio.gather(
             client.list(RESOURCEQUOTAS, namespace),
             client.list(kinds.PODS, namespace),
@@ -127,8 +145,11 @@ class Observer:
             *(each for listing in groups for each in listing.unreadable),
         ]
         listed += [(QUOTA_SOURCE, each.about.metadata.uid, 0) for each in unreadable]
+        self._compare(before, revisions)
         caught_up = await self._catches_up(namespace, revisions, listed)
         known = self.view(namespace)
+        if not caught_up:
+            self._contradict(namespace, known, listed)
         if caught_up and covers(known, observed):
             return known
         view = NamespaceView(revisions, _CacheMemory(known, self._tombstones))
@@ -139,6 +160,29 @@ class Observer:
         for pod in pods.items:
             view.put_pod(observed_pod(pod))
         return view
+
+    def _compare(self, before: Mapping[str, int], revisions: Mapping[str, int]) -> None:
+        """See to it that no list is older than what a cache showed before it was asked for."""
+        for place, revision in revisions.items():
+            if revision < before.get(place, 0):
+                raise self._went_back(f"{place} are at {revision} and were at {before[place]}")
+
+    def _contradict(self, namespace: str, known: LedgerView, listed: Sequence[_Place]) -> None:
+        """See to it that the caches, where they call themselves newer than a listed object, show or remember it.
+
+        That they don't is how a restore shows once the revisions have passed those that the caches were at.
+        """
+        for place, uid, at in listed:
+            if place == POD_SOURCE and namespace not in self._counted:
+                continue
+            if 0 < at <= self._revisions.get(place, 0) and not (
+                known.revision_of(uid) >= at or self._tombstones.last_seen(uid)[1]
+            ):
+                raise self._went_back(f"in {namespace} an object of {place} exists that no watch has told of")
+
+    def _went_back(self, why: str) -> WentBackError:
+        self.timeline.went_back(str(RESOURCEQUOTAS), why)
+        return WentBackError("the cluster was restored from a backup, and is being read again")
 
     async def _catches_up(self, namespace: str, revisions: Mapping[str, int], listed: Sequence[_Place]) -> bool:
         """Wait a little until the caches show what was listed, or more; tell whether they do."""
@@ -199,9 +243,15 @@ class Observer:
             return replace(shown, absent_at=before.absent_at)
         return replace(shown, absent_at=0) if self._tombstones.last_seen(shown.uid)[1] else shown
 
+    def _show_all(self) -> None:
+        for kind, cache in self._groups.items():
+            for group in cache.items():
+                self._own(group.namespace).put(observed_group(kind.group, group, 0))
+        for quota in self._quotas.items():
+            self._own(quota.namespace).put_quota(observed_quota(quota))
+            self._count_pods(quota.namespace)
+
     def _follow(self, kind: Kind[PodGroup], cache: ObjectCache[PodGroup]) -> None:
-        for group in cache.items():
-            self._own(group.namespace).put(observed_group(kind.group, group, 0))
         cache.subscribe(lambda change: self._group_changed(kind, cache, change))
 
     def _group_changed(
@@ -279,6 +329,13 @@ class Observer:
             changed(namespace)
 
     def _catch_up(self) -> None:
+        if self._restores != self.timeline.restores and self.settled():
+            # What was seen before the restore, and when it came and went, says nothing of what is there now.
+            self._restores = self.timeline.restores
+            self._tombstones = Tombstones()
+            for known in (self._counted, self._revisions, self._views):
+                known.clear()
+            self._show_all()
         caches = {source(kind.group): cache.revision for kind, cache in self._groups.items()}
         for place, revision in (
             caches | {QUOTA_SOURCE: self._quotas.revision, POD_SOURCE: self._pods.revision}

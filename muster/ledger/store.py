@@ -12,6 +12,7 @@ from msgspec import Struct
 from muster.kube import errors
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
+from muster.kube.timeline import Timeline, WentBackError, behind
 from muster.ledger.rows import MalformedLedgerError, check
 from muster.ledger.table import Table
 from muster.model import names, versions
@@ -36,15 +37,20 @@ class StoredLedger(Struct, frozen=True):
 
 
 class Store:
-    """The ledgers of all namespaces."""
+    """The ledgers of all namespaces.
 
-    def __init__(self, client: Client, cache: ObjectCache[QuotaLedger]) -> None:
+    Whatever reads or writes one may raise a `WentBackError`: an older version was there than was known.
+    """
+
+    def __init__(self, client: Client, cache: ObjectCache[QuotaLedger], timeline: Timeline) -> None:
         self._client = client
+        self._timeline = timeline
         self._cache = cache
         self._entries: dict[str, StoredLedger] = {}
         self._me = uuid4().hex[:8]
         self._moved: dict[str, asyncio.Event] = {}
         cache.subscribe(self._changed)
+        timeline.subscribe(self._entries.clear)
 
     def namespaces(self) -> set[str]:
         """Return the namespaces that are known to have a ledger."""
@@ -76,7 +82,17 @@ class Store:
         if ledger is None:
             self._entries.pop(namespace, None)
             return None
+        self._check_known(ledger)
         return self._keep(ledger)
+
+    async def read_unparsed(self, namespace: str) -> StoredLedger | None:
+        """Read one that can't be trusted, for who replaces all that it says; None where there is none.
+
+        Raises:
+            KubeError: it couldn't be read.
+        """
+        ledger = await self._client.find(QUOTALEDGERS, LEDGER_NAME, namespace)
+        return StoredLedger(ledger, Table()) if ledger is not None else None
 
     async def take_turn(self, namespace: str) -> StoredLedger | None:
         """Read it and ask the others for a turn: it is at another version then, and they wait a moment; None for none.
@@ -141,11 +157,28 @@ class Store:
             rest = {name: value for name, value in (meta.annotations or {}).items() if name != names.TURN}
             meta = msgspec.structs.replace(meta, annotations=rest or None)
         ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=data)
+        seen = self._cache.revision
         stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace)
+        if stored.metadata.resource_version != meta.resource_version:  # a write that changes nothing moves nothing
+            self._check_newer(stored, seen)
         if stored.data != ledger.data:
             return self._keep(stored)
         written = self._entries[stored.namespace] = StoredLedger(stored, table)
         return written
+
+    def _check_known(self, ledger: QuotaLedger) -> None:
+        """See to it that it isn't older than what is known of the same object."""
+        entry, cached = self._entries.get(ledger.namespace), self._cache.get(LEDGER_NAME, ledger.namespace)
+        for known in (entry.ledger if entry else None, cached):
+            if known is not None and known.metadata.uid == ledger.metadata.uid:
+                self._check_newer(ledger, known.metadata.resource_version)
+
+    def _check_newer(self, ledger: QuotaLedger, seen: str) -> None:
+        version = ledger.metadata.resource_version
+        if behind(version, seen):
+            why = f"QuotaLedger {ledger.namespace}/{ledger.name} is at {version}, and {seen} was seen"
+            self._timeline.went_back(str(QUOTALEDGERS), why)
+            raise WentBackError("the cluster was restored from a backup, and is being read again")
 
     def _keep(self, ledger: QuotaLedger) -> StoredLedger:
         try:

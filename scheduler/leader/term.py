@@ -111,7 +111,9 @@ class Term:
         self._podgroups = PodGroupController(
             client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
-        observer = Observer(informers.groups, informers.cache(kinds.RESOURCEQUOTAS), informers.pods)
+        observer = Observer(
+            informers.groups, informers.cache(kinds.RESOURCEQUOTAS), informers.pods, informers.watching.timeline
+        )
         waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)
         ledgers.subscribe(

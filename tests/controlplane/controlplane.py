@@ -135,6 +135,28 @@ class ControlPlane:
         process.kill()
         process.wait()
 
+    def back_up(self) -> Path:
+        """Copy what etcd holds, and give where; etcd and the API server are down meanwhile."""
+        copy = Path(tempfile.mkdtemp(prefix="backup-", dir=self.directory)) / "etcd"
+        self._kill_all("kube-apiserver", "etcd")
+        shutil.copytree(self.directory / "etcd", copy)
+        self._start_etcd()
+        self.start_apiserver()
+        return copy
+
+    def restore(self, backup: Path) -> None:
+        """Put etcd back to a backup, and start all parts again; as one does with a cluster that is restored."""
+        self._kill_all(*reversed(list(self._processes)))
+        shutil.rmtree(self.directory / "etcd")
+        shutil.copytree(backup, self.directory / "etcd")
+        self._start_etcd()
+        self.start_apiserver()
+        self._start_controllers()
+
+    def _kill_all(self, *parts: str) -> None:
+        for name in parts:
+            self.kill(name)
+
     def kubeconfig(self, user: str = "admin", token: str | None = None) -> Path:
         """Write a kubeconfig for ``user`` and give its path."""
         path = self.directory / f"{user}.kubeconfig"

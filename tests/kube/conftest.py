@@ -39,6 +39,9 @@ class Scripted:
         # Each watch takes the next: lines, with exceptions to raise and numbers of seconds to wait in between.
         self.watches: list[list[bytes | dict[str, Any] | Exception | float]] = []
         self.open = 0
+        # What the shortest list tells, which reflectors ask for after a gap; and when they did.
+        self.revision = 1_000_000
+        self.probed: list[float] = []
 
     @staticmethod
     def ok(body: Any, code: int = 200) -> Response:
@@ -67,6 +70,9 @@ class Scripted:
         return Client(self)
 
     async def request(self, request: Request, *, within: float) -> Response:
+        if request.query.get("limit") == "1":
+            self.probed.append(asyncio.get_running_loop().time())
+            return self.listing(self.revision)
         self.asked.append((asyncio.get_running_loop().time(), request))
         try:
             async with asyncio.timeout(within):

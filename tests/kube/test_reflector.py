@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
-from muster.kube import errors
+from muster.kube import decoding, errors
 from muster.kube.cache import ObjectCache
 from muster.kube.reflector import Reflector, Watching
 from muster.model.kinds import NODES, PODS
@@ -140,6 +141,65 @@ async def test_a_server_that_has_forgotten_the_version_is_listed_again(server, c
     async with running(Reflector(server.client, PODS, cache)):
         await asyncio.sleep(5)
     assert cache.revision == "20"
+
+
+async def test_after_a_gap_a_watch_is_asked_for_what_went_back_and_without_one_it_is_not(server, cache):
+    server.answer = lambda _: server.listing(300)
+    server.watches = [[bookmark(301)], [bookmark(302), DOWN], [1.0, DOWN], [60.0, bookmark(303), 60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(30)
+        assert len(server.requests(watching=True)) == 4
+        assert len(server.probed) == 1
+        assert len(server.requests()) == 1
+
+
+async def test_a_restore_that_one_reflector_notices_makes_all_list_again(server):
+    caches = {PODS: ObjectCache(), NODES: ObjectCache()}
+    lists = {"pods": [server.listing(300, server.pod("old", 290)), server.listing(210, server.pod("new", 205))]}
+    lists["nodes"] = [server.listing(300), server.listing(211)]
+    server.answer = lambda request: lists[request.path.rsplit("/", 1)[1]].pop(0)
+    # The new watch of pods would tell of what comes after 300 only; the one of nodes lives through it all.
+    ends = {"pods": [[5.0, DOWN], [60.0], [60.0]], "nodes": [[300.0], [60.0]]}
+    opens = server.watch
+    server.watch = lambda request, *, idle: _from(server, opens, ends, request, idle)
+    watching, synced = Watching(caches), asyncio.Event()
+    kinds, told = [str(PODS), str(NODES)], []
+    watching.timeline.subscribe(lambda: told.append(watching.timeline.relisting(kinds)))
+    task = asyncio.create_task(watching.run(server.client, synced))
+    await asyncio.sleep(4)
+    assert watching.timeline.sure(kinds)
+    server.revision = 205
+    await asyncio.sleep(40)
+    assert (watching.timeline.restores, told) == (1, [True])
+    assert {pod.name for pod in caches[PODS].items()} == {"new"}
+    assert [cache.revision for cache in caches.values()] == ["210", "211"]
+    assert watching.timeline.sure(kinds)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _from(server, opens, ends, request, idle):
+    server.watches = [ends[request.path.rsplit("/", 1)[1]].pop(0)]
+    return opens(request, idle=idle)
+
+
+async def test_after_a_server_could_not_be_reached_only_a_whole_list_tells(server, cache):
+    pages = [server.listing(300), server.listing(400, server.pod("between", 250))]
+    server.answer = lambda _: pages.pop(0)
+    server.watches = [[bookmark(301), DOWN], [DOWN], [DOWN], [bookmark(402), 60.0], [60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(20)
+        assert cache.get("between", "ns")
+    assert not server.probed
+
+
+async def test_the_same_version_of_another_history_is_another_state(server, cache):
+    cache.replace([decoding.item(PODS, msgspec.json.encode(server.pod("a", 5)))], "9")
+    told = []
+    cache.subscribe(told.append)
+    cache.replace([decoding.item(PODS, msgspec.json.encode(server.pod("a", 5, spec={"nodeName": "n"})))], "7")
+    assert [(change.type, change.new.spec.node_name) for change in told] == [("MODIFIED", "n")]
 
 
 @pytest.mark.parametrize("code", [401, 403, 429, 500, 503])

@@ -62,12 +62,30 @@ class Network:
     latency: float = LATENCY  # seconds, each way
     expired_watches: int = 0  # how many watches are yet to be told that where they began is gone
 
+    unreachable: bool = False
+    open: set[asyncio.Timeout] = field(default_factory=set)
+
     def __post_init__(self) -> None:
         self.slow_watch.set()
+
+    def cut(self) -> None:
+        """Nobody reaches the server from now on, and every watch ends."""
+        self.unreachable = True
+        for watch in self.open:
+            watch.reschedule(asyncio.get_running_loop().time())
+
+    def mend(self) -> None:
+        """The server can be reached again."""
+        self.unreachable = False
+
+    def _reach(self) -> None:
+        if self.unreachable:
+            raise errors.UnreachableError("nobody listens", maybe_applied=False)
 
     async def request(self, request: Request, *, within: float) -> Response:
         self.sent.append(request)
         await asyncio.sleep(self.latency)
+        self._reach()
         fault = next((each for each in self.faults if each.times and each.matches(request)), None)
         if fault is None:
             response = await self.inner.request(request, within=within)
@@ -80,8 +98,22 @@ class Network:
 
     @asynccontextmanager
     async def watch(self, request: Request, *, idle: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        async with self.inner.watch(request, idle=idle) as lines:
+        self._reach()
+        async with self.inner.watch(request, idle=idle) as lines, self._until_cut():
             yield self._paced(lines)
+
+    @asynccontextmanager
+    async def _until_cut(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(None) as limit:
+                self.open.add(limit)
+                yield
+        except TimeoutError as error:
+            if not self.unreachable:
+                raise
+            raise errors.UnreachableError("cut", maybe_applied=False) from error
+        finally:
+            self.open.discard(limit)
 
     async def _paced(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:
@@ -124,6 +156,7 @@ class Process:
 
     namespace: str
     network: Network
+    client: Client
     view: CachedView
     committer: Committer
     controller: LedgerController
@@ -203,12 +236,13 @@ class Lab:
             {kinds.PODGROUPS: view.cache(kinds.PODGROUPS)},
             view.cache(kinds.RESOURCEQUOTAS),
             view.cache(kinds.PODS),
+            view.watching.timeline,
         )
         waits = guaranteed_in(view.cache(kinds.NAMESPACES))
         shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
         committer, controller = Committer(client, *shared), LedgerController(client, *shared)
         admission = Admission(view, Noted(committer, self.answers), client, WebhookSettings(), metrics)
-        process = Process(self.namespace, network, view, committer, controller, admission, metrics)
+        process = Process(self.namespace, network, client, view, committer, controller, admission, metrics)
         self.processes.append(process)
         return process
 
