@@ -10,6 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from muster.ledger.audit import ExcessClass
 from muster.ledger.reservations import Shortage
 from muster.model import scopes
 from muster.model.amounts import NANO
@@ -65,6 +66,29 @@ class LedgerMetrics:
     def refused(self, resource: str) -> None:
         """Count a refusal by the resource that was short; ``name`` is one whose name was taken."""
         self._refusals.labels(self._resources.value(resource)).inc()
+
+
+class AuditMetrics:
+    """What the leader's auditor found, and what it took."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.excesses = Gauge(
+            "muster_quota_audit_excesses",
+            "Resources of quotas of which more exists than the quota allows, by why; unexplained is a defect.",
+            ["class"],
+            registry=registry,
+        )
+        for each in ExcessClass:
+            self.excesses.labels(each.value)
+        self.oldest = Gauge(
+            "muster_quota_audit_oldest_seconds", "Time since the audit that is longest ago.", registry=registry
+        )
+        self.cpu_seconds = Counter(
+            "muster_quota_audit_cpu_seconds", "Processor time of the auditor.", registry=registry
+        )
+        self.failures = Counter(
+            "muster_quota_audit_failures", "Audits of a namespace that couldn't be made.", registry=registry
+        )
 
 
 class Quotas(Collector):

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from muster.ledger.metrics import LedgerMetrics
+from muster.ledger.metrics import AuditMetrics, LedgerMetrics
 from muster.model.amounts import NANO, NOTHING
 from muster.telemetry.bounded import Labels
 from muster.telemetry.registry import registry
@@ -50,6 +50,7 @@ class SchedulerMetrics:
         )
         self.faults = FaultLog(self.registry)
         self.ledger = LedgerMetrics(self.registry)
+        self.audit = AuditMetrics(self.registry)
         self.waiting = Gauge("muster_scheduler_pending_pods", "Pods that have no node.", registry=self.registry)
         self.groups = Gauge(
             "muster_scheduler_waiting_podgroups",

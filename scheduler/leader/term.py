@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
+from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds
@@ -116,6 +117,15 @@ class Term:
         )
         waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)
+        self._auditor = Auditor(
+            client,
+            ledgers,
+            informers.cache(kinds.RESOURCEQUOTAS),
+            informers.groups,
+            observer,
+            metrics.audit,
+            waits,
+        )
         ledgers.subscribe(
             lambda change: self.handle(LedgerChanged((change.new or change.old or QuotaLedger()).namespace))
         )
@@ -134,6 +144,7 @@ class Term:
             group.create_task(self._podgroups.run(), name="podgroups")
             group.create_task(self._namespaces.run(), name="labels of namespaces")
             group.create_task(self._ledgers.run(), name="ledgers")
+            group.create_task(self._auditor.run(), name="audit")
             group.create_task(self._schedule(), name="cycles")
 
     def adopt(self, policy: Policy) -> None:
