@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from muster.kube import errors
 from muster.kube.decoding import Unreadable
 from muster.model import objects, versions
 
@@ -39,12 +40,15 @@ class ObjectCache(Generic[T]):
         revision: the resourceVersion that the view is at; empty before the first list.
         unreadable: why objects of the server couldn't be decoded, by namespace and name. Such an object keeps the last
             version that could: forgetting it would free what it holds.
+        quarantined: why a subscriber failed on objects, by namespace and name, until they change: what was made of such an
+            object can't be relied on.
     """
 
     def __init__(self, *, indexes: Mapping[str, Index[T]] | None = None) -> None:
         self.synced = False
         self.revision = ""
         self.unreadable: dict[tuple[str, str], str] = {}
+        self.quarantined: dict[tuple[str, str], str] = {}
         self._objects: dict[str, dict[str, T]] = {}
         self._indexes = {name: _Index(keys) for name, keys in (indexes or {}).items()}
         self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
@@ -57,8 +61,18 @@ class ObjectCache(Generic[T]):
 
     def state(self) -> dict[str, int | str | bool]:
         """Say how it stands, for a person who looks for a fault."""
-        unreadable = len(self.unreadable)
-        return {"objects": len(self), "revision": self.revision, "synced": self.synced, "unreadable": unreadable}
+        return {
+            "objects": len(self),
+            "revision": self.revision,
+            "synced": self.synced,
+            "unreadable": len(self.unreadable),
+            "quarantined": len(self.quarantined),
+        }
+
+    def unknown(self, namespace: str) -> list[str]:
+        """Return the names of the objects of a namespace of whose state nobody can be sure."""
+        found = self.unreadable.keys() | self.quarantined.keys() if self.unreadable or self.quarantined else ()
+        return sorted(name for where, name in found if where == namespace)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return the object of that name, or None."""
@@ -80,7 +94,7 @@ class ObjectCache(Generic[T]):
     def subscribe(self, callback: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
         """Have ``callback`` called for every change from now on, after the view shows it; gives what ends that.
 
-        A callback that raises is logged, and called again for the next change.
+        Where a callback raises, that is logged and its object quarantined; it is called again for the next change.
         """
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
@@ -181,11 +195,17 @@ class ObjectCache(Generic[T]):
 
     def _tell(self, changes: Iterable[ObjectChange[T]]) -> None:
         for change in changes:
+            item = change.new or change.old
+            assert item is not None
+            key = (item.namespace, item.name)
+            self.quarantined.pop(key, None)
             for callback in tuple(self._subscribers):
                 try:
                     callback(change)
-                except Exception:
-                    log.exception("a subscriber failed on %s of %s", change.type, _name(change))
+                except Exception as error:
+                    log.exception("a subscriber failed on %s of %s/%s", change.type, *key)
+                    if change.new is not None:
+                        self.quarantined[key] = errors.bounded(f"{type(error).__name__}: {error}")
 
 
 class _Index(Generic[T]):
@@ -213,8 +233,3 @@ class _Index(Generic[T]):
         del found[name]
         if not found:
             del self._found[key]
-
-
-def _name(change: ObjectChange[T]) -> str:
-    item = change.new or change.old
-    return f"{item.namespace}/{item.name}" if item else ""

@@ -288,6 +288,11 @@ class Watching:
         """Count the kinds that can't be watched now."""
         return sum(bool(reflector.trouble) for reflector in self._reflectors.values())
 
+    def unknown(self) -> dict[str, int]:
+        """Count by kind the objects that can't be read, or that a subscriber failed on; kinds without one are left out."""
+        counts = {str(kind): len({*cache.unreadable, *cache.quarantined}) for kind, cache in self._caches.items()}
+        return {kind: count for kind, count in counts.items() if count}
+
     def state(self) -> dict[str, Any]:
         """Say how each cache stands, for a person who looks for a fault."""
         return {str(kind): cache.state() | {"trouble": self._trouble(kind)} for kind, cache in self._caches.items()}

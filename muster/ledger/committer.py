@@ -198,7 +198,7 @@ class Committer:
             raise WentBackError("the cluster was restored from a backup, and is being read again")
         # 1. What the ledger says, and who needs it at all.
         entry = await self._load(namespace, queue)
-        batch = await self._drop_unlimited(namespace, entry, batch)
+        batch = self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, batch))
         requests = [pending.request for pending in batch]
         if not batch:
             return
@@ -227,6 +227,18 @@ class Committer:
         if queue.conflicts >= _CONFLICTS_BEFORE_TURN:
             return await self._store.take_turn(namespace)
         return await self._store.yield_turn(namespace, await self._store.read(namespace))
+
+    def _drop_unknown(self, namespace: str, batch: list[_Pending]) -> list[_Pending]:
+        """Answer all reservations where something takes nobody knows how much of the quota, and return the rest."""
+        unknown = self._observer.unknown(namespace)
+        if not unknown:
+            return batch
+        for pending in batch:
+            if isinstance(pending.request, ReservationRequest):
+                pending.answer(
+                    _busy(namespace, f"{unknown} can't be read, so nobody knows what it takes; correct or delete it")
+                )
+        return [each for each in batch if not isinstance(each.request, ReservationRequest)]
 
     async def _drop_unlimited(
         self, namespace: str, entry: StoredLedger | None, batch: list[_Pending]
@@ -279,7 +291,7 @@ class Committer:
                 if not self._observer.settled():
                     raise WentBackError("the cluster was restored from a backup, and is being read again")
                 entry = await self._store.read(namespace)
-                if await self._drop_unlimited(namespace, entry, [pending]):
+                if self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, [pending])):
                     table = entry.table if entry else Table()
                     view = await self._observer.quorum(self._client, namespace, table.observed)
                     decision = self._decide(namespace, table, view, [request])

@@ -105,6 +105,13 @@ class Observer:
         self._catch_up()
         return [namespace for namespace, view in self._views.items() if view.quotas]
 
+    def unknown(self, namespace: str) -> str:
+        """Return the first pod or PodGroup of a namespace of which nobody knows what it takes; empty where there is none."""
+        if pods := self._pods.unknown(namespace):
+            return f"Pod {pods[0]}"
+        unknown = [name for cache in self._groups.values() for name in cache.unknown(namespace)]
+        return f"PodGroup {unknown[0]}" if unknown else ""
+
     def view(self, namespace: str) -> LedgerView:
         """Return what the caches show. It goes on changing: to be used at once, not across an await."""
         self._catch_up()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from typing import Final
 
@@ -35,6 +35,8 @@ class SchedulerMetrics:
         self.watches_failing = Gauge(
             "muster_watches_failing", "Kinds that can't be watched now.", registry=self.registry
         )
+        self.unreadable = UnreadableCollector()
+        self.registry.register(self.unreadable)
         self.cycle_seconds = Histogram(
             "muster_scheduler_cycle_seconds",
             "How long deciding took.",
@@ -77,6 +79,28 @@ class SchedulerMetrics:
             self.groups.labels(stage.value)
             self.waited.labels(stage.value)
             self.longest.labels(stage.value)
+
+
+class UnreadableCollector(Collector):
+    """How many objects of each kind can't be read; nothing on a process that doesn't lead.
+
+    Attributes:
+        count: returns that, by kind.
+    """
+
+    def __init__(self) -> None:
+        self.count: Callable[[], Mapping[str, int]] = dict
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the kinds that have such objects."""
+        family = GaugeMetricFamily(
+            "muster_scheduler_unreadable_objects",
+            "Objects that can't be read, or whose change couldn't be followed; a quota with such a pod or PodGroup grants nothing.",
+            labels=("kind",),
+        )
+        for kind, count in self.count().items():
+            family.add_metric((kind,), count)
+        yield family
 
 
 class QueueShareCollector(Collector):

@@ -94,6 +94,7 @@ class Term:
         # What comes in.
         self._informers = informers = Informers(legacy_apis=legacy_apis)
         metrics.watches_failing.set_function(informers.watching.failing)
+        metrics.unreadable.count = informers.watching.unknown
         informers.feed(self._on_object)
         ledgers = informers.cache(kinds.QUOTALEDGERS)
 
@@ -159,6 +160,7 @@ class Term:
         await self._evictor.close()
         self._report.close()
         self._metrics.watches_failing.set_function(int)
+        self._metrics.unreadable.count = dict
 
     def missing(self) -> list[str]:
         """Say what isn't known yet of the cluster."""

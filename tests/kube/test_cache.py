@@ -68,10 +68,28 @@ def test_a_subscriber_that_fails_is_logged_and_hurts_no_other(cache, told, caplo
     cache.put(pod("a", 1))
     assert len(told) == len(other) == 1
     assert "a subscriber failed on ADDED of ns/a" in caplog.text
+    assert cache.quarantined == {("ns", "a"): "RuntimeError: boom"}
+    assert (cache.unknown("ns"), cache.unknown("other")) == (["a"], [])
     end()
     caplog.clear()
     cache.put(pod("a", 2))
     assert caplog.text == ""
+    assert cache.quarantined == {}
+
+
+def test_what_was_made_of_an_object_is_in_doubt_until_it_changes_or_goes(cache):
+    def failing(change):
+        raise RecursionError
+
+    end = cache.subscribe(failing)
+    cache.replace([pod("a", 1), pod("b", 2)], "3")
+    end()
+    cache.replace([pod("a", 1), pod("b", 4)], "5")
+    assert cache.unknown("ns") == ["a"]
+    cache.drop(pod("a", 6))
+    assert cache.unknown("ns") == []
+    cache.set_aside(Unreadable(pod("c", 7), "no pod"))
+    assert cache.unknown("ns") == ["c"]
 
 
 def test_an_index_follows_every_change(cache):

@@ -8,13 +8,16 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from muster.kube.decoding import Unreadable
 from muster.kube.errors import InvalidError
 from muster.kube.transport import Request
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable
 from muster.model import kinds, names
 from muster.model.amounts import NANO, Resources
+from muster.model.objects import Meta, Object
 
 
 def puts_ledger(request: Request) -> bool:
@@ -621,3 +624,19 @@ async def test_a_resource_that_has_no_name_is_refused_without_a_webhook_too(lab:
         await lab.client.create(kinds.PODGROUPS, group, lab.namespace)
     group["spec"] |= {"minResources": {"nvidia.com/gpu": "1", "limits.cpu": "2", "hugepages-2Mi": "4Mi"}}  # type: ignore[operator]
     await lab.client.create(kinds.PODGROUPS, group, lab.namespace)
+
+
+@pytest.mark.parametrize("kind", [kinds.PODS, kinds.PODGROUPS], ids=["pod", "group"])
+async def test_a_quota_grants_nothing_while_nobody_knows_what_an_object_takes_of_it(
+    lab: Any, asking: Any, kind: Any
+) -> None:
+    one = await lab.process()
+    await lab.quota(one, cpu="10")
+    about = Object(metadata=Meta(name="strange", namespace=lab.namespace, uid="u-strange"))
+    cache = one.view.cache(kind)
+    cache.set_aside(Unreadable(Object(metadata=replace(about.metadata, resource_version=cache.revision)), "no text"))
+    refused = await asking(one, "train", "6")
+    assert isinstance(refused, Unavailable)
+    assert f"{kind.name} strange can't be read" in refused.reason
+    cache.unreadable.clear()
+    assert isinstance(await asking(one, "train", "6"), Reserved)
