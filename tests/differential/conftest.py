@@ -18,6 +18,9 @@ from runner import Runner
 
 Compare = Callable[[list[dict[str, Any]]], Awaitable[None]]
 
+_NUMBERS = itertools.count(1)
+"""Of a process, as the real control plane is: the fixture may be set up more than once."""
+
 _WIDGETS = {
     "metadata": {"name": "widgets.differential.muster.sh"},
     "spec": {
@@ -81,7 +84,6 @@ _WIDGETS = {
 async def compare(real_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Compare]:
     """Return a function that plays steps on both and fails, with a diff, where the sandbox differs."""
     folder = tmp_path_factory.mktemp("planes")
-    numbers = itertools.count(1)
     async with (
         aiohttp.ClientSession() as session,
         hooks.serving(folder) as server,
@@ -90,7 +92,7 @@ async def compare(real_control_plane: ControlPlane, tmp_path_factory: pytest.Tem
         both = (sandbox, planes.kubernetes(real_control_plane, session))
 
         async def play(steps: list[dict[str, Any]]) -> None:
-            namespace = f"sequence-{next(numbers)}"
+            namespace = f"sequence-{next(_NUMBERS)}"
             async with asyncio.TaskGroup() as group:
                 ours, theirs = (group.create_task(Runner(each, server, namespace).play(steps)) for each in both)
             if difference := differences(ours.result(), theirs.result()):

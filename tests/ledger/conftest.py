@@ -28,6 +28,7 @@ from muster.model.objects import PodGroup, QuotaLedger
 from webhooks import review
 from webhooks.admission import Admission, Answer
 from webhooks.caches import CachedView
+from webhooks.evaluation import HOOKS
 from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
@@ -405,10 +406,12 @@ def fault() -> type[Fault]:
 
 
 @pytest.fixture
-async def lab(plane: Plane) -> AsyncIterator[Lab]:
+async def lab(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
     """A namespace whose groups, pods and quotas the API server asks this test's replicas about."""
     namespace = await plane.namespace(**{names.QUOTA_MODE: "guarded"})
     await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
+    # The server answers at the paths of webhooks only, and somebody else's webhook has another.
+    monkeypatch.setitem(HOOKS, SIBLING, HOOKS["/mutate/podgroups"])
     front = Front()
     certificate = LiveCertificate(plane.certificate, plane.clock)
     server = WebhookServer(front, certificate, Listen("127.0.0.1", 0, 0.0))
