@@ -8,7 +8,7 @@ from muster.sandbox.core.registry import Resource
 
 Json = dict[str, Any]
 
-_OLD_TO_NEW: Final = {
+EVENT_FIELDS: Final = {
     "involvedObject": "regarding",
     "message": "note",
     "source": "deprecatedSource",
@@ -17,15 +17,17 @@ _OLD_TO_NEW: Final = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
+"""Fields of an event of v1, and their names in events.k8s.io/v1."""
+
 _LEFT_OUT: Final = frozenset({"reportingComponent", "reportingInstance"})
 """Of the old form when empty, not of the new one."""
 
-_NEW_TO_OLD: Final = {new: old for old, new in _OLD_TO_NEW.items()}
+_NEW_TO_OLD: Final = {new: old for old, new in EVENT_FIELDS.items()}
 
 
 def to_new(event: Json) -> Json:
     """Return a stored event in the form of events.k8s.io/v1."""
-    renamed = {_OLD_TO_NEW.get(key, key): value for key, value in event.items() if value or key not in _LEFT_OUT}
+    renamed = {EVENT_FIELDS.get(key, key): value for key, value in event.items() if value or key not in _LEFT_OUT}
     return {**renamed, "apiVersion": "events.k8s.io/v1"}
 
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from muster.model.durations import human_duration
+from muster.sandbox.core.versions import EVENT_FIELDS
 
 Json = dict[str, Any]
 
@@ -240,21 +241,9 @@ def quota(obj: Json, now: datetime) -> list[Any]:
     return [requests, ", ".join(text for name, text in shown.items() if name in limits), age(obj, now)]
 
 
-# The same fields under the names that events.k8s.io gives them.
-_NEW_NAMES: Final = {
-    "involvedObject": "regarding",
-    "message": "note",
-    "source": "deprecatedSource",
-    "firstTimestamp": "deprecatedFirstTimestamp",
-    "lastTimestamp": "deprecatedLastTimestamp",
-    "count": "deprecatedCount",
-    "reportingComponent": "reportingController",
-}
-
-
 def event(obj: Json, now: datetime) -> list[Any]:
     """All cells of an Event of either group: its name is the last of them."""
-    obj = {old: obj[new] for old, new in _NEW_NAMES.items() if new in obj} | obj
+    obj = {old: obj[new] for old, new in EVENT_FIELDS.items() if new in obj} | obj
     series, source, involved = (obj.get(field) or {} for field in ("series", "source", "involvedObject"))
     first = since(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = since(series.get("lastObservedTime") or obj.get("lastTimestamp"), now)
