@@ -66,15 +66,21 @@ async def fill(lab: Any, replicas: list[Any], prefix: str) -> list[Any]:
     return await asyncio.gather(*(create(n) for n in range(8)))
 
 
-@pytest.mark.only("sandbox", reason="puts its store back")
-@pytest.mark.parametrize("passed", [False, True], ids=["behind", "past the former revisions"])
-async def test_a_store_that_is_put_back_to_a_backup_never_holds_more_than_the_quota(lab: Any, *, passed: bool) -> None:
+async def _six_of_ten(lab: Any) -> tuple[Any, Any]:
+    """Two replicas, one of which leads, over a quota of which three groups hold six of ten cpu."""
     first, second = await lab.process(), await lab.process()
     lab.run(first.controller.run())
     await lab.quota(first, cpu="10")
     for n in range(3):
         assert await lab.create(first, f"kept{n}", "2") == Reserved()
     await lab.ledger_says(lambda ledger: "cpu 6/10" in ledger.data.summary and not ledger.data.rows)
+    return first, second
+
+
+@pytest.mark.only("sandbox", reason="puts its store back")
+@pytest.mark.parametrize("passed", [False, True], ids=["behind", "past the former revisions"])
+async def test_a_store_that_is_put_back_to_a_backup_never_holds_more_than_the_quota(lab: Any, *, passed: bool) -> None:
+    first, second = await _six_of_ten(lab)
     store = lab.plane.sandbox.server.store
     backup = Backup(store)
     for n in range(3):
@@ -106,12 +112,7 @@ async def test_a_store_that_is_put_back_to_a_backup_never_holds_more_than_the_qu
 async def test_an_etcd_that_is_restored_under_running_processes_never_holds_more_than_the_quota(
     lab: Any, real_control_plane: ControlPlane
 ) -> None:
-    first, second = await lab.process(), await lab.process()
-    lab.run(first.controller.run())
-    await lab.quota(first, cpu="10")
-    for n in range(3):
-        assert await lab.create(first, f"kept{n}", "2") == Reserved()
-    await lab.ledger_says(lambda ledger: "cpu 6/10" in ledger.data.summary and not ledger.data.rows)
+    first, second = await _six_of_ten(lab)
     # Not in another thread: the servers would end with it.
     backup = real_control_plane.back_up()
     for n in range(3):
