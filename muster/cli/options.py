@@ -50,7 +50,7 @@ def schedulers_option(default: Sequence[str] = SCHEDULERS) -> Callable[[Callable
 
 
 def policy_of(file: Path | None) -> Policy:
-    """Read a scheduler's configuration, the default where there is no file.
+    """Read a scheduler's configuration, the default where there is no file; say what in it changes nothing.
 
     Raises:
         ClickException: it can't be used; a line per mistake.
@@ -62,6 +62,9 @@ def policy_of(file: Path | None) -> Policy:
     from scheduler.configuration.config import ConfigurationError, read
 
     try:
-        return read(file)
+        policy = read(file)
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
+    for remark in policy.remarks:
+        click.echo(f"Warning: {remark}", err=True)
+    return policy

@@ -37,6 +37,21 @@ def names(type_: ArgumentsType) -> list[str]:
 
 
 @cache
+def without_effect(type_: ArgumentsType) -> Mapping[str, str]:
+    """Return the arguments that are accepted for the format's sake, by name, and why they change nothing."""
+    if not issubclass(type_, BuiltinArguments):
+        return {}
+    found = {each.encode_name: _extra(each).get("without_effect") for each in msgspec.structs.fields(type_)}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    """Return what the `Meta` of a field's type say of it."""
+    notes = get_args(info.type)[1:] if hasattr(info.type, "__metadata__") else ()
+    return {key: value for meta in notes if isinstance(meta, Meta) for key, value in (meta.extra or {}).items()}
+
+
+@cache
 def _model(type_: type[BuiltinArguments]) -> type[BaseModel]:
     fields: dict[str, Any] = {each.name: _field(each) for each in msgspec.structs.fields(type_)}
     return create_model(type_.__name__, __base__=Arguments, **fields)

@@ -24,6 +24,7 @@ from scheduler.plugins.pdb import Pdb
 from scheduler.plugins.predicates import Predicates
 from scheduler.plugins.priority import Priority
 from scheduler.plugins.proportion import Proportion
+from scheduler.plugins.resource_strategy_fit import ResourceStrategyFit
 from scheduler.plugins.resourcequota import ResourceQuotaPlugin
 from scheduler.plugins.sla import Sla
 
@@ -42,6 +43,7 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         Predicates,
         NodeOrder,
         Binpack,
+        ResourceStrategyFit,
         Capacity,
         ResourceQuotaPlugin,
         Pdb,

@@ -11,8 +11,9 @@
     - name: enqueue
       arguments: {}
 
-A plugin has all its extension points unless flags say otherwise: ``false`` turns one off; a plugin that lists a point as
-``true`` has only those that it lists (docs/decisions/0061).
+A plugin has all its extension points; a flag that is ``false`` turns one off, and one that is absent is ``true``, as in
+kube-batch and Volcano (docs/decisions/0061). A file without ``tiers`` has those of the default configuration. What a
+file says and what changes nothing is remarked on (`Policy.remarks`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from scheduler.configuration import arguments_schema, entry_points
+from scheduler.configuration import arguments_schema, entry_points, foreign
 from scheduler.configuration.builtin import ACTIONS, PLUGINS, policy
 from scheduler.engine.action import Action
 from scheduler.engine.arguments import BuiltinArguments
-from scheduler.engine.plugin import FLAGS, POINTS
+from scheduler.engine.plugin import FLAGS, POINTS, Plugin, defines
 from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
 from scheduler.engine.policy import Enabled, Policy
 
@@ -67,15 +68,8 @@ OTHER_FLAGS: Final = frozenset(
     }
 )
 """Points that the format knows and no plugin here has yet: turning them on or off changes nothing."""
-_ELSEWHERE: Final = frozenset(
-    {
-        *("cdp", "deviceshare", "extender", "network-topology-aware", "nodegroup", "numaaware", "rescheduling"),
-        *("resource-strategy-fit", "task-topology", "tdm", "usage"),
-    }
-)
-"""Plugins that other schedulers of this family have: no misspelling of ours."""
 HIERARCHY: Final = frozenset({"enableHierarchy", "enabledHierarchy"})
-"""Spellings of a feature, which is on in any case: no extension point."""
+"""Spellings of a feature of capacity, which it has in any case: no extension point."""
 _KNOWN_FLAGS: Final = frozenset(FLAGS.values()) | OTHER_FLAGS | HIERARCHY
 _FLAT: Final = ConfigDict(extra="forbid", frozen=True)
 
@@ -104,7 +98,7 @@ class _Configuration(BaseModel):
 class _File(BaseModel):
     model_config = _FLAT
     actions: str
-    tiers: tuple[_Tier, ...] = ()
+    tiers: tuple[_Tier, ...] | None = None
     configurations: tuple[_Configuration, ...] = ()
     metrics: dict[str, Any] | None = None
     """Where others read the load of nodes from; no plugin here does."""
@@ -129,6 +123,7 @@ class _ConfigReader:
         self._source = source
         self._lines: dict[Place, int] = {}
         self._mistakes: list[tuple[int, str]] = []
+        self._remarks: list[tuple[int, str]] = []
         self._data = self._load(text)
 
     def _load(self, text: str) -> Any:
@@ -167,18 +162,25 @@ class _ConfigReader:
             self._wrong_all(error, (), _File.model_fields)
             raise self._error() from error
         actions = tuple(self._actions(whole.actions))
-        tiers = tuple(
+        tiers = policy().tiers if whole.tiers is None else self._tiers(whole.tiers)
+        arguments = self._action_arguments(whole.configurations, {each.name for each in actions})
+        if whole.metrics is not None:
+            self._remark(("metrics",), "metrics changes nothing: no plugin goes by the load of nodes")
+        if self._mistakes:
+            raise self._error()
+        remarks = tuple(f"{self._source}, line {line}: {what}" for line, what in sorted(self._remarks))
+        chosen = {each.name: arguments.get(each.name, each.arguments_type()) for each in actions}
+        return Policy(actions, tiers, chosen, remarks)
+
+    def _tiers(self, tiers: tuple[_Tier, ...]) -> tuple[tuple[Enabled, ...], ...]:
+        return tuple(
             tuple(
                 enabled
                 for index, option in enumerate(tier.plugins)
                 if (enabled := self._plugin(option, ("tiers", number, "plugins", index))) is not None
             )
-            for number, tier in enumerate(whole.tiers)
+            for number, tier in enumerate(tiers)
         )
-        arguments = self._action_arguments(whole.configurations)
-        if self._mistakes:
-            raise self._error()
-        return Policy(actions, tiers, {each.name: arguments.get(each.name, each.arguments_type()) for each in actions})
 
     def _actions(self, text: str) -> Iterable[Action]:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -187,6 +189,8 @@ class _ConfigReader:
         for name in names:
             if name in ACTIONS:
                 yield ACTIONS[name]
+            elif name in foreign.ACTIONS:
+                self._remark(("actions",), f"action {name!r} is skipped: Muster doesn't {foreign.ACTIONS[name]}")
             else:
                 self._wrong(("actions",), _unknown("action", name, ACTIONS))
 
@@ -197,12 +201,28 @@ class _ConfigReader:
             self._wrong((*place, "name"), str(error))
             return None
         if plugin is None:
-            self._wrong((*place, "name"), _unknown_plugin(option.name))
+            self._missing_plugin(option, (*place, "name"))
             return None
         flags = self._flags(option.model_extra or {}, place)
+        for flag in flags:
+            if (why := _flag_without_effect(plugin, flag)) is not None:
+                self._remark((*place, flag), f"{flag} changes nothing: {why}")
         arguments = self._arguments(plugin.arguments_type, option.arguments, (*place, "arguments"))
         isolated = option.name not in PLUGINS
         return Enabled(plugin, arguments, _points(flags), isolated=isolated) if arguments is not None else None
+
+    def _missing_plugin(self, option: _PluginOption, place: Place) -> None:
+        """Skip a plugin of another scheduler that only orders and rates; refuse any other that isn't there."""
+        elsewhere = foreign.PLUGINS.get(option.name)
+        if elsewhere is None:
+            known = {*PLUGINS, *entry_points.names()}
+            self._wrong(place, _unknown("plugin", option.name, known))
+        elif elsewhere.holds_back(option.model_extra or {}, option.arguments):
+            words = f"plugin {option.name!r} is none of Muster's: without it {elsewhere.without}; {elsewhere.remedy}"
+            self._wrong(place, words)
+        else:
+            words = f"plugin {option.name!r} is skipped, Muster doesn't have it: {elsewhere.skipped}"
+            self._remark(place, words)
 
     def _flags(self, extra: Mapping[str, Any], place: Place) -> dict[str, bool]:
         flags = {}
@@ -217,26 +237,35 @@ class _ConfigReader:
                 flags[key] = value
         return flags
 
-    def _action_arguments(self, given: tuple[_Configuration, ...]) -> dict[str, Any]:
+    def _action_arguments(self, given: tuple[_Configuration, ...], running: set[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for index, each in enumerate(given):
             place: Place = ("configurations", index)
+            if each.name in foreign.ACTIONS:
+                continue  # Remarked on where it is listed as an action.
             if each.name not in ACTIONS:
                 self._wrong((*place, "name"), _unknown("action", each.name, ACTIONS))
                 continue
             arguments = self._arguments(ACTIONS[each.name].arguments_type, each.arguments, (*place, "arguments"))
             if arguments is not None:
                 found[each.name] = arguments
+            if each.name not in running:
+                words = f"the configuration of {each.name} changes nothing: actions doesn't list it"
+                self._remark((*place, "name"), words)
         return found
 
     def _arguments(
         self, type_: ArgumentsType, given: dict[str, Any], place: Place
     ) -> BuiltinArguments | Arguments | None:
         try:
-            return arguments_schema.checked(type_, given)
+            checked = arguments_schema.checked(type_, given)
         except ValidationError as error:
             self._wrong_all(error, place, arguments_schema.names(type_))
             return None
+        for name, why in arguments_schema.without_effect(type_).items():
+            if name in given:
+                self._remark((*place, name), f"{name} changes nothing: {why}")
+        return checked
 
     def _wrong_all(self, error: ValidationError, place: Place, known: Iterable[str]) -> None:
         for each in error.errors():
@@ -250,9 +279,15 @@ class _ConfigReader:
                 self._wrong(where, f"{path} is {_shown(each['input'])}: {_remedy(each)}")
 
     def _wrong(self, place: Place, what: str) -> None:
+        self._mistakes.append((self._line(place), what))
+
+    def _remark(self, place: Place, what: str) -> None:
+        self._remarks.append((self._line(place), what))
+
+    def _line(self, place: Place) -> int:
         while place not in self._lines and place:
             place = place[:-1]
-        self._mistakes.append((self._lines.get(place, 1), what))
+        return self._lines.get(place, 1)
 
     def _error(self) -> ConfigurationError:
         lines = [f"{self._source}, line {line}: {what}" for line, what in sorted(self._mistakes)]
@@ -285,16 +320,16 @@ def read(file: Path | None) -> Policy:
 
 
 def _points(flags: Mapping[str, bool]) -> frozenset[str]:
-    listed = {flag for flag, on in flags.items() if on and flag not in HIERARCHY}
-    if listed:
-        return frozenset(point for point in POINTS if point not in FLAGS or FLAGS[point] in listed)
     return frozenset(point for point in POINTS if flags.get(FLAGS.get(point, ""), True))
 
 
-def _unknown_plugin(name: str) -> str:
-    if name in _ELSEWHERE:
-        return f"plugin {name!r} is none of Muster's, nor of an installed package; take it off the list"
-    return _unknown("plugin", name, {*PLUGINS, *entry_points.names()})
+def _flag_without_effect(plugin: type[Plugin], flag: str) -> str | None:
+    """Say why a flag of a plugin turns nothing on or off, None where it does."""
+    if flag in HIERARCHY:
+        return "capacity goes by the parents of queues in any case, and no other plugin does"
+    if any(defines(plugin, point) for point, its in FLAGS.items() if its == flag):
+        return None
+    return "no plugin of Muster's has that point" if flag in OTHER_FLAGS else f"{plugin.name} doesn't have that point"
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -60,6 +60,8 @@ class LivePolicy:
         else:
             self._tell("")
             log.info("following %s: %s", self._file, ", ".join(action.name for action in policy.actions))
+            for remark in policy.remarks:
+                log.warning("%s", remark)
             adopt(policy)
 
     def _tell(self, trouble: str) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
-from scheduler.engine.arguments import BuiltinArguments
+from scheduler.engine.arguments import BuiltinArguments, without_effect
 from scheduler.engine.session import Session
 
 
 class ActionArguments(BuiltinArguments, frozen=True, kw_only=True):
     """What any action may be given."""
 
-    cache: bool = field(default=True, name="predicateErrorCacheEnable")
-    """Accepted for the format's sake: what a node refused isn't asked again before something changed."""
+    cache: Annotated[bool, without_effect("what a node refused isn't asked again before something changed")] = field(
+        default=True, name="predicateErrorCacheEnable"
+    )
 
 
 class Action:

@@ -28,3 +28,8 @@ def read_by(read: Callable[[Any], Any]) -> Meta:
 def checked_by(check: Callable[[Any], Any]) -> Meta:
     """Say what checks a field's value once it is read; the same."""
     return Meta(extra={"check": check})
+
+
+def without_effect(why: str) -> Meta:
+    """Say why a field that is accepted for the format's sake changes nothing."""
+    return Meta(extra={"without_effect": why})

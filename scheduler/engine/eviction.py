@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 from msgspec import Meta, Struct, field
 
 from scheduler.engine import placement
 from scheduler.engine.action import ActionArguments
+from scheduler.engine.arguments import without_effect
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
@@ -19,6 +20,8 @@ from scheduler.model.constraints import ports_clash
 from scheduler.model.snapshot import OCCUPYING, Task
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.node_filters import eligible
+
+_ALL_JUDGED: Final = without_effect("all nodes are judged, with all predicates")
 
 Helps = Callable[[Session, Task, Task, Vector], bool]
 """Whether a task gains by a victim's going, on a node that is short of some amounts."""
@@ -31,12 +34,11 @@ class EvictionArguments(ActionArguments, frozen=True, kw_only=True):
     """Arguments of the actions that evict."""
 
     whole: bool = field(default=False, name="evictWholeJobs")
-    topology: bool = field(default=False, name="enableTopologyAwarePreemption")
-    workers: Annotated[int, Meta(ge=1)] = field(default=16, name="topologyAwarePreemptWorkerNum")
-    least_part: Annotated[int, Meta(ge=0, le=100)] = field(default=10, name="minCandidateNodesPercentage")
-    least: Annotated[int, Meta(ge=0)] = field(default=1, name="minCandidateNodesAbsolute")
-    most: Annotated[int, Meta(ge=1)] = field(default=100, name="maxCandidateNodesAbsolute")
-    """From `topology` on they are accepted for the format's sake: all nodes are judged, with all predicates."""
+    topology: Annotated[bool, _ALL_JUDGED] = field(default=False, name="enableTopologyAwarePreemption")
+    workers: Annotated[int, Meta(ge=1), _ALL_JUDGED] = field(default=16, name="topologyAwarePreemptWorkerNum")
+    least_part: Annotated[int, Meta(ge=0, le=100), _ALL_JUDGED] = field(default=10, name="minCandidateNodesPercentage")
+    least: Annotated[int, Meta(ge=0), _ALL_JUDGED] = field(default=1, name="minCandidateNodesAbsolute")
+    most: Annotated[int, Meta(ge=1), _ALL_JUDGED] = field(default=100, name="maxCandidateNodesAbsolute")
 
 
 class Rules(Struct, frozen=True):

@@ -35,11 +35,16 @@ class Enabled(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """What `scheduler.engine.cycle.decide` follows."""
+    """What `scheduler.engine.cycle.decide` follows.
+
+    Attributes:
+        remarks: what the configuration says and what changes nothing, a line each.
+    """
 
     actions: tuple[ConfiguredAction, ...]
     tiers: tuple[tuple[Enabled, ...], ...]
     arguments: Mapping[str, BuiltinArguments] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     @property
     def enqueues(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from msgspec import Struct, field
 
-from scheduler.engine.arguments import BuiltinArguments, checked_by
+from scheduler.engine.arguments import BuiltinArguments, checked_by, without_effect
 from scheduler.engine.colocation import ColocatedTasks
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.view import SessionView
@@ -31,6 +31,9 @@ NotHere = Annotated[bool, checked_by(_not_here)]
 """A switch that the format knows for something that Muster doesn't have."""
 
 
+_BY_TAINT: Final = without_effect("nodes under pressure have a taint, and that counts in any case")
+
+
 class PredicatesArguments(BuiltinArguments, frozen=True, kw_only=True):
     """Which rules hold. Those of a node's pressure do in any case, by the taints that such nodes have."""
 
@@ -42,11 +45,12 @@ class PredicatesArguments(BuiltinArguments, frozen=True, kw_only=True):
     zones: bool = field(default=True, name="predicate.VolumeZoneEnable")
     limits: bool = field(default=True, name="predicate.NodeVolumeLimitsEnable")
     volumes: bool = field(default=True, name="predicate.VolumeBindingEnable")
-    memory_pressure: bool = field(default=False, name="predicate.MemoryPressureEnable")
-    disk_pressure: bool = field(default=False, name="predicate.DiskPressureEnable")
-    process_pressure: bool = field(default=False, name="predicate.PIDPressureEnable")
-    cache: bool = field(default=True, name="predicate.CacheEnable")
-    """Accepted for the format's sake: what depends on the node table only is always remembered."""
+    memory_pressure: Annotated[bool, _BY_TAINT] = field(default=False, name="predicate.MemoryPressureEnable")
+    disk_pressure: Annotated[bool, _BY_TAINT] = field(default=False, name="predicate.DiskPressureEnable")
+    process_pressure: Annotated[bool, _BY_TAINT] = field(default=False, name="predicate.PIDPressureEnable")
+    cache: Annotated[bool, without_effect("what depends on nodes only is always remembered")] = field(
+        default=True, name="predicate.CacheEnable"
+    )
     shared_gpus: NotHere = field(default=False, name="predicate.GPUSharingEnable")
     numbered_gpus: NotHere = field(default=False, name="predicate.GPUNumberEnable")
     proportional: NotHere = field(default=False, name="predicate.ProportionalEnable")

@@ -12,6 +12,7 @@ import yaml
 
 from muster.model import names
 from scheduler.configuration import config
+from scheduler.engine.plugin import FLAGS
 from scheduler.simulator import state
 
 HERE = Path(__file__).parent
@@ -27,9 +28,16 @@ DEVIATIONS = _listed("deviations.yaml")
 CASES = sorted((Path(FOLDER) / "scheduler").glob("*.yaml")) if FOLDER else []
 
 
+def with_listed_flags_only(given: dict[str, Any]) -> dict[str, Any]:
+    """Turn off each extension point that a plugin doesn't list: in the cases an absent flag is false, in users' files true."""
+    off = dict.fromkeys(FLAGS.values(), False)
+    tiers = [{"plugins": [off | plugin for plugin in tier["plugins"]]} for tier in given.get("tiers", ())]
+    return given | {"tiers": tiers}
+
+
 def disagreements(case: dict[str, Any]) -> list[str]:
     """Decide a case, and list where we differ."""
-    policy = config.parse(yaml.safe_dump(case["config"]), "the case's config")
+    policy = config.parse(yaml.safe_dump(with_listed_flags_only(case["config"])), "the case's config")
     cluster = state.load(case["objects"], [names.SCHEDULER_NAME])
     found, expect = state.run(cluster, policy, NOW, 1).json(), case["expect"]
     wrong = []
@@ -50,6 +58,13 @@ def disagreements(case: dict[str, Any]) -> list[str]:
 
 def _differs(what: str, theirs: Any, ours: Any) -> list[str]:
     return [] if theirs == ours else [f"{what}: expected {theirs}, got {ours}"]
+
+
+def test_a_case_turns_on_the_extension_points_that_it_lists_and_no_others():
+    given = {"actions": "allocate", "tiers": [{"plugins": [{"name": "gang", "enableJobOrder": True}, {"name": "drf"}]}]}
+    policy = config.parse(yaml.safe_dump(with_listed_flags_only(given)))
+    gang, drf = [each.points & FLAGS.keys() for each in policy.tiers[0]]
+    assert (gang, drf) == ({"job_key"}, set())
 
 
 @pytest.mark.skipif(not FOLDER, reason="MUSTER_CONFORMANCE names no folder of cases: nothing was compared")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler.configuration import builtin, config
 from scheduler.configuration.config import ConfigurationError
+from scheduler.engine.plugin import POINTS
 
 
 def points(policy, name):
@@ -48,16 +49,117 @@ def test_who_configures_nothing_has_the_policy_that_the_default_configuration_sa
     assert builtin.policy() == config.parse(config.DEFAULT) == config.read(None)
 
 
-def test_a_plugin_that_lists_a_point_as_true_has_only_what_it_lists():
-    policy = config.parse("actions: allocate\ntiers: [{plugins: [{name: gang, enableJobOrder: true}]}]")
-    assert points(policy, "gang") >= {"job_key", "valid"}
-    assert "ready" not in points(policy, "gang")
+@pytest.mark.parametrize("flag", ["enableJobOrder: true", "enableJobOrder: null", "enableHierarchy: false"])
+def test_an_absent_flag_is_true(flag):
+    policy = config.parse(f"actions: allocate\ntiers: [{{plugins: [{{name: gang, {flag}}}]}}]")
+    assert points(policy, "gang") == frozenset(POINTS)
 
 
-@pytest.mark.parametrize("flag", ["enableHierarchy: true", "enabledHierarchy: true", "enableJobOrder: null"])
-def test_a_flag_that_is_no_point_or_says_nothing_leaves_all_points_on(flag):
-    policy = config.parse(f"actions: allocate\ntiers: [{{plugins: [{{name: drf, {flag}}}]}}]")
-    assert "job_key" in points(policy, "drf")
+def test_a_flag_turns_its_points_off_and_no_others():
+    policy = config.parse("actions: allocate\ntiers: [{plugins: [{name: gang, enableJobReady: false}]}]")
+    assert points(policy, "gang") == frozenset(POINTS) - {"ready", "missing"}
+
+
+def test_a_gang_whose_order_is_asked_for_starts_whole_or_not_at_all(build, binds):
+    text = "actions: allocate\ntiers: [{plugins: [{name: gang, enableJobOrder: true}, {name: predicates}]}]"
+    build.node("n", "4").gang("six", 6, 6)
+    assert binds(build.decide(text)) == {}
+    assert len(binds(build.node("m", "2").decide(text))) == 6
+
+
+def test_a_file_without_tiers_has_those_of_the_default_configuration():
+    assert config.parse("actions: allocate, backfill").tiers == builtin.policy().tiers
+    assert config.parse("actions: allocate\ntiers: []").tiers == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableNamespaceOrder: true",
+            "line 5: enableNamespaceOrder changes nothing: no plugin of Muster's has that point",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableNodeOrder: false",
+            "line 5: enableNodeOrder changes nothing: gang doesn't have that point",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: drf\n    enableHierarchy: true",
+            "line 5: enableHierarchy changes nothing: capacity goes by the parents of queues in any case, and no other plugin does",
+        ),
+        (
+            "actions: allocate\ntiers:\n- plugins:\n  - name: predicates\n    arguments:\n      predicate.CacheEnable: true",
+            "line 6: predicate.CacheEnable changes nothing: what depends on nodes only is always remembered",
+        ),
+        (
+            "actions: preempt\nconfigurations:\n- name: preempt\n  arguments:\n    maxCandidateNodesAbsolute: 7",
+            "line 5: maxCandidateNodesAbsolute changes nothing: all nodes are judged, with all predicates",
+        ),
+        (
+            "actions: allocate\nconfigurations:\n- name: preempt\n  arguments: {evictWholeJobs: true}",
+            "line 3: the configuration of preempt changes nothing: actions doesn't list it",
+        ),
+        (
+            "actions: allocate\nmetrics: {type: prometheus}",
+            "line 2: metrics changes nothing: no plugin goes by the load of nodes",
+        ),
+        (
+            "actions: allocate, shuffle\nconfigurations: [{name: shuffle}]",
+            "line 1: action 'shuffle' is skipped: Muster doesn't move pods that run to other nodes",
+        ),
+    ],
+)
+def test_what_changes_nothing_is_remarked_on_with_its_line(text, remark):
+    assert config.parse(text, "file").remarks == (f"file, {remark}",)
+
+
+def test_nothing_is_remarked_of_what_says_only_what_is_so_anyway():
+    assert config.parse("actions: allocate\ntiers: [{plugins: [{name: gang, enableJobOrder: true}]}]").remarks == ()
+    assert config.parse(config.DEFAULT).remarks == ()
+
+
+def listing(plugin):
+    return f"actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - {plugin}"
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "{name: network-topology-aware, arguments: {weight: 10}}",
+        "{name: rescheduling, arguments: {interval: 5m, strategies: [{name: lowNodeUtilization}]}}",
+        "{name: task-topology}",
+        "{name: nodegroup, enablePredicate: false}",
+        "{name: numaaware, enablePredicate: false, arguments: {weight: 10}}",
+        "{name: usage, enablePredicate: false, arguments: {usage.weight: 5}}",
+        "{name: deviceshare, arguments: {deviceshare.VGPUEnable: false}}",
+    ],
+)
+def test_a_plugin_of_another_scheduler_that_only_orders_or_rates_is_skipped_with_a_warning(plugin):
+    policy = config.parse(listing(plugin), "file")
+    assert [each.plugin.name for each in policy.tiers[0]] == ["gang"]
+    (remark,) = policy.remarks
+    assert remark.startswith("file, line 5: plugin '")
+    assert "is skipped, Muster doesn't have it: " in remark
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "{name: cdp}",
+        "{name: deviceshare, arguments: {deviceshare.VGPUEnable: 'true'}}",
+        "{name: extender, arguments: {extender.urlPrefix: http://127.0.0.1, extender.ignorable: true}}",
+        "{name: nodegroup}",
+        "{name: numaaware, arguments: {weight: 10}}",
+        "{name: tdm, arguments: {tdm.revocable-zone.rz1: 10:00-21:00}}",
+        "{name: usage, arguments: {thresholds: {cpu: 80}}}",
+    ],
+)
+def test_a_plugin_of_another_scheduler_that_holds_something_back_is_refused_with_its_line(plugin):
+    with pytest.raises(ConfigurationError) as raised:
+        config.parse(listing(plugin), "file")
+    assert str(raised.value).startswith("file, line 5: plugin '")
+    assert "is none of Muster's: without it " in str(raised.value)
+    assert "; take it off the list" in str(raised.value)
 
 
 @pytest.mark.parametrize(
