@@ -102,10 +102,16 @@ def test_without_the_policy_scarce_resources_change_nothing(kinds_of_nodes, bind
     [
         ("resources: [cpu]", "resources is ['cpu']: write a mapping of resources, such as"),
         ("resources: {cpu: {type: Most}}", "write cpu: {type: MostAllocated, weight: 1}, or LeastAllocated"),
-        ("resources: {cpu: {type: MostAllocated, weight: -1}}", "the weight of cpu is -1: write a number of at least 0"),
+        (
+            "resources: {cpu: {type: MostAllocated, weight: -1}}",
+            "the weight of cpu is -1: write a number of at least 0",
+        ),
         ("resourceStrategyFitWeight: heavy", "resourceStrategyFitWeight is 'heavy': write a number"),
         ("sra.policy: proportional", "sra.policy is 'proportional': Muster has the policy retention only"),
-        ("resourceStrategyFitWeigth: 1", "unknown argument 'resourceStrategyFitWeigth'; did you mean resourceStrategyFit"),
+        (
+            "resourceStrategyFitWeigth: 1",
+            "unknown argument 'resourceStrategyFitWeigth'; did you mean resourceStrategyFit",
+        ),
     ],
 )
 def test_mistakes_are_told_with_their_line(arguments, message):
