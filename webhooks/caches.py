@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -106,10 +106,17 @@ class CachedView:
             self._capacity = self._capacity + after - before
 
 
-def committer(client: Client, clock: Clock, view: CachedView, registry: CollectorRegistry) -> Committer:
-    """Make the ledger's committer over a view: it reads what the view shows, and writes through ``client``."""
+def committer(
+    client: Client, clock: Clock, view: CachedView, registry: CollectorRegistry, schedulers: Collection[str]
+) -> Committer:
+    """Make the ledger's committer over a view: it reads what the view shows, and writes through ``client``.
+
+    Pods of ``schedulers`` are members of the groups that they name.
+    """
     groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
-    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS), view.watching.timeline)
+    observer = Observer(
+        groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS), view.watching.timeline, schedulers
+    )
     waits = guaranteed_in(view.cache(kinds.NAMESPACES))
     return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(registry), waits)
 

@@ -58,7 +58,7 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     certificate = LiveCertificate(
         options.certificate, clock, changed=metrics.certificate_ends, stale=metrics.certificate_stale
     )
-    committer = caches.committer(client, clock, view, metrics.registry)
+    committer = caches.committer(client, clock, view, metrics.registry, options.settings.scheduler_names)
     admission = Admission(view, committer, client, options.settings, metrics)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing)
     metrics.watches(view.watching.failing)

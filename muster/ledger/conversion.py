@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
@@ -69,8 +69,8 @@ def _minimum(written: bytes) -> Resources:
     return held(readable(msgspec.json.decode(written)))
 
 
-def observed_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
-    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes."""
+def observed_pod(pod: Pod, amounts: Resources | None = None, schedulers: Collection[str] | None = None) -> ObservedPod:
+    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes, ``schedulers`` as in `member_of`."""
     if amounts is None:
         try:
             amounts = taken_by(pod)
@@ -78,7 +78,8 @@ def observed_pod(pod: Pod, amounts: Resources | None = None) -> ObservedPod:
             amounts = NOTHING
     meta = pod.metadata
     version = versions.number(meta.resource_version)
-    return ObservedPod(meta.uid, grouping.group_of(meta), version, amounts, scopes.scope_facts(pod.spec))
+    group = grouping.member_of(meta, pod.spec.scheduler_name, schedulers)
+    return ObservedPod(meta.uid, group, version, amounts, scopes.scope_facts(pod.spec))
 
 
 def observed_quota(quota: ResourceQuota) -> ObservedQuota:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -58,11 +58,14 @@ class Observer:
         quotas: ObjectCache[ResourceQuota],
         pods: ObjectCache[Pod],
         timeline: Timeline | None = None,
+        schedulers: Collection[str] | None = None,
     ) -> None:
+        """Follow the caches. Members of groups are pods of these ``schedulers``; None: of any."""
         self.timeline = timeline or Timeline()
         self._restores = 0
         self._sources = [str(kind) for kind in (*groups, RESOURCEQUOTAS, kinds.PODS, QUOTALEDGERS)]
         self._groups = dict(groups)
+        self._schedulers = schedulers
         self._quotas = quotas
         self._pods = pods
         self._counted: set[str] = set()
@@ -165,7 +168,7 @@ class Observer:
         for quota in quotas.items:
             view.put_quota(observed_quota(quota))
         for pod in pods.items:
-            view.put_pod(observed_pod(pod))
+            view.put_pod(observed_pod(pod, schedulers=self._schedulers))
         return view
 
     def _compare(self, before: Mapping[str, int], revisions: Mapping[str, int]) -> None:
@@ -305,7 +308,7 @@ class Observer:
         if namespace not in self._counted:
             self._counted.add(namespace)
             for pod in self._pods.by_namespace(namespace):
-                self._own(namespace).put_pod(observed_pod(pod))
+                self._own(namespace).put_pod(observed_pod(pod, schedulers=self._schedulers))
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
@@ -319,7 +322,8 @@ class Observer:
             view = self._own(pod.namespace)
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
-            view.put_pod(observed_pod(change.new, known.amounts if known is not None and same else None))
+            amounts = known.amounts if known is not None and same else None
+            view.put_pod(observed_pod(change.new, amounts, self._schedulers))
         self._notify(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:

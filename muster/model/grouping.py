@@ -8,7 +8,7 @@ that has them: the pod (or pod template), then its owners upward, then the names
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -113,6 +113,15 @@ def group_of(meta: Meta) -> str:
             if text and border.is_subdomain(text):
                 return text
     return ""
+
+
+def member_of(meta: Meta, scheduler: str, schedulers: Collection[str] | None) -> str:
+    """Return the PodGroup that a pod of a scheduler is a member of; empty where that is none of ours.
+
+    What a group reserved is for pods that Muster places, or anybody's pod could take it by naming the group.
+    ``schedulers`` are the names that Muster has, None where they aren't known: then all are.
+    """
+    return group_of(meta) if schedulers is None or scheduler in schedulers else ""
 
 
 def generated_name(uid: str) -> str:

@@ -115,7 +115,7 @@ class AdmissionDryRun:
         self.server.store.subscribe(self._show_stored)
         client = Client(InProcessTransport(self.server))
         metrics = WebhookMetrics()
-        ledger = committer(client, self.server.clock, self._view, metrics.registry)
+        ledger = committer(client, self.server.clock, self._view, metrics.registry, self._settings.scheduler_names)
         admission = Admission(self._view, ledger, client, self._settings, metrics)
         self.server.writes.admission = AdmissionChain(self.server, _InProcess(admission))
         self._ledger = ledger

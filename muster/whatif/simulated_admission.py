@@ -102,7 +102,7 @@ class InMemoryAdmission:
         one = self._renewed(one)
         if isinstance(one, Pod):
             if ledger is not None:
-                ledger.view.put_pod(observed_pod(one))
+                ledger.view.put_pod(observed_pod(one, schedulers=self._settings.scheduler_names))
             return
         self._of(kind)[one.namespace, one.name] = one
         if isinstance(one, Queue):

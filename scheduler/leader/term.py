@@ -114,7 +114,11 @@ class Term:
             client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
         observer = Observer(
-            informers.groups, informers.cache(kinds.RESOURCEQUOTAS), informers.pods, informers.watching.timeline
+            informers.groups,
+            informers.cache(kinds.RESOURCEQUOTAS),
+            informers.pods,
+            informers.watching.timeline,
+            tuple(scheduler_names),
         )
         waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from muster.kube.cache import ObjectCache
-from muster.ledger.conversion import limits_of
+from muster.ledger.conversion import limits_of, observed_pod
 from muster.ledger.namespace_view import NamespaceView
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import Exceeded
@@ -108,3 +110,17 @@ async def test_a_fresh_read_waits_for_the_watch_to_tell_what_came_late(lab: Any,
     assert await lab.create(one, "small", "1")
     assert f"{late.metadata.uid} cpu=6 unreserved:" in "".join((await lab.ledger()).data.rows)
     assert "cpu 7/10" in (await lab.ledger()).data.summary
+
+
+def test_a_pod_of_another_scheduler_is_no_member_of_the_group_that_it_names():
+    named = {
+        "name": "p",
+        "namespace": "dev",
+        "uid": "u",
+        "resourceVersion": "1",
+        "annotations": {"scheduling.k8s.io/group-name": "gang"},
+    }
+    for scheduler, group in (("muster", "gang"), ("theirs", ""), ("", "")):
+        pod = msgspec.convert({"metadata": named, "spec": {"schedulerName": scheduler}}, Pod)
+        assert observed_pod(pod, schedulers=("muster",)).group == group
+        assert observed_pod(pod).group == "gang"

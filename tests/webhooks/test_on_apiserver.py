@@ -281,10 +281,13 @@ async def test_a_quota_below_what_is_reserved_is_told_to_who_lowers_it(cluster: 
 # ── the policies around what is reserved ────────────────────────────────────────────────────────────────────────────
 
 
-def _pod(name: str, cpu: str, group: str = "") -> Any:
+def _pod(name: str, cpu: str, group: str = "", scheduler: str = "") -> Any:
     main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
-    return {"metadata": metadata, "spec": {"schedulerName": "theirs", "containers": [main]}}
+    return {
+        "metadata": metadata,
+        "spec": {"schedulerName": scheduler or ("muster" if group else "theirs"), "containers": [main]},
+    }
 
 
 async def _fenced(cluster: Admitted) -> None:
@@ -313,6 +316,9 @@ async def test_what_a_group_reserved_only_its_own_pods_can_take(cluster: Admitte
         " has 4 cpu hard, 3 reserved (gang 3), 1 used by other pods, so none is free: short by 1 cpu; lower its"
         " requests, wait for gang, or raise the quota"
     )
+    # Another scheduler's pod is no member because it says so, neither when it is admitted nor when it is seen.
+    text = await _refused(lambda: cluster.create(kinds.PODS, _pod("stranger", "1", "gang", "theirs")), ForbiddenError)
+    assert "asks for 1 cpu, but quota" in text
     for number in range(3):
         await cluster.create(kinds.PODS, _pod(f"member-{number}", "1", "gang"))
     text = await _refused(lambda: cluster.create(kinds.PODS, _pod("member-3", "1", "gang")), ForbiddenError)

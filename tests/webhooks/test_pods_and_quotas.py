@@ -114,7 +114,14 @@ def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any
     verdict = ask(pods.validate, asked)
     assert verdict.warnings == ()
     assert verdict.reservation == ReservationRequest(
-        "dev", POD, "later", "worker-0", "uid-worker-0", takes("1"), scope_facts="plain"
+        # It isn't a member of the group that it names: nothing of what that reserved is for it.
+        "dev",
+        POD,
+        "",
+        "worker-0",
+        "uid-worker-0",
+        takes("1"),
+        scope_facts="plain",
     )
 
 
@@ -146,10 +153,16 @@ def test_a_pod_that_has_ended_asks_for_nothing(ask: Any, pod: Any) -> None:
     assert ask(pods.validate, ended, "UPDATE", old=ended) == ALLOWED
 
 
-def test_a_pod_that_another_scheduler_moves_between_groups_asks_for_all_of_it(ask: Any, pod: Any) -> None:
-    old, new = (pod(scheduler="theirs", annotations={GROUP: name}, containers=[main("1")]) for name in "ab")
-    moved = ask(pods.validate, new, "UPDATE", old=old).reservation
+def test_a_pod_that_muster_moves_between_groups_asks_for_all_of_it(ask: Any, pod: Any) -> None:
+    settings = WebhookSettings(accounts=frozenset({"alice"}))
+    old, new = (pod(annotations={GROUP: name}, containers=[main("1")]) for name in "ab")
+    moved = ask(pods.validate, new, "UPDATE", settings, old=old).reservation
     assert (moved.group, moved.asked) == ("b", takes("1"))
+
+
+def test_a_pod_of_another_scheduler_moves_nothing_by_naming_another_group(ask: Any, pod: Any) -> None:
+    old, new = (pod(scheduler="theirs", annotations={GROUP: name}, containers=[main("1")]) for name in "ab")
+    assert ask(pods.validate, new, "UPDATE", old=old) == ALLOWED
 
 
 def test_an_amount_that_is_none_is_named(ask: Any, pod: Any) -> None:

@@ -62,7 +62,7 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     if request.user_info.username in settings.accounts:
         problems = []
     try:
-        reservation = _reservation(pod, before, request)
+        reservation = _reservation(pod, before, request, settings)
     except QuantityError as error:
         return judge([*problems, Problem(str(error), "spec")], warnings)
     return judge(problems, warnings, Allowed(reservation=reservation) if reservation.asked else ALLOWED)
@@ -78,14 +78,16 @@ def _own_problems(
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
 
 
-def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> ReservationRequest:
-    """Return what the pod will take, or take more; the group whose minimum it may use is the one that it names."""
-    meta, group = pod.metadata, grouping.group_of(pod.metadata)
+def _reservation(
+    pod: Pod, before: Pod | None, request: AdmissionRequest, settings: WebhookSettings
+) -> ReservationRequest:
+    """Return what the pod will take, or take more; the group whose minimum it may use is the one that it is a member of."""
+    meta, group = pod.metadata, _membership(pod, settings)
     place = (request.namespace, POD, group, meta.name or request.name, meta.uid)
     if before is None:
         return ReservationRequest(*place, taken_by(pod), scope_facts=scopes.scope_facts(pod.spec))
     # A pod that leaves a group gives up what that group reserved for it, and asks for all of it elsewhere.
-    left = grouping.group_of(before.metadata) not in {"", group}
+    left = _membership(before, settings) not in {"", group}
     had = NOTHING if left else taken_by(before)
     return ReservationRequest(
         *place,
@@ -95,6 +97,10 @@ def _reservation(pod: Pod, before: Pod | None, request: AdmissionRequest) -> Res
         scopes.scope_facts(pod.spec),
         scopes.scope_facts(before.spec),
     )
+
+
+def _membership(pod: Pod, settings: WebhookSettings) -> str:
+    return grouping.member_of(pod.metadata, pod.spec.scheduler_name, settings.scheduler_names)
 
 
 def _known_group(meta: Meta, namespace: str, view: AdmissionView, settings: WebhookSettings) -> str:
