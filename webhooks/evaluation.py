@@ -24,7 +24,7 @@ from webhooks.verdict import (
     ALLOWED,
     Allowed,
     DenialReason,
-    Denied,
+    Patched,
     Problem,
     QuotaChange,
     Ref,
@@ -86,10 +86,11 @@ def evaluate(
     """
     # 1. What the policy says of what the view shows.
     verdict = _judged(hook, request, view, settings)
-    # 2. A refusal is confirmed: the view may be behind. What the confirmed one rests on in turn is read once more.
+    # 2. A refusal is confirmed: the view may be behind. So is that there is nothing to note on an object. What the
+    #    confirmed verdict rests on in turn is read once more.
     fresh: dict[Ref, Object | None] = {}
     for _ in range(_ROUNDS):
-        unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if isinstance(verdict, Denied) else ()
+        unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if not isinstance(verdict, Patched) else ()
         if not unread:
             break
         found = yield Read(unread)

@@ -85,10 +85,22 @@ def _mutating(scope: _Scope) -> list[dict[str, Json]]:
         ("ours", _ours(scope, "object.spec")),
         ("without-group", f"!({_annotated('object', names.GROUP_NAME_KEYS)})"),
     ]
+    members = [
+        ("another-scheduler", f"!({_ours(scope, 'object.spec')})"),
+        ("with-group", _annotated("object", names.GROUP_NAME_KEYS)),
+        ("with-owner", "has(object.metadata.ownerReferences)"),
+    ]
     podgroups = [("no-queue", f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}")]
     each = (
         _webhook(scope, "jobs.mutate.muster.sh", "/mutate/jobs", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
         _webhook(scope, "pods.mutate.muster.sh", "/mutate/pods", _rule(_CREATE, kinds.PODS), "Ignore", pods),
+        _where(
+            _webhook(scope, "pods.members.muster.sh", "/mutate/pods", _rule(_CREATE, kinds.PODS), "Ignore", members),
+            names.QUOTA_MODE,
+            "In",
+            names.GUARDED,
+            names.GUARANTEED,
+        ),
         _webhook(
             scope, "podgroups.mutate.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore", podgroups
         ),
@@ -117,7 +129,7 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
     ours.append(_changed("spec.template", annotations=judged_of_jobs))
     pods = _rule(_WRITE, kinds.PODS, "pods/resize")
     spec_changed = [_changed("spec")]
-    pod_changed = [_changed("spec", annotations=names.GROUP_NAME_KEYS)]
+    pod_changed = [_changed("spec", annotations=(*names.GROUP_NAME_KEYS, names.MEMBER_OF))]
     group_changed = [
         _changed("spec", annotations=(names.POD_TRAITS, names.QUOTA_POLICY), more=_differs(_phase)),
     ]
@@ -203,9 +215,9 @@ def _webhook(
     return webhook
 
 
-def _where(webhook: dict[str, Json], label: str, operator: str, value: str) -> dict[str, Json]:
+def _where(webhook: dict[str, Json], label: str, operator: str, *values: str) -> dict[str, Json]:
     """Narrow a webhook to namespaces by one of their labels."""
-    mine = {"key": label, "operator": operator, "values": [value]}
+    mine = {"key": label, "operator": operator, "values": list(values)}
     webhook["namespaceSelector"]["matchExpressions"].append(mine)
     return webhook
 

@@ -70,12 +70,13 @@ class QuotaChange(Struct, frozen=True):
 
 
 class Allowed(Struct, frozen=True):
-    """Yes, once what it asks of the ledger is granted."""
+    """Yes, once what it asks of the ledger is granted. ``evidence`` is to be read before it stands."""
 
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     reservation: ReservationRequest | None = None
     quota_change: QuotaChange | None = None
+    evidence: tuple[Ref, ...] = ()
 
 
 class Patched(Struct, frozen=True):

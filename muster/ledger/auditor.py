@@ -19,7 +19,7 @@ from muster.kube import errors
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.ledger.audit import AuditedNamespace, Bound, Excess, ExcessClass, Limit, audit, describe
-from muster.ledger.conversion import limits_of, observed_group, observed_pod, observed_quota
+from muster.ledger.conversion import limits_of, observed_group, observed_quota
 from muster.ledger.metrics import AuditMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.rows import MalformedLedgerError
@@ -155,7 +155,7 @@ class Auditor:
         late = {shown.uid for shown in table.outside(self._observer.view(namespace))}
         return AuditedNamespace(
             tuple(groups),
-            tuple(map(observed_pod, pods)),
+            tuple(map(self._observer.observed_pod, pods)),
             tuple(map(observed_quota, quotas)),
             pod_names={pod.metadata.uid: pod.name for pod in pods},
             unreserved=table.unreserved | late,

@@ -18,6 +18,7 @@ from muster.ledger.view import (
     QUOTA_SOURCE,
     LedgerView,
     ObservedGroup,
+    ObservedPod,
     covers,
     source,
 )
@@ -47,6 +48,7 @@ class Observer:
         quotas: the cache of all ResourceQuotas.
         pods: the cache of all Pods.
         timeline: what tells whether the state that these caches show went back.
+        schedulers: the scheduler names of pods that are members of the groups they name (`grouping.member_of`).
 
     Attributes:
         timeline: the same.
@@ -60,7 +62,6 @@ class Observer:
         timeline: Timeline | None = None,
         schedulers: Collection[str] | None = None,
     ) -> None:
-        """Follow the caches. Members of groups are pods of these ``schedulers``; None: of any."""
         self.timeline = timeline or Timeline()
         self._restores = 0
         self._sources = [str(kind) for kind in (*groups, RESOURCEQUOTAS, kinds.PODS, QUOTALEDGERS)]
@@ -168,8 +169,12 @@ class Observer:
         for quota in quotas.items:
             view.put_quota(observed_quota(quota))
         for pod in pods.items:
-            view.put_pod(observed_pod(pod, schedulers=self._schedulers))
+            view.put_pod(self.observed_pod(pod))
         return view
+
+    def observed_pod(self, pod: Pod, amounts: Resources | None = None) -> ObservedPod:
+        """Return a pod as the views show it; ``amounts`` where it is known what it takes."""
+        return observed_pod(pod, amounts, self._schedulers)
 
     def _compare(self, before: Mapping[str, int], revisions: Mapping[str, int]) -> None:
         """See to it that no list is older than what a cache showed before it was asked for."""
@@ -308,7 +313,7 @@ class Observer:
         if namespace not in self._counted:
             self._counted.add(namespace)
             for pod in self._pods.by_namespace(namespace):
-                self._own(namespace).put_pod(observed_pod(pod, schedulers=self._schedulers))
+                self._own(namespace).put_pod(self.observed_pod(pod))
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         pod = change.new or change.old
@@ -323,7 +328,7 @@ class Observer:
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and _takes_the_same(change.old, change.new)
             amounts = known.amounts if known is not None and same else None
-            view.put_pod(observed_pod(change.new, amounts, self._schedulers))
+            view.put_pod(self.observed_pod(change.new, amounts))
         self._notify(pod.namespace)
 
     def _own(self, namespace: str) -> NamespaceView:

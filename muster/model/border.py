@@ -118,5 +118,6 @@ def _traits_fault(text: str) -> str:
 _CALLED: Final[Mapping[str, str]] = {
     **dict.fromkeys(names.GROUP_NAME_KEYS, "PodGroup"),
     names.JOB_GROUP: "PodGroup",
+    names.MEMBER_OF: "PodGroup",
     **dict.fromkeys(names.QUEUE_NAME_KEYS, "queue"),
 }

@@ -116,12 +116,16 @@ def group_of(meta: Meta) -> str:
 
 
 def member_of(meta: Meta, scheduler: str, schedulers: Collection[str] | None) -> str:
-    """Return the PodGroup that a pod of a scheduler is a member of; empty where that is none of ours.
+    """Return the PodGroup that a pod of a scheduler is a member of, so that what the group reserved is for it too.
 
-    What a group reserved is for pods that Muster places, or anybody's pod could take it by naming the group.
-    ``schedulers`` are the names that Muster has, None where they aren't known: then all are.
+    Pods that Muster schedules are members of the group that they name. A pod of another scheduler is one only where
+    admission noted, at its creation, that the group's owner owns it too. ``schedulers`` are the names that Muster has,
+    None where they aren't known: then all are.
     """
-    return group_of(meta) if schedulers is None or scheduler in schedulers else ""
+    if schedulers is None or scheduler in schedulers:
+        return group_of(meta)
+    noted = meta.annotation(names.MEMBER_OF)
+    return noted if noted and border.is_subdomain(noted) else ""
 
 
 def generated_name(uid: str) -> str:

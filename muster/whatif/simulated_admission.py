@@ -102,7 +102,9 @@ class InMemoryAdmission:
         one = self._renewed(one)
         if isinstance(one, Pod):
             if ledger is not None:
-                ledger.view.put_pod(observed_pod(one, schedulers=self._settings.scheduler_names))
+                # A pod of a file may have no scheduler name: then it is Muster's, as the scheduler's state has it.
+                ours = (*self._settings.scheduler_names, "")
+                ledger.view.put_pod(observed_pod(one, schedulers=ours))
             return
         self._of(kind)[one.namespace, one.name] = one
         if isinstance(one, Queue):

@@ -124,3 +124,6 @@ def test_a_pod_of_another_scheduler_is_no_member_of_the_group_that_it_names():
         pod = msgspec.convert({"metadata": named, "spec": {"schedulerName": scheduler}}, Pod)
         assert observed_pod(pod, schedulers=("muster",)).group == group
         assert observed_pod(pod).group == "gang"
+        noted = named | {"annotations": named["annotations"] | {"muster.sh/member-of": "gang"}}
+        member = msgspec.convert({"metadata": noted, "spec": {"schedulerName": scheduler}}, Pod)
+        assert observed_pod(member, schedulers=("muster",)).group == "gang"

@@ -34,6 +34,7 @@ _READ = (
     names.DELAY,
     names.SUSPENDED,
     names.JOB_GROUP,
+    names.MEMBER_OF,
     names.POD_TRAITS,
     names.TURN,
     names.QUOTA_POLICY,

@@ -319,10 +319,41 @@ async def test_what_a_group_reserved_only_its_own_pods_can_take(cluster: Admitte
     # Another scheduler's pod is no member because it says so, neither when it is admitted nor when it is seen.
     text = await _refused(lambda: cluster.create(kinds.PODS, _pod("stranger", "1", "gang", "theirs")), ForbiddenError)
     assert "asks for 1 cpu, but quota" in text
-    for number in range(3):
+    # What the group's owner owns is a member, and nobody can say so of a pod instead.
+    operator = await cluster.create(kinds.CONFIGMAPS, {"metadata": {"name": "operator"}})
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "operator",
+        "uid": operator.metadata.uid,
+        "controller": True,
+    }
+    owned = {"metadata": {"ownerReferences": [owner]}}
+    await cluster.client.patch(kinds.PODGROUPS, "gang", owned, cluster.namespace)
+    theirs = _pod("owned", "1", "gang", "theirs")
+    theirs["metadata"]["ownerReferences"] = [owner]
+    async with asyncio.timeout(PATIENCE):
+        while not await _noted(cluster, theirs):  # noqa: ASYNC110 - the API server tells nobody when it has noticed
+            await asyncio.sleep(0.05)
+    noted = await cluster.create(kinds.PODS, theirs)
+    assert noted.metadata.annotation(names.MEMBER_OF) == "gang"
+    forged = _pod("forged", "1", "gang", "theirs")
+    forged["metadata"]["annotations"][names.MEMBER_OF] = "gang"
+    text = await _refused(lambda: cluster.create(kinds.PODS, forged), ForbiddenError)
+    assert "'gang' is not a PodGroup whose owner owns this pod too" in text
+    for number in range(2):
         await cluster.create(kinds.PODS, _pod(f"member-{number}", "1", "gang"))
     text = await _refused(lambda: cluster.create(kinds.PODS, _pod("member-3", "1", "gang")), ForbiddenError)
     assert 'asks for 1 cpu beyond what PodGroup "gang" has reserved' in text
+
+
+async def _noted(cluster: Admitted, pod: Any) -> bool:
+    """Whether the API server calls for pods of other schedulers by now, and they are noted as members."""
+    try:
+        tried = await cluster.create(kinds.PODS, pod, dry_run=True)
+    except ForbiddenError:
+        return False
+    return bool(tried.metadata.annotation(names.MEMBER_OF))
 
 
 async def test_of_pods_and_groups_at_once_no_more_are_admitted_than_the_quota_holds(cluster: Admitted) -> None:

@@ -13,7 +13,7 @@ from muster.model.amounts import Resources
 from muster.model.grouping import Rule
 from webhooks.policies import pods, quotas
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, QuotaChange
+from webhooks.verdict import ALLOWED, Allowed, Patched, QuotaChange, Ref
 
 GROUP = "scheduling.k8s.io/group-name"
 JOB = ("batch/v1", "Job", "train")
@@ -112,7 +112,11 @@ def test_a_pod_that_names_a_group_that_is_not_there_waits_and_says_so(ask: Any, 
 def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any) -> None:
     asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
     verdict = ask(pods.validate, asked)
-    assert verdict.warnings == ()
+    (warning,) = verdict.warnings
+    assert warning == (
+        'the pod takes nothing of what PodGroup "later" reserved, and counts outside it: its schedulerName is'
+        " 'default-scheduler', and the PodGroup's owner does not own it"
+    )
     assert verdict.reservation == ReservationRequest(
         # It isn't a member of the group that it names: nothing of what that reserved is for it.
         "dev",
@@ -123,6 +127,79 @@ def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any
         takes("1"),
         scope_facts="plain",
     )
+
+
+# ── pods of other schedulers whose group's owner owns them too ──────────────────────────────────────────────────────
+
+
+OPERATOR = {"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "name": "mpi", "uid": "uid-mpi", "controller": True}
+MEMBER = names.MEMBER_OF
+
+
+def _gang(cluster: Any, *owners: Any) -> None:
+    cluster.put(kinds.PODGROUPS, "gang", "dev", metadata={"ownerReferences": list(owners)})
+
+
+def _worker(pod: Any, owner: Any = ("kubeflow.org/v1", "MPIJob", "mpi"), **annotations: str) -> Any:
+    return pod(scheduler="theirs", owner=owner, annotations={GROUP: "gang"} | annotations, containers=[main("1")])
+
+
+def test_a_pod_whose_controller_owns_the_group_is_a_member_whatever_its_scheduler(
+    ask: Any, pod: Any, cluster: Any
+) -> None:
+    _gang(cluster, OPERATOR)
+    patched = jsonpatch.apply_patch(_worker(pod), ask(pods.mutate, _worker(pod)).operations)
+    assert patched["metadata"]["annotations"] == {GROUP: "gang", MEMBER: "gang"}
+    verdict = ask(pods.validate, patched)
+    assert (verdict.warnings, verdict.reservation.group) == ((), "gang")
+
+
+@pytest.mark.parametrize(("kind", "owner"), [(kinds.JOBS, JOB), (kinds.REPLICASETS, REPLICASET)])
+def test_so_is_one_whose_controller_has_the_owner_of_the_group_for_its_own(
+    ask: Any, pod: Any, cluster: Any, kind: Any, owner: Any
+) -> None:
+    _gang(cluster, OPERATOR)
+    launcher = _worker(pod, owner)
+    assert ask(pods.mutate, launcher).evidence == (
+        Ref(kinds.PODGROUPS, "gang", "dev"),
+        Ref(kind, owner[2], "dev"),
+    )
+    cluster.put(kind, owner[2], "dev", metadata={"ownerReferences": [OPERATOR]})
+    assert ask(pods.mutate, launcher).operations
+    # An owner that was made again under its name is another one.
+    cluster.put(kind, owner[2], "dev", metadata={"ownerReferences": [OPERATOR], "uid": "another"})
+    assert not isinstance(ask(pods.mutate, launcher), Patched)
+
+
+def test_nobody_else_is_noted_as_a_member(ask: Any, pod: Any, cluster: Any) -> None:
+    _gang(cluster, OPERATOR | {"uid": "another"})
+    assert ask(pods.mutate, _worker(pod)) == Allowed(evidence=(Ref(kinds.PODGROUPS, "gang", "dev"),))
+    for asked in (
+        _worker(pod, owner=None),
+        pod(scheduler="theirs", owner=("kubeflow.org/v1", "MPIJob", "mpi")),
+    ):
+        assert ask(pods.mutate, asked) == ALLOWED
+
+
+def test_who_notes_it_themselves_is_refused_unless_it_is_so(ask: Any, pod: Any, cluster: Any) -> None:
+    claimed = _worker(pod, **{MEMBER: "gang"})
+    verdict = ask(pods.validate, claimed)
+    assert verdict.code == 403
+    assert "annotation muster.sh/member-of: 'gang' is not a PodGroup whose owner owns this pod too" in verdict.message
+    assert verdict.evidence == (Ref(kinds.PODGROUPS, "gang", "dev"),)
+    _gang(cluster, OPERATOR)
+    assert ask(pods.validate, claimed).reservation.group == "gang"
+    assert ask(pods.validate, _worker(pod, **{MEMBER: "other"})).code == 403
+    assert ask(pods.validate, _worker(pod, **{MEMBER: "a b"})).code == 403
+
+
+def test_after_its_creation_nobody_makes_a_pod_a_member_or_none(ask: Any, pod: Any, cluster: Any) -> None:
+    _gang(cluster, OPERATOR)
+    member, plain = _worker(pod, **{MEMBER: "gang"}), _worker(pod)
+    said = "annotation muster.sh/member-of can't change from none to 'gang' after the pod's creation: recreate the pod"
+    assert ask(pods.validate, member, "UPDATE", old=plain).message == said
+    assert "from 'gang' to none" in ask(pods.validate, plain, "UPDATE", old=member).message
+    assert ask(pods.validate, member, "UPDATE", old=member) == ALLOWED
 
 
 def main(requested: str, **limits: str) -> Any:

@@ -1,21 +1,23 @@
-"""Pods that Muster schedules: which group they are in, from their creation on."""
+"""Pods: which group those that Muster schedules are in, from their creation on, and which others are members too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from muster.ledger.reservations import POD, ReservationRequest, taken_by
-from muster.model import grouping, kinds, names, scopes
+from muster.model import border, grouping, kinds, names, scopes
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
+from muster.model.text import shown
 from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
 from webhooks.view import AdmissionView, groups_named
 
 _LEVELS: Final = 10
@@ -36,10 +38,15 @@ class _Pod(msgspec.Struct, frozen=True):
 
 
 def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
-    """Write the group's name on a pod whose chosen owner is known; of any other pod the controller finds out."""
+    """Write the group's name on a pod whose chosen owner is known; of any other pod the controller finds out.
+
+    On a pod of another scheduler write that it is a member, where the owner of the group that it names owns it too.
+    """
     pod = request.new(_Pod)
+    if not settings.ours(pod.spec.scheduler_name):
+        return _noted_membership(request, pod.metadata, view)
     # A pod in a group of Kubernetes' own (spec.schedulingGroup) gets no second one.
-    if not settings.ours(pod.spec.scheduler_name) or grouping.group_of(pod.metadata) or pod.spec.scheduling_group:
+    if grouping.group_of(pod.metadata) or pod.spec.scheduling_group:
         return ALLOWED
     group = _known_group(pod.metadata, request.namespace, view, settings)
     if not group:
@@ -56,9 +63,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     """
     pod = request.new(Pod)
     before = request.old(Pod) if request.operation == "UPDATE" else None
-    problems, warnings = (
-        _own_problems(pod, before, request, view) if settings.ours(pod.spec.scheduler_name) else ([], [])
-    )
+    judged = _own_problems if settings.ours(pod.spec.scheduler_name) else _foreign_problems
+    problems, warnings = judged(pod, before, request, view)
     if request.user_info.username in settings.accounts:
         problems = []
     try:
@@ -76,6 +82,77 @@ def _own_problems(
         return faults, _warnings(pod.metadata, request.namespace, view)
     known = common.annotation_problems(before.metadata)
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
+
+
+def _foreign_problems(
+    pod: Pod, before: Pod | None, request: AdmissionRequest, view: AdmissionView
+) -> tuple[list[Problem], list[str]]:
+    """Hold a pod of another scheduler to what admission noted: that a group has reserved for it too."""
+    claimed = pod.metadata.annotation(names.MEMBER_OF)
+    if before is not None:
+        had = before.metadata.annotation(names.MEMBER_OF)
+        change = " to ".join(shown(text) if text else "none" for text in (had, claimed))
+        text = f"annotation {names.MEMBER_OF} can't change from {change} after the pod's creation: recreate the pod"
+        return ([Problem(text)] if had != claimed else []), []
+    named = grouping.group_of(pod.metadata)
+    if not claimed:
+        return [], [_outside(named, pod.spec.scheduler_name)] if named else []
+    member, evidence = _is_owned(pod.metadata, claimed, request.namespace, view)
+    if claimed == named and member:
+        return [], []
+    text = (
+        f"annotation {names.MEMBER_OF}: {shown(claimed)} is not a PodGroup whose owner owns this pod too: remove the"
+        " annotation; Muster writes it where that is so"
+    )
+    return [Problem(text, evidence=evidence)], []
+
+
+def _outside(named: str, scheduler: str) -> str:
+    return (
+        f'the pod takes nothing of what PodGroup "{named}" reserved, and counts outside it: its schedulerName is'
+        f" {shown(scheduler)}, and the PodGroup's owner does not own it"
+    )
+
+
+def _noted_membership(request: AdmissionRequest, meta: Meta, view: AdmissionView) -> Verdict:
+    group = grouping.group_of(meta)
+    if not group or meta.controller() is None or meta.annotation(names.MEMBER_OF):
+        return ALLOWED
+    member, evidence = _is_owned(meta, group, request.namespace, view)
+    if not member:
+        return Allowed(evidence=evidence)
+    patch = PatchRecorder(request.object)
+    patch.set("metadata", "annotations", names.MEMBER_OF, value=group)
+    return Patched(patch.operations)
+
+
+def _is_owned(meta: Meta, group: str, namespace: str, view: AdmissionView) -> tuple[bool, tuple[Ref, ...]]:
+    """Tell whether a group, or its owner, is among the controllers above a pod, and what to read where that isn't so."""
+    groups = groups_named(view, namespace, group).values()
+    roots = {each.uid for found in groups for each in found.metadata.owner_references or ()}
+    roots |= {found.metadata.uid for found in groups}
+    evidence = [Ref(kinds.PODGROUPS, group, namespace)] if border.is_subdomain(group) else []
+    for owner, found in _controllers(meta, namespace, view):
+        if owner.uid in roots:
+            return True, ()
+        kind = _OWNERS.get((owner.api_version, owner.kind))
+        if found is None and kind is not None and border.is_subdomain(owner.name):
+            evidence.append(Ref(kind, owner.name, namespace))
+    return False, tuple(evidence)
+
+
+def _controllers(meta: Meta, namespace: str, view: AdmissionView) -> Iterator[tuple[OwnerReference, Object | None]]:
+    """Return the controllers above an object, nearest first, each with the object as far as the view shows it."""
+    above = meta.controller()
+    for _ in range(_LEVELS):
+        if above is None:
+            return
+        kind = _OWNERS.get((above.api_version, above.kind))
+        found: Object | None = view.get(kind, above.name, namespace) if kind is not None else None
+        if found is not None and found.metadata.uid != above.uid:
+            found = None
+        yield above, found
+        above = found.metadata.controller() if found is not None else None
 
 
 def _reservation(
@@ -106,20 +183,14 @@ def _membership(pod: Pod, settings: WebhookSettings) -> str:
 def _known_group(meta: Meta, namespace: str, view: AdmissionView, settings: WebhookSettings) -> str:
     """Name the group of a pod; empty where the pod itself owns it, or where the caches don't reach."""
     owners: list[OwnerReference] = []
-    above = meta.controller()
-    while above is not None and len(owners) < _LEVELS:
-        owners.append(above)
-        kind = _OWNERS.get((above.api_version, above.kind))
-        found: Object | None = view.get(kind, above.name, namespace) if kind is not None else None
-        if found is not None and found.metadata.uid != above.uid:
-            found = None
+    for owner, found in _controllers(meta, namespace, view):
+        owners.append(owner)
         if len(owners) == 1 and found is not None and (noted := grouping.noted_group(found.metadata)):
             return noted
         if grouping.decided(owners, settings.rules):
             break
         if found is None:
             return ""
-        above = found.metadata.controller()
     chosen = grouping.chosen_owner(owners, settings.rules)
     return grouping.generated_name(chosen.uid) if chosen is not None else ""
 
