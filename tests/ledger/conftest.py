@@ -38,6 +38,8 @@ from webhooks.verdict import ALLOWED, Patched
 LATENCY = 0.002
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410}}'
 ASKING = ("podgroupminresources.muster.sh", "pods.guarded.muster.sh", "resourcequotas.muster.sh")
+SCHEDULER = "nobody"
+"""The scheduler name of the pods of groups here; nothing schedules them."""
 """The webhooks that ask the ledger."""
 
 Answers = dict[str, Reserved | Exceeded | Unavailable | Observed]
@@ -238,11 +240,13 @@ class Lab:
             view.cache(kinds.RESOURCEQUOTAS),
             view.cache(kinds.PODS),
             view.watching.timeline,
+            (SCHEDULER,),
         )
         waits = guaranteed_in(view.cache(kinds.NAMESPACES))
         shared = (view.cache(kinds.QUOTALEDGERS), observer, self.plane.clock, LedgerMetrics(metrics.registry), waits)
         committer, controller = Committer(client, *shared), LedgerController(client, *shared)
-        admission = Admission(view, Noted(committer, self.answers), client, WebhookSettings(), metrics)
+        settings = WebhookSettings(scheduler_names=(SCHEDULER,))
+        admission = Admission(view, Noted(committer, self.answers), client, settings, metrics)
         process = Process(self.namespace, network, client, view, committer, controller, admission, metrics)
         self.processes.append(process)
         return process
@@ -301,7 +305,7 @@ class Lab:
         self.front.replica = None
         meta = {"name": name, "annotations": {names.GROUP_NAME: group} if group else {}}
         main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
-        spec = {"containers": [main], "schedulerName": "nobody", **more}
+        spec = {"containers": [main], "schedulerName": SCHEDULER, **more}
         answer = await self._asked(
             process, name, self.client.create(kinds.PODS, {"metadata": meta, "spec": spec}, self.namespace)
         )
