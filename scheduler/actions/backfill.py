@@ -50,7 +50,7 @@ def _allowed(session: Session, queue: QueueState, task: Task, count: int) -> Obs
     So may plugins whose word isn't about shares: ancestors have capabilities, too.
     """
     axes = session.axes
-    wanted = vectors.scale(task.task_class.vector(axes), count)
+    wanted = vectors.scale(session.vector(task.task_class), count)
     own = vectors.subtract(axes.limit(queue.info.capability), queue.allocated)
     if not vectors.fits(wanted, own):
         where = f"left of the capability of queue {queue.name}"

@@ -19,6 +19,7 @@ from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
 from scheduler.model.snapshot import Snapshot, Status, Task, TaskClass
+from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.volumes import Volumes
@@ -68,8 +69,10 @@ class Allocations:
         queues: dict[str, QueueState],
         topology: TopologyCounts,
         volumes: Volumes,
+        requests: RequestVectors,
     ) -> None:
         self._snapshot, self._axes = snapshot, snapshot.axes
+        self._vectors = requests
         self._jobs, self._queues = jobs, queues
         self._topology, self._volumes = topology, volumes
         self._idle, self._future = snapshot.idle.copy(), snapshot.idle + snapshot.releasing
@@ -100,7 +103,7 @@ class Allocations:
         """Return what a task of a class takes, as a row, [resources]; not to be changed."""
         known = self._requests.get(kind)
         if known is None:
-            known = self._requests[kind] = vectors.wanted_row(kind.vector(self._axes))
+            known = self._requests[kind] = vectors.wanted_row(self._vectors.of(kind))
         return known
 
     @cached_property
@@ -127,7 +130,7 @@ class Allocations:
         job, status, rows = operation.job, operation.status, operation.rows
         kind, count = operation.tasks[0].task_class, len(operation.tasks)
         gain = -sign if status is Status.RELEASING else sign
-        change = vectors.scale(kind.vector(self._axes), gain * count)
+        change = vectors.scale(self._vectors.of(kind), gain * count)
         self._count_on_nodes(operation, kind, sign)
         if status is Status.PIPELINED:
             job.pipelined += sign * count
@@ -224,11 +227,14 @@ class Allocations:
         self._validate_ports()
 
     def _validate_jobs(self) -> None:
-        again = {id(job): JobState(job.info, self._axes) for job in self._jobs}
+        again = {
+            id(job): JobState(job.info, self._vectors, self._vectors.amounts(job.info.task_counts))
+            for job in self._jobs
+        }
         for operation in self.committed:
             job, kind = again[id(operation.job)], operation.tasks[0].task_class
             gain = -1 if operation.status is Status.RELEASING else 1
-            more = vectors.scale(kind.vector(self._axes), gain * len(operation.tasks))
+            more = vectors.scale(self._vectors.of(kind), gain * len(operation.tasks))
             job.allocated = vectors.add(job.allocated, more)
             job.pipelined += len(operation.tasks) if operation.status is Status.PIPELINED else 0
             job.ready += gain * len(operation.tasks) if operation.status is not Status.PIPELINED else 0

@@ -17,7 +17,7 @@ from scheduler.model import vectors
 from scheduler.model.affinity import PodSet
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix
-from scheduler.topology.domains import Domains, domains
+from scheduler.topology.domains import Domains
 
 Open = Callable[[TaskClass], Mask]
 """Which nodes a class may run on as far as the nodes themselves say."""
@@ -35,12 +35,12 @@ class ColocatedTasks:
 
         Where no domain has, those with room for the minimum will do; where none has that either, all.
         """
-        table = self._session.snapshot.table
-        everywhere = np.ones(len(table.nodes), dtype=np.bool_)
+        topology = self._session.topology
+        everywhere = np.ones(len(topology.table.nodes), dtype=np.bool_)
         for party in self._parties(kind):
             mask = everywhere.copy()
             for term in kind.constraints.pod_terms.required_affinity:
-                mask &= _with_room(self._session, party, domains(table, term.key), free, open_to)
+                mask &= _with_room(self._session, party, topology.domains(term.key), free, open_to)
             if mask.any():
                 return mask
         return everywhere
@@ -74,7 +74,7 @@ def _with_room(session: SessionView, party: Counter[TaskClass], by: Domains, fre
     enough = np.ones(by.size + 1, dtype=np.bool_)
     total = session.axes.zero
     for kind, count in party.items():
-        wanted, mask = kind.vector(session.axes), open_to(kind)
+        wanted, mask = session.vector(kind), open_to(kind)
         enough &= _sums(by, _fitting(wanted, free) * mask) >= count
         total = vectors.add(total, vectors.scale(wanted, count))
         open_to_some |= mask

@@ -23,7 +23,7 @@ def decide(
     """
     cache = cache if cache is not None else DecisionCache()
     # 1. Open a session: plugins see the snapshot and divide the cluster.
-    session = Session(snapshot, policy, now)
+    session = Session(snapshot, policy, now, cache.sessions)
 
     # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.

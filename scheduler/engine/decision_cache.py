@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from scheduler.engine.lifecycle import Facts
 from scheduler.engine.policy import Policy
+from scheduler.engine.session_cache import SPARE, SessionCache
 from scheduler.model.plan import GroupStatus, QueueShare
 from scheduler.model.snapshot import JobInfo, QueueInfo
 from scheduler.model.vectors import Vector
-
-_SPARE: Final = 256
-"""Entries of what is gone that are borne with, beside as many as there are jobs."""
 
 
 class QuietStatus(NamedTuple):
@@ -45,9 +43,13 @@ class DecisionCache:
 
     Each entry holds the value of the snapshot that it is about, and is found by its identity: a value that changed is
     another one.
+
+    Attributes:
+        sessions: the part that sessions use.
     """
 
     def __init__(self) -> None:
+        self.sessions = SessionCache()
         self._quiet: dict[int, QuietStatus] = {}
         self._settled: dict[int, SettledStatus] = {}
         self._shares: dict[str, KnownShare] = {}
@@ -83,9 +85,10 @@ class DecisionCache:
 
     def prune(self, jobs: Sequence[JobInfo], queues: Mapping[str, QueueInfo]) -> None:
         """Forget what is gone, once it is much."""
-        if max(len(self._quiet), len(self._settled)) > 2 * len(jobs) + _SPARE:
+        self.sessions.prune((job.task_counts for job in jobs), len(jobs))
+        if max(len(self._quiet), len(self._settled)) > 2 * len(jobs) + SPARE:
             there = {id(job) for job in jobs}
             self._quiet = {key: each for key, each in self._quiet.items() if key in there}
             self._settled = {key: each for key, each in self._settled.items() if key in there}
-        if len(self._shares) > 2 * len(queues) + _SPARE:
+        if len(self._shares) > 2 * len(queues) + SPARE:
             self._shares = {name: each for name, each in self._shares.items() if name in queues}

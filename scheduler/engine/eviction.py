@@ -128,8 +128,8 @@ class EvictionRun:
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
         """Return nodes on which others may be in its way by more than what they use: at most so many."""
-        table, wanted = self._session.snapshot.table, self._session.picker.row_of(task.task_class)
-        mask = eligible(table, task.task_class.constraints) & (room >= wanted).all(axis=1)
+        wanted = self._session.picker.row_of(task.task_class)
+        mask = eligible(self._session.topology, task.task_class.constraints) & (room >= wanted).all(axis=1)
         mask[list(known)] = False
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
@@ -170,7 +170,7 @@ class EvictionRun:
     def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
         """Return the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
-        short = vectors.short(task.task_class.vector(session.axes), tuple(session.future[row].tolist()))
+        short = vectors.short(session.vector(task.task_class), tuple(session.future[row].tolist()))
         candidates = [
             each
             for source in self._rules.sources(queue)
@@ -213,7 +213,7 @@ class EvictionRun:
 def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
     """Whether a node that is ``short`` gains by something's going; one that isn't is left for its queue's sake."""
     del task
-    amounts = victim.task_class.vector(session.axes)
+    amounts = session.vector(victim.task_class)
     return not any(short) or any(has > 0 and lacks > 0 for has, lacks in zip(amounts, short, strict=True))
 
 

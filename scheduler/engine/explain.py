@@ -54,7 +54,7 @@ class Explanations:
                 messages.shortage(count, wanted, look.free, axes, where) + self._others(look.refusals), limit
             )
         count = self._count(job, kind)
-        each = axes.resources(kind.vector(axes)).only(kind.request)
+        each = axes.resources(self._session.vector(kind)).only(kind.request)
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
         if look.room >= count:
             return _obstacle(f"{asks}; {self._side_by_side(job, kind)}")
@@ -100,14 +100,15 @@ class Explanations:
 
     def _wanted(self, job: JobState, kind: TaskClass) -> tuple[int, Vector]:
         """Return how many pods are looked for, and what they need: all that are missing, where the same nodes take them."""
-        axes, missing = self._session.axes, max(self._session.extensions.missing(job), 1)
+        missing = max(self._session.extensions.missing(job), 1)
         kinds = [task.task_class for task in self._next(job, missing)]
         if kind not in kinds or any(each.constraints != kind.constraints for each in set(kinds)):
             count = self._count(job, kind)
-            return count, vectors.scale(kind.vector(axes), count)
+            return count, vectors.scale(self._session.vector(kind), count)
         # Those that don't exist yet are taken to be like the one that is asked about.
         many = Counter([*kinds, *([kind] * (missing - len(kinds)))])
-        return missing, reduce(vectors.add, (vectors.scale(each.vector(axes), times) for each, times in many.items()))
+        amounts = (vectors.scale(self._session.vector(each), times) for each, times in many.items())
+        return missing, reduce(vectors.add, amounts)
 
     def _next(self, job: JobState, count: int) -> list[Task]:
         return [*job.waiting, *job.unplaced][:count]

@@ -164,7 +164,7 @@ class Extensions:
         ``beyond`` its share of the cluster, too: how that is divided doesn't count then.
         """
         methods = self._beyond_shares if beyond else self._methods["allocatable"]
-        more = vectors.scale(task.task_class.vector(self._session.axes), count - 1)
+        more = vectors.scale(self._session.vector(task.task_class), count - 1)
         holder = self._reservation.job
         if holder is not None and not self._reservation.visible and self._session.queue_of(holder) is queue:
             more = vectors.add(more, holder.lacking())

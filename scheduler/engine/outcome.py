@@ -341,7 +341,7 @@ def _is_quiet(job: JobState) -> bool:
         and not job.waiting
         and not job.unplaced
         and job.obstacle is None
-        and job.allocated is job.info.amounts(job.axes).allocated
+        and job.allocated is job.amounts.allocated
         and not job.pipelined
     )
 

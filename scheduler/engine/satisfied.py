@@ -14,6 +14,7 @@ from scheduler.engine.policy import Policy
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.snapshot import JobInfo, Phase, SatisfiedJobs, Snapshot, Status
+from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Axes
 
 _EVICTING: Final = frozenset({"preempt", "reclaim"})
@@ -44,7 +45,7 @@ def _is_content(job: JobInfo, axes: Axes) -> bool:
         return False
     if Status.SUCCEEDED not in job.counts:
         return job.min_resources is None or vectors.fits(axes.request(job.min_resources), job.amounts(axes).allocated)
-    return not any(JobState(job, axes).lacking())
+    return not any(JobState(job, RequestVectors(axes), job.amounts(axes)).lacking())
 
 
 def sum_by_queue(jobs: Iterable[JobInfo], axes: Axes) -> Mapping[str, SatisfiedJobs]:

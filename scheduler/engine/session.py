@@ -13,10 +13,13 @@ from scheduler.engine.extensions import Extensions
 from scheduler.engine.node_reservation import NodeReservation
 from scheduler.engine.picker import Picker
 from scheduler.engine.policy import Policy
+from scheduler.engine.session_cache import SessionCache
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model.snapshot import Phase, Snapshot, TaskClass
+from scheduler.model.tasks import RequestVectors
+from scheduler.model.vectors import Vector
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.volumes import Volumes
 
@@ -32,17 +35,20 @@ class Session:
         picker: finds the best nodes.
     """
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, cache: SessionCache) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
         self.deadlines = Deadlines(now.timestamp())
         self.axes = snapshot.axes
-        self.jobs = [JobState(job, self.axes) for job in snapshot.jobs]
+        self._vectors = RequestVectors(self.axes)
+        self.jobs = [
+            JobState(job, self._vectors, cache.amounts(job.task_counts, self._vectors)) for job in snapshot.jobs
+        ]
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
-        self.topology = TopologyCounts(snapshot.table, snapshot.peer_counts)
-        self.volumes = Volumes(snapshot.storage, snapshot.table, self.topology)
-        self.allocations = Allocations(snapshot, self.jobs, self.queues, self.topology, self.volumes)
+        self.topology = TopologyCounts(snapshot.table, snapshot.peer_counts, cache.of_nodes(snapshot.table))
+        self.volumes = Volumes(snapshot.storage, self.topology)
+        self.allocations = Allocations(snapshot, self.jobs, self.queues, self.topology, self.volumes, self._vectors)
         self.idle, self.future = self.allocations.idle, self.allocations.future
         self.ports, self.ports_later = self.allocations.ports, self.allocations.ports_later
         self.reservation = NodeReservation(self.allocations, snapshot.priorities)
@@ -94,6 +100,10 @@ class Session:
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""
         return self.queues.get(job.info.queue)
+
+    def vector(self, kind: TaskClass) -> Vector:
+        """Return what a task of a class takes of a node: its request, and one pod."""
+        return self._vectors.of(kind)
 
     def missing(self, job: JobState) -> int:
         """Return how many more tasks a job needs at least before it can be ready."""

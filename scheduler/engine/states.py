@@ -11,6 +11,7 @@ from typing import Any, Final
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
 from scheduler.model.snapshot import READY, JobInfo, Phase, QueueInfo, Status, Task, TaskClass
+from scheduler.model.tasks import JobAmounts, RequestVectors
 from scheduler.model.vectors import Axes, Vector
 
 _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
@@ -45,6 +46,7 @@ class JobState:
     """A job during a cycle.
 
     Attributes:
+        amounts: what its tasks have and want at the cycle's beginning.
         waiting: tasks without a place, in the order in which they get one.
         unplaced: tasks that found no place in this cycle.
         ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
@@ -55,9 +57,11 @@ class JobState:
         blocked_class: the class of a task that found no node.
     """
 
-    def __init__(self, job: JobInfo, axes: Axes) -> None:
+    def __init__(self, job: JobInfo, requests: RequestVectors, amounts: JobAmounts) -> None:
         self.info = job
-        self.axes = axes
+        self.amounts = amounts
+        self.axes = requests.axes
+        self._requests = requests
         self.phase = job.phase
         tally = job.task_counts
         self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
@@ -67,7 +71,7 @@ class JobState:
         self.roles = _NO_ROLES
         if job.min_task_member:
             self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
-        self.allocated: Vector = job.amounts(axes).allocated
+        self.allocated: Vector = amounts.allocated
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
@@ -85,7 +89,7 @@ class JobState:
 
     def vector(self, kind: TaskClass) -> Vector:
         """What a task of this class takes; one pod among it."""
-        return kind.vector(self.axes)
+        return self._requests.of(kind)
 
     def need(self) -> Vector:
         """What it takes to start: its minResources, else minMember times what its pods ask for.

@@ -11,8 +11,8 @@ from scheduler.engine.deadlines import Deadlines
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model.constraints import Port
-from scheduler.model.snapshot import Snapshot
-from scheduler.model.vectors import Axes, Matrix
+from scheduler.model.snapshot import Snapshot, TaskClass
+from scheduler.model.vectors import Axes, Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.volumes import Volumes
 
@@ -90,6 +90,9 @@ class SessionView(Protocol):
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""
+
+    def vector(self, kind: TaskClass) -> Vector:
+        """Return what a task of a class takes of a node: its request, and one pod."""
 
     def missing(self, job: JobState) -> int:
         """Return how many more tasks a job needs at least before it can be ready."""

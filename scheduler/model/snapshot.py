@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,7 +21,6 @@ from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
 from scheduler.model.affinity import InverseTerm, PodSet
-from scheduler.model.cache import Cache
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -29,14 +28,13 @@ from scheduler.model.tasks import (
     READY,
     ExpectedPods,
     JobAmounts,
+    RequestVectors,
     Status,
     Task,
     TaskClass,
     TaskCounts,
-    amount,
-    count_tasks,
 )
-from scheduler.model.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, total
+from scheduler.model.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, read_only, total
 
 __all__ = [
     "OCCUPYING",
@@ -98,6 +96,8 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         min_resources: the group's own minResources; None when it has none.
+        tasks: its pods; none where they are aggregated, so that only ``task_counts`` knows of them.
+        task_counts: the pods, counted.
         expected_pods: pods of its Jobs that don't exist yet.
         held: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
@@ -119,6 +119,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     counters: tuple[int, int, int]
     created: float
     tasks: tuple[Task, ...] = ()
+    task_counts: TaskCounts = NO_TASKS
     expected_pods: tuple[ExpectedPods, ...] = ()
     held: str = ""
     unreserved: str = ""
@@ -126,20 +127,6 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     sla: float | None = None
     finished: bool = False
     written: bool = True
-
-    def counted(self, counts: TaskCounts) -> Self:
-        """Return it with what its tasks come to, where nobody has made these."""
-        self.__dict__["task_counts"] = counts
-        return self
-
-    @cached_property
-    def task_counts(self) -> TaskCounts:
-        """Its tasks, counted."""
-        return count_tasks(self.tasks) if self.tasks else NO_TASKS
-
-    @cached_property
-    def _sums(self) -> list[tuple[Axes, JobAmounts]]:
-        return []
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -152,22 +139,15 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         return self.task_counts.pending
 
     def amounts(self, axes: Axes) -> JobAmounts:
-        """What its tasks have and want; added up once."""
-        for known, sums in self._sums:
-            if known is axes:
-                return sums
-        sums = JobAmounts(amount(self.task_counts.occupying, axes), amount(self.task_counts.wanting, axes))
-        self._sums[:] = [(axes, sums)]
-        return sums
+        """What its tasks have and want, added up now; within a cycle `JobState` has it."""
+        return RequestVectors(axes).amounts(self.task_counts)
 
     def restated(self, phase: Phase, status: PodGroupStatus) -> JobInfo:
         """Return the same one where it stands otherwise now; its tasks needn't be counted again."""
         counters = (status.running, status.succeeded, status.failed)
-        told = replace(
+        return replace(
             self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
         )
-        told.__dict__.update(task_counts=self.task_counts, _sums=self._sums)
-        return told
 
     @property
     def suspended_by_us(self) -> bool:
@@ -252,21 +232,18 @@ class Budget(Struct, frozen=True):
 
 
 class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
-    """What about nodes changes rarely. ``memo`` keeps what is derived from it, by constraint, for its lifetime."""
+    """What about nodes changes rarely; its arrays are read-only."""
 
     nodes: tuple[Node, ...]
     axes: Axes
     allocatable: Matrix
     ready: tuple[bool, ...]
-    memo: Cache = field(default_factory=Cache)
 
     @cached_property
     def serving(self) -> Mask:
         """Which nodes take new pods at all: ready, and not cordoned."""
-        return np.array(
-            [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
-            dtype=np.bool_,
-        )
+        serving = [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)]
+        return read_only(np.array(serving, dtype=np.bool_))
 
     @cached_property
     def all_serve(self) -> bool:
@@ -291,17 +268,17 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
     @cached_property
     def every(self) -> Rows:
         """All rows."""
-        return np.arange(len(self.nodes))
+        return read_only(np.arange(len(self.nodes)))
 
     @cached_property
     def amounts(self) -> Floats:
         """`allocatable` as floats, for ratings; what is there of one resource lies side by side."""
-        return self.allocatable.astype(np.float64, order="F")
+        return read_only(self.allocatable.astype(np.float64, order="F"))
 
     @cached_property
     def inverses(self) -> Floats:
         """One over `amounts`; zero where there is nothing."""
-        return np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0)
+        return read_only(np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0))
 
     @cached_property
     def served(self) -> Vector:
@@ -324,8 +301,8 @@ class SatisfiedJobs(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, jobs: Iterable[JobInfo], axes: Axes) -> SatisfiedJobs:
         """Add up what jobs have."""
-        members = tuple(jobs)
-        return cls(members, axes, added([job.amounts(axes).allocated for job in members], axes))
+        members, vectors = tuple(jobs), RequestVectors(axes)
+        return cls(members, axes, added([vectors.amounts(job.task_counts).allocated for job in members], axes))
 
     def allocated(self, axes: Axes) -> Vector:
         """What they have, by other axes, too."""

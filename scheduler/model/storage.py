@@ -6,10 +6,9 @@ in `scheduler.topology.volumes`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct, field
 
@@ -24,7 +23,6 @@ from muster.model.objects import (
     PodSpec,
     StorageClass,
 )
-from scheduler.model.cache import Cache
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """The annotation that tells a provisioner where a claim's first pod goes."""
@@ -66,7 +64,6 @@ class Storage(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         drivers: each node's CSINode.
         chosen: what was decided for claims and isn't to be seen yet.
-        memo: what is derived from it, by node table, for its lifetime.
     """
 
     claims: Mapping[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
@@ -74,7 +71,6 @@ class Storage(Struct, frozen=True, eq=False, dict=True):
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     drivers: Mapping[str, CSINode] = field(default_factory=dict)
     chosen: Mapping[ClaimKey, VolumeDecision] = field(default_factory=dict)
-    memo: WeakKeyDictionary[Hashable, Cache] = field(default_factory=WeakKeyDictionary)
 
     @cached_property
     def free(self) -> Mapping[str, tuple[PersistentVolume, ...]]:

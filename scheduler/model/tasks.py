@@ -8,7 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from muster.model.amounts import Resources
 from scheduler.model import vectors
@@ -46,17 +46,11 @@ class TaskClass(Struct, frozen=True, eq=False, weakref=True):
 
     request: Resources
     constraints: Constraints
-    _known: list[tuple[Axes, Vector]] = field(default_factory=list)
 
     def vector(self, axes: Axes) -> Vector:
-        """What a task of this class takes of a node: its request, and one pod."""
-        # Axes hardly ever change, so the last answer is all that is kept; by identity, since this is asked all the time.
-        for known, vector in self._known:
-            if known is axes:
-                return vector
+        """What a task of this class takes of a node: its request, and one pod. `RequestVectors` remembers it."""
         steps = list(axes.request(self.request))
         steps[axes.place[PODS]] = 1
-        self._known[:] = [(axes, tuple(steps))]
         return tuple(steps)
 
 
@@ -104,15 +98,6 @@ class JobAmounts(NamedTuple):
     wanted: Vector
 
 
-def amount(kinds: Mapping[TaskClass, int], axes: Axes) -> Vector:
-    """Add up what so many tasks of each class take."""
-    amounts = axes.zero
-    for kind, count in kinds.items():
-        if count:
-            amounts = vectors.add(amounts, vectors.scale(kind.vector(axes), count))
-    return amounts
-
-
 class TaskCounts(NamedTuple):
     """The tasks of a job, counted: by status, and by class those on nodes that are meant to stay and those that wait.
 
@@ -124,6 +109,32 @@ class TaskCounts(NamedTuple):
     occupying: Mapping[TaskClass, int]
     wanting: Mapping[TaskClass, int]
     ready: int
+
+
+class RequestVectors:
+    """What a task of each class takes of a node, by one `Axes`; worked out once. It keeps classes alive, so it lives for one cycle."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self._vectors: dict[TaskClass, Vector] = {}
+
+    def of(self, kind: TaskClass) -> Vector:
+        """Return the request of a task of a class, and one pod."""
+        vector = self._vectors.get(kind)
+        if vector is None:
+            vector = self._vectors[kind] = kind.vector(self.axes)
+        return vector
+
+    def amounts(self, counts: TaskCounts) -> JobAmounts:
+        """Return what the tasks of a job have and want."""
+        return JobAmounts(self._total(counts.occupying), self._total(counts.wanting))
+
+    def _total(self, kinds: Mapping[TaskClass, int]) -> Vector:
+        amounts = self.axes.zero
+        for kind, count in kinds.items():
+            if count:
+                amounts = vectors.add(amounts, vectors.scale(self.of(kind), count))
+        return amounts
 
 
 def count_tasks(tasks: tuple[Task, ...]) -> TaskCounts:

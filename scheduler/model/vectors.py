@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ Matrix = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 PODS: Final = "pods"
 UNLIMITED: Final = 2**80
@@ -176,6 +177,12 @@ def total(matrix: Matrix, bound: Vector | None = None) -> Vector:
         return tuple(np.add.reduce(columns, axis=1).tolist())
     high, low = np.add.reduce(columns >> 32, axis=1), np.add.reduce(columns & _LOW, axis=1)
     return tuple([(above << 32) + below for above, below in zip(high.tolist(), low.tolist(), strict=True)])
+
+
+def read_only(array: Array) -> Array:
+    """Return the array itself, which can't be written to from now on."""
+    array.setflags(write=False)
+    return array
 
 
 def clipped(vector: Vector) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class BinpackArguments(BuiltinArguments, frozen=True, kw_only=True):
     weight: _Weight = field(default=1, name="binpack.weight")
     cpu: _Weight = field(default=1, name="binpack.cpu")
     memory: _Weight = field(default=1, name="binpack.memory")
-    others: dict[str, float] = field(default_factory=dict, name="binpack.resources")
+    others: Mapping[str, float] = field(default_factory=dict, name="binpack.resources")
 
     @classmethod
     def gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +53,7 @@ class Binpack(Plugin):
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
-        wanted = kind.vector(self.session.axes)
+        wanted = self.session.vector(kind)
         weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
         if not weights:
             return np.zeros(len(nodes))

@@ -95,7 +95,7 @@ class Capacity(Plugin):
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to a task that takes its queue, or an ancestor, beyond what it may have."""
-        return self._objection(queue, task.task_class.vector(self.session.axes), 1, {}, within_cluster=True)
+        return self._objection(queue, self.session.vector(task.task_class), 1, {}, within_cluster=True)
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what its queue or an ancestor could not hold beside what it holds and awaits.
@@ -163,7 +163,7 @@ class Capacity(Plugin):
         return not self._stated or any(self._due(name, task) for name in self._counting(queue.name))
 
     def _due(self, name: str, task: Task) -> bool:
-        wanted = task.task_class.vector(self.session.axes)
+        wanted = self.session.vector(task.task_class)
         after = vectors.add(self._used(name), wanted)
         deserved = self._deserved[name]
         return any(wanted[place] and after[place] <= deserved[place] for place in self.session.axes.shared)
@@ -187,7 +187,7 @@ class Capacity(Plugin):
             theirs = owner(task).info.queue
             apart = [name for name in self._lines[theirs] if name not in self._lines[mine]]
             own = [name for name in self._counting(mine) if name not in self._lines[theirs]]
-            amounts = task.task_class.vector(session.axes)
+            amounts = session.vector(task.task_class)
             rest = {name: vectors.subtract(left.get(name) or self._used(name), amounts) for name in apart}
             if any(self._due(name, claimant) for name in own) and all(
                 self._keeps(name, rest[name], amounts) for name in apart

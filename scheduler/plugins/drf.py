@@ -23,12 +23,12 @@ class Drf(Plugin):
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose tasks of jobs that keep no smaller a share than the claimant's job will have."""
         session, left = self.session, dict[GroupKey, Vector]()
-        axes, job = session.axes, session.victims.job_of(claimant)
-        mine = self._share(vectors.add(job.allocated, claimant.task_class.vector(axes)))
+        job = session.victims.job_of(claimant)
+        mine = self._share(vectors.add(job.allocated, session.vector(claimant.task_class)))
         chosen = []
         for task in candidates:
             owner = session.victims.job_of(task)
-            rest = vectors.subtract(left.get(owner.info.key, owner.allocated), task.task_class.vector(axes))
+            rest = vectors.subtract(left.get(owner.info.key, owner.allocated), session.vector(task.task_class))
             if mine <= self._share(rest):
                 left[owner.info.key] = rest
                 chosen.append(task)

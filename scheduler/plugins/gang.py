@@ -80,7 +80,7 @@ class Gang(Plugin):
         for task in candidates:
             job = self.session.victims.job_of(task)
             stated = axes.request(job.info.min_resources or NOTHING)
-            amounts = task.task_class.vector(axes)
+            amounts = self.session.vector(task.task_class)
             rest = vectors.subtract(left.get(job.info.key, job.allocated), amounts)
             if all(rest[place] >= stated[place] for place in axes.shared if amounts[place]):
                 left[job.info.key] = rest

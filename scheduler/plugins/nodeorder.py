@@ -63,7 +63,7 @@ class NodeOrder(Plugin):
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
-        wanted = kind.vector(self.session.axes)
+        wanted = self.session.vector(kind)
         cpu, memory = nodes.used_part(wanted, self._cpu), nodes.used_part(wanted, self._memory)
         ratings: Floats = cpu + memory
         ratings *= self._by_sum
@@ -71,9 +71,9 @@ class NodeOrder(Plugin):
         if self._by_difference:
             ratings -= np.abs(cpu - memory) * self._by_difference
         if self.arguments.affinity and kind.constraints.preferred:
-            ratings += self.arguments.affinity * _remembered(kind, nodes, "wishes", _wishes)
+            ratings += self.arguments.affinity * self._remembered(kind, nodes, "wishes", _wishes)
         if self.arguments.taints and nodes.table.avoided:
-            ratings += self.arguments.taints * _remembered(kind, nodes, "taints", _unwelcoming)
+            ratings += self.arguments.taints * self._remembered(kind, nodes, "taints", _unwelcoming)
         if self.arguments.images and kind.constraints.images and self.session.snapshot.images:
             ratings += self.arguments.images * self._at_hand(kind.constraints.images)[nodes.rows]
         if kind.constraints.depends_on_other_pods:
@@ -82,11 +82,19 @@ class NodeOrder(Plugin):
 
     def _pod_affinity(self, kind: TaskClass, nodes: Nodes) -> Floats:
         topology, demands = self.session.topology, kind.constraints
-        among, rated = node_filters.eligible(nodes.table, demands), np.zeros(len(nodes))
+        among, rated = node_filters.eligible(topology, demands), np.zeros(len(nodes))
         if self.arguments.pods:
             rated += self.arguments.pods * pod_affinity.rate(demands, topology, among, later=nodes.later)[nodes.rows]
         if self.arguments.spread:
             rated += self.arguments.spread * spread.rate(demands, topology, among, later=nodes.later)[nodes.rows]
+        return rated
+
+    def _remembered(
+        self, kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTable, TaskClass], Floats]
+    ) -> Floats:
+        key = (what, kind.constraints.of_nodes)
+        known = self.session.topology.cache.get(key, lambda: rate(nodes.table, kind))
+        rated: Floats = known[nodes.rows]
         return rated
 
     def _at_hand(self, names: tuple[str, ...]) -> Floats:
@@ -102,13 +110,6 @@ class NodeOrder(Plugin):
             most = _LARGE * len(names)
             known = self._images[names] = np.floor(_FULL * (sums.clip(_SMALL, most) - _SMALL) / (most - _SMALL))
         return known
-
-
-def _remembered(kind: TaskClass, nodes: Nodes, what: str, rate: Callable[[NodeTable, TaskClass], Floats]) -> Floats:
-    key = (what, kind.constraints.of_nodes)
-    known = nodes.table.memo.get(key, lambda: rate(nodes.table, kind))
-    rated: Floats = known[nodes.rows]
-    return rated
 
 
 def _wishes(table: NodeTable, kind: TaskClass) -> Floats:

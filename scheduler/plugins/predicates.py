@@ -86,8 +86,8 @@ def _far(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
     return pod_affinity.lacks_affinity(demands, session.topology, later=nodes.later)[nodes.rows]
 
 
-def _unlabelled(_: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return spread.unlabelled(demands, nodes.table)[nodes.rows]
+def _unlabelled(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return spread.unlabelled(demands, session.topology)[nodes.rows]
 
 
 def _crowded(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
@@ -190,7 +190,7 @@ class Predicates(Plugin):
                 mask &= ~excluded(table, demands)
             return mask
 
-        return table.memo.get((self._rules, demands.of_nodes), judge)
+        return self.session.topology.cache.get((self._rules, demands.of_nodes), judge)
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""

@@ -29,7 +29,7 @@ class Proportion(Plugin):
         super().__init__(arguments, session)
         table, infos = session.snapshot.table, tuple([queue.info for queue in session.queues.values()])
         # A queue that changes becomes another object, as does the table.
-        bounds = table.memo.get_latest("bounds of queues", infos, lambda: _Bounds(table, infos))
+        bounds = session.topology.cache.get_latest("bounds of queues", infos, lambda: _Bounds(table, infos))
         self._capability, self._within = bounds.capability, bounds.within
         self._scarce: set[int] = set()
         self._deserved = self._divide(bounds, session.axes, table.total)
@@ -37,7 +37,7 @@ class Proportion(Plugin):
 
     def _divide(self, bounds: _Bounds, axes: Axes, total: Vector) -> dict[str, Vector]:
         names, queues = bounds.order, self.session.queues
-        wishes = [bounds.wish(name, _requested(queues[name], axes)) for name in names]
+        wishes = [bounds.wish(name, _requested(queues[name])) for name in names]
         sums = [sum(column) for column in zip(*[wish.least for wish in wishes], strict=True)]
         if bounds.weighted and all(sums[place] <= total[place] for place in axes.shared):
             # Nobody stands in anybody's way, which is nearly always so.
@@ -71,7 +71,7 @@ class Proportion(Plugin):
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to a task that takes its queue beyond what it deserves."""
-        wanted, axes = task.task_class.vector(self.session.axes), self.session.axes
+        wanted, axes = self.session.vector(task.task_class), self.session.axes
         free = vectors.subtract(self._deserved[queue.name], queue.allocated)
         if vectors.fits(wanted, free):
             return None
@@ -82,7 +82,7 @@ class Proportion(Plugin):
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Whether a queue stays within what it deserves of all that a task asks for."""
-        wanted = task.task_class.vector(self.session.axes)
+        wanted = self.session.vector(task.task_class)
         return vectors.fits(wanted, vectors.subtract(self._deserved[queue.name], queue.allocated))
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
@@ -96,7 +96,7 @@ class Proportion(Plugin):
         chosen = []
         for task in candidates:
             queue = session.queues[session.victims.job_of(task).info.queue]
-            amounts = task.task_class.vector(session.axes)
+            amounts = session.vector(task.task_class)
             rest = vectors.subtract(left.get(queue.name, queue.allocated), amounts)
             deserved = self._deserved[queue.name]
             used = {place for place in session.axes.shared if amounts[place]}
@@ -191,9 +191,9 @@ class _Bounds:
         return known
 
 
-def _requested(queue: QueueState, axes: Axes) -> Vector:
+def _requested(queue: QueueState) -> Vector:
     requested = queue.allocated
     for job in queue.jobs:
         if job.waiting:
-            requested = vectors.add(requested, job.info.amounts(axes).wanted)
+            requested = vectors.add(requested, job.amounts.wanted)
     return requested

@@ -31,6 +31,7 @@ from scheduler.model.snapshot import (
     seconds,
 )
 from scheduler.model.storage import StorageCache, VolumeDecision
+from scheduler.model.tasks import count_tasks
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.axes import AxesChooser
@@ -342,7 +343,7 @@ class Cluster:
             stated, held = None, f"spec.minResources: {error}; correct it"
         self._pods.classes.named.update(stated or NOTHING)
         status = group.status
-        job = JobInfo(
+        return JobInfo(
             key=key,
             uid=group.metadata.uid,
             queue=group.spec.queue or names.DEFAULT_QUEUE,
@@ -355,6 +356,7 @@ class Cluster:
             counters=(status.running, status.succeeded, status.failed),
             created=seconds(group.metadata.creation_timestamp),
             tasks=tasks,
+            task_counts=count_tasks(tasks) if counts is None else counts,
             expected_pods=tuple(self._expected_pods(batch, group_name)),
             held=held,
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
@@ -363,7 +365,6 @@ class Cluster:
             finished=counts is None and _over(batch, members),
             written=bool(status.phase),
         )
-        return job if counts is None else job.counted(counts)
 
     def _expected_pods(self, batch: Collection[Job], group_name: GroupName) -> Iterable[ExpectedPods]:
         alive = self._pods.controllers(group_name) if batch else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.axes = Axes()
+        self._vectors: WeakKeyDictionary[TaskClass, Vector] = WeakKeyDictionary()
         self._used: dict[str, Vector] = {}
         self._leaving: dict[str, Vector] = {}
         self._tasks: dict[str, dict[str, Task]] = {}
@@ -56,15 +57,21 @@ class Usage:
         aggregated[kind] = aggregated.get(kind, 0) + count
         if not aggregated[kind]:
             del aggregated[kind]
-        self._use(node, vectors.scale(kind.vector(self.axes), count))
+        self._use(node, vectors.scale(self._vector(kind), count))
 
     def _add(self, task: Task, sign: int) -> None:
-        amounts, node = task.task_class.vector(self.axes), task.node
+        amounts, node = self._vector(task.task_class), task.node
         if sign < 0:
             amounts = vectors.scale(amounts, sign)
         self._use(node, amounts)
         if task.status is Status.RELEASING:
             self._leaving[node] = vectors.add(self._leaving.get(node, self.axes.zero), amounts)
+
+    def _vector(self, kind: TaskClass) -> Vector:
+        vector = self._vectors.get(kind)
+        if vector is None:
+            vector = self._vectors[kind] = kind.vector(self.axes)
+        return vector
 
     def _use(self, node: str, amounts: Vector) -> None:
         used = self._used.get(node)
@@ -91,12 +98,10 @@ class Usage:
                 self._releasing = self._releasing.copy()
                 self._releasing[rows] = _matrix(axes, self._leaving, names)
         self._dirty.clear()
-        for each in (self._idle, self._releasing):
-            each.setflags(write=False)
-        return self._table, self._idle, self._releasing
+        return self._table, vectors.read_only(self._idle), vectors.read_only(self._releasing)
 
     def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
-        """Return the table of just these nodes, and all that is remembered with it, where somebody has kept it."""
+        """Return the table of just these nodes where somebody has kept it: what is remembered of it is of use again."""
         for table in self._tables:
             same = table.axes is axes and len(table.nodes) == len(nodes)
             if same and all(nodes.get(node.name) is node for node in table.nodes):
@@ -112,10 +117,11 @@ class Usage:
                 row = _row(axes, node, alike)
             self._rows[name] = row
         rows = self._rows.values()
+        allocatable = np.array([row.amounts for row in rows], dtype=np.int64).reshape(len(rows), len(axes.names))
         return NodeTable(
             nodes=tuple([row.node for row in rows]),
             axes=axes,
-            allocatable=np.array([row.amounts for row in rows], dtype=np.int64).reshape(len(rows), len(axes.names)),
+            allocatable=vectors.read_only(allocatable),
             ready=tuple([row.ready for row in rows]),
         )
 
@@ -133,13 +139,13 @@ class Usage:
 
     def _recount(self, axes: Axes) -> None:
         self.axes, self._table = axes, None
-        self._used, self._leaving = {}, {}
+        self._used, self._leaving, self._vectors = {}, {}, WeakKeyDictionary()
         for tasks in self._tasks.values():
             for task in tasks.values():
                 self._add(task, 1)
         for node, aggregated in self._aggregated.items():
             for kind, count in aggregated.items():
-                self._use(node, vectors.scale(kind.vector(axes), count))
+                self._use(node, vectors.scale(self._vector(kind), count))
 
 
 class _Row(NamedTuple):
@@ -147,20 +153,20 @@ class _Row(NamedTuple):
 
     node: Node
     axes: Axes
-    amounts: list[int]
+    amounts: Vector
     ready: bool
 
 
 def _row(axes: Axes, node: Node, alike: Cache) -> _Row:
     # Most nodes are as large as many others.
-    amounts: tuple[list[int], bool] = alike.get(_encode(node.status.allocatable), lambda: _amounts(axes, node))
+    amounts: tuple[Vector, bool] = alike.get(_encode(node.status.allocatable), lambda: _amounts(axes, node))
     return _Row(node, axes, amounts[0], amounts[1] and conversion.ready(node))
 
 
-def _amounts(axes: Axes, node: Node) -> tuple[list[int], bool]:
+def _amounts(axes: Axes, node: Node) -> tuple[Vector, bool]:
     """Return what a node has, and whether that can be read."""
     has = conversion.allocatable(node)
-    return vectors.clipped(axes.vector(has or NOTHING)), has is not None
+    return tuple(vectors.clipped(axes.vector(has or NOTHING))), has is not None
 
 
 def _matrix(axes: Axes, sums: Mapping[str, Vector], names: Sequence[str]) -> Matrix:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable, PeerCounts, Status
 from scheduler.model.vectors import Mask, Rows
@@ -51,18 +52,6 @@ class Domains:
             if value in self._numbers:
                 mask |= self.codes == self._numbers[value]
         return mask
-
-
-def domains(table: NodeTable, key: str) -> Domains:
-    """Return the domains that a label divides the nodes into."""
-
-    def divide() -> Domains:
-        numbers: dict[str, int] = {}
-        values = [(node.metadata.labels or {}).get(key) for node in table.nodes]
-        codes = [NOWHERE if value is None else numbers.setdefault(value, len(numbers)) for value in values]
-        return Domains(np.array(codes, dtype=np.intp), numbers)
-
-    return table.memo.get(("domains", key), divide)
 
 
 class DomainCounts:
@@ -119,13 +108,29 @@ class PodCounts:
 
 
 class TopologyCounts:
-    """The tallies of one session; each is read from the snapshot when it is first asked for."""
+    """The tallies of one session; each is read from the snapshot when it is first asked for.
 
-    def __init__(self, table: NodeTable, peers: PeerCounts) -> None:
+    Attributes:
+        cache: answers that follow from the node table, for as long as the table is there.
+    """
+
+    def __init__(self, table: NodeTable, peers: PeerCounts, cache: Cache) -> None:
         self.table = table
+        self.cache = cache
         self.inverse_terms = peers.inverse_terms
         self._peers = peers
         self._tallies: dict[Hashable, PodCounts] = {}
+
+    def domains(self, key: str) -> Domains:
+        """Return the domains that a label divides the nodes into."""
+
+        def divide() -> Domains:
+            numbers: dict[str, int] = {}
+            values = [(node.metadata.labels or {}).get(key) for node in self.table.nodes]
+            codes = [NOWHERE if value is None else numbers.setdefault(value, len(numbers)) for value in values]
+            return Domains(np.array(codes, dtype=np.intp), numbers)
+
+        return self.cache.get(("domains", key), divide)
 
     def of(self, key: Hashable) -> PodCounts:
         """Return the counts of a set of pods, or of the pods that carry a term."""

@@ -21,10 +21,9 @@ from muster.model.objects import (
     PersistentVolumeClaim,
 )
 from scheduler.model import constraints
-from scheduler.model.snapshot import NodeTable
 from scheduler.model.storage import Storage, by_size, capacity, class_of, requested
 from scheduler.model.vectors import Mask
-from scheduler.topology.domains import domains
+from scheduler.topology.domains import TopologyCounts
 
 _ZONES: Final = (
     "topology.kubernetes.io/zone",
@@ -37,7 +36,7 @@ _ZONES: Final = (
 class FreeVolumes:
     """The free volumes of one storage view over one node table, each list the smallest first."""
 
-    def __init__(self, storage: Storage, table: NodeTable) -> None:
+    def __init__(self, storage: Storage, topology: TopologyCounts) -> None:
         self._everywhere: dict[str, list[PersistentVolume]] = {}
         self._local: dict[tuple[str, int], list[PersistentVolume]] = {}
         self._rows: dict[str, list[int]] = {}
@@ -46,13 +45,13 @@ class FreeVolumes:
                 if not _placed(volume):
                     self._everywhere.setdefault(class_, []).append(volume)
                     continue
-                self._rows[volume.name] = np.flatnonzero(reached(table, volume)).tolist()
+                self._rows[volume.name] = np.flatnonzero(reached(topology, volume)).tolist()
                 for row in self._rows[volume.name]:
                     self._local.setdefault((class_, row), []).append(volume)
         self._kept = any(each.spec.claim_ref for volumes in storage.free.values() for each in volumes)
         self._suiting: dict[tuple[str, bytes], list[PersistentVolume]] = {}
         self._open: dict[tuple[str, bytes], Mask] = {}
-        self._nodes = len(table.nodes)
+        self._nodes = len(topology.table.nodes)
 
     def first(self, claim: PersistentVolumeClaim, row: int, taken: set[str]) -> PersistentVolume | None:
         """Return the smallest volume that suits a claim and is reached from a node, but for those that are taken."""
@@ -129,29 +128,29 @@ def reaches(node: Node, volume: PersistentVolume) -> bool:
     return all(has.get(key) in values for key, values in _zones(volume).items())
 
 
-def reached(table: NodeTable, volume: PersistentVolume) -> Mask:
+def reached(topology: TopologyCounts, volume: PersistentVolume) -> Mask:
     """Tell which nodes a volume is reached from, [nodes]: `reaches`, for all at once."""
-    mask = np.ones(len(table.nodes), dtype=np.bool_)
+    mask = np.ones(len(topology.table.nodes), dtype=np.bool_)
     terms = _terms(volume)
     if terms is not None:
-        mask &= np.logical_or.reduce([np.zeros_like(mask), *[_matching(table, term) for term in terms]])
+        mask &= np.logical_or.reduce([np.zeros_like(mask), *[_matching(topology, term) for term in terms]])
     zones = _zones(volume)
     if zones:
-        zoned = np.logical_or.reduce([domains(table, key).codes >= 0 for key in _ZONES])
-        mask &= ~zoned | np.logical_and.reduce([domains(table, key).among(values) for key, values in zones.items()])
+        zoned = np.logical_or.reduce([topology.domains(key).codes >= 0 for key in _ZONES])
+        mask &= ~zoned | np.logical_and.reduce([topology.domains(key).among(values) for key, values in zones.items()])
     return mask
 
 
-def _matching(table: NodeTable, term: NodeSelectorTerm) -> Mask:
+def _matching(topology: TopologyCounts, term: NodeSelectorTerm) -> Mask:
     expressions = term.match_expressions or ()
     if not expressions or term.match_fields or any(each.operator != "In" for each in expressions):
-        return np.array([constraints.term_matches(term, node) for node in table.nodes], dtype=np.bool_)
-    mask: Mask = np.logical_and.reduce([_one_of(table, each) for each in expressions])
+        return np.array([constraints.term_matches(term, node) for node in topology.table.nodes], dtype=np.bool_)
+    mask: Mask = np.logical_and.reduce([_one_of(topology, each) for each in expressions])
     return mask
 
 
-def _one_of(table: NodeTable, requirement: LabelSelectorRequirement) -> Mask:
-    return domains(table, requirement.key).among(requirement.values or ())
+def _one_of(topology: TopologyCounts, requirement: LabelSelectorRequirement) -> Mask:
+    return topology.domains(requirement.key).among(requirement.values or ())
 
 
 def _placed(volume: PersistentVolume) -> bool:

@@ -15,6 +15,7 @@ from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable
 from scheduler.model.vectors import Mask
+from scheduler.topology.domains import TopologyCounts
 
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -47,11 +48,11 @@ def tainted(table: NodeTable, demands: Constraints) -> Mask:
 _ALL: Final = (unready, cordoned, unselected, tainted)
 
 
-def eligible(table: NodeTable, demands: Constraints) -> Mask:
+def eligible(topology: TopologyCounts, demands: Constraints) -> Mask:
     """Tell which nodes none of this excludes, True where a pod could run: those that ratings are relative to."""
 
     def judge() -> Mask:
-        mask: Mask = ~np.logical_or.reduce([rule(table, demands) for rule in _ALL])
+        mask: Mask = ~np.logical_or.reduce([rule(topology.table, demands) for rule in _ALL])
         return mask
 
-    return table.memo.get(("eligible", demands.of_nodes), judge)
+    return topology.cache.get(("eligible", demands.of_nodes), judge)

@@ -14,7 +14,7 @@ import numpy as np
 from scheduler.model.affinity import AffinityTerm, Purpose, Role
 from scheduler.model.constraints import Constraints
 from scheduler.model.vectors import Floats, Mask
-from scheduler.topology.domains import Counts, TopologyCounts, domains
+from scheduler.topology.domains import Counts, TopologyCounts
 
 FULL: Final = 100.0
 _HARD: Final = 1
@@ -23,13 +23,13 @@ _HARD: Final = 1
 
 def lacks_affinity(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
     """Tell which nodes have none of those near that the pod's affinity asks for, [nodes]."""
-    pod_terms, table = demands.pod_terms, topology.table
-    missing = np.zeros(len(table.nodes), dtype=np.bool_)
+    pod_terms = demands.pod_terms
+    missing = np.zeros(len(topology.table.nodes), dtype=np.bool_)
     if pod_terms.all_required is None:
         return missing
     first = is_first_of_its_set(demands, topology, later=later)
     for term in pod_terms.required_affinity:
-        by = domains(table, term.key)
+        by = topology.domains(term.key)
         missing |= (
             (by.codes < 0)
             if first
@@ -45,7 +45,7 @@ def is_first_of_its_set(demands: Constraints, topology: TopologyCounts, *, later
         return False
     counts = topology.of(together)
     return not any(
-        counts.by(term.key, domains(topology.table, term.key), later=later).any()
+        counts.by(term.key, topology.domains(term.key), later=later).any()
         for term in demands.pod_terms.required_affinity
     )
 
@@ -69,7 +69,7 @@ def breaks_anti_affinity_of_others(demands: Constraints, topology: TopologyCount
 
 
 def _counts(topology: TopologyCounts, key: object, term: AffinityTerm, *, later: bool) -> Counts:
-    by = domains(topology.table, term.key)
+    by = topology.domains(term.key)
     return topology.of(key).by(term.key, by, later=later)[by.codes]
 
 

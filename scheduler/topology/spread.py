@@ -17,15 +17,15 @@ from scheduler.model.affinity import Spread
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import NodeTable
 from scheduler.model.vectors import Floats, Mask
-from scheduler.topology.domains import Counts, Domains, TopologyCounts, domains
+from scheduler.topology.domains import Counts, Domains, TopologyCounts
 
 FULL: Final = 100.0
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def unlabelled(demands: Constraints, table: NodeTable) -> Mask:
+def unlabelled(demands: Constraints, topology: TopologyCounts) -> Mask:
     """Tell which nodes lack a label that a required constraint spreads by, [nodes]."""
-    return ~_labelled(table, [each for each in demands.pod_terms.spreads if each.required])
+    return ~_labelled(topology, [each for each in demands.pod_terms.spreads if each.required])
 
 
 def exceeds_skew(demands: Constraints, topology: TopologyCounts, *, later: bool) -> Mask:
@@ -43,8 +43,8 @@ def exceeds_skew(demands: Constraints, topology: TopologyCounts, *, later: bool)
 
 def rate(demands: Constraints, topology: TopologyCounts, among: Mask, *, later: bool) -> Floats:
     """Rate all nodes by the constraints that are preferences; ``among`` are those that could take the pod at all."""
-    table, wished = topology.table, [each for each in demands.pod_terms.spreads if not each.required]
-    candidates = among & _labelled(table, wished)
+    wished = [each for each in demands.pod_terms.spreads if not each.required]
+    candidates = among & _labelled(topology, wished)
     if not wished or not candidates.any():
         return np.zeros(len(among))
     costs = np.zeros(len(among))
@@ -75,10 +75,10 @@ def _counts(
     name = (spread.key, keys, spread.honors_node_affinity, spread.honors_taints, demands.of_nodes)
 
     def divide() -> Domains:
-        counting = _labelled(topology.table, together) & _counting(demands, spread, topology.table)
-        return domains(topology.table, spread.key).of(counting)
+        counting = _labelled(topology, together) & _counting(demands, spread, topology.table)
+        return topology.domains(spread.key).of(counting)
 
-    by = topology.table.memo.get(("spread", name), divide)
+    by = topology.cache.get(("spread", name), divide)
     return by, topology.of(spread.peers).by(name, by, later=later)
 
 
@@ -91,8 +91,8 @@ def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
     return np.array(accepted, dtype=np.bool_)
 
 
-def _labelled(table: NodeTable, together: Sequence[Spread]) -> Mask:
-    mask = np.ones(len(table.nodes), dtype=np.bool_)
+def _labelled(topology: TopologyCounts, together: Sequence[Spread]) -> Mask:
+    mask = np.ones(len(topology.table.nodes), dtype=np.bool_)
     for spread in together:
-        mask &= domains(table, spread.key).codes >= 0
+        mask &= topology.domains(spread.key).codes >= 0
     return mask

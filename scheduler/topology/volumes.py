@@ -18,7 +18,7 @@ import numpy as np
 from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import NodeTable, Status
+from scheduler.model.snapshot import Status
 from scheduler.model.storage import (
     SELECTED_NODE,
     ClaimKey,
@@ -30,7 +30,7 @@ from scheduler.model.storage import (
     requested,
 )
 from scheduler.model.vectors import Mask
-from scheduler.topology.domains import Counts, TopologyCounts, domains
+from scheduler.topology.domains import Counts, TopologyCounts
 from scheduler.topology.free_volumes import FreeVolumes, reached
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -38,20 +38,23 @@ _ALONE: Final = "ReadWriteOncePod"
 
 
 class Volumes:
-    """The volumes of one session, and what it decides about them."""
+    """The volumes of one session, and what it decides about them.
 
-    def __init__(self, storage: Storage, table: NodeTable, topology: TopologyCounts) -> None:
+    Of the answers that follow from storage and node table, those of the last storage are kept with the table's.
+    """
+
+    def __init__(self, storage: Storage, topology: TopologyCounts) -> None:
         self._storage = storage
-        self._table = table
-        self._memo = storage.memo.setdefault(table, Cache())
+        self._table = topology.table
         self._topology = topology
+        self._cache = topology.cache.get_latest("volumes", storage, Cache)
         self._chosen: dict[ClaimKey, tuple[VolumeDecision, int]] = {
             key: (each, 0) for key, each in storage.chosen.items()
         }
         self._taken: set[str] = set()
         self._of: dict[tuple[str, int], tuple[VolumeDecision, ...]] = {}
         self._attached: dict[tuple[str, bool], Counts] | None = None
-        self._supply = self._memo.get("supply", lambda: FreeVolumes(storage, table))
+        self._supply = self._cache.get("supply", lambda: FreeVolumes(storage, topology))
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -134,7 +137,7 @@ class Volumes:
     def _allowed(self, class_: StorageClass) -> Mask:
         """Tell for which nodes a class' volumes may be made, [nodes]."""
         nodes = self._table.nodes
-        return self._memo.get(
+        return self._cache.get(
             ("allowed", class_.name), lambda: np.array([_allows(class_, node) for node in nodes], dtype=np.bool_)
         )
 
@@ -148,7 +151,7 @@ class Volumes:
             return np.zeros(len(self._table.nodes), dtype=np.bool_)
         mask = self._allowed(class_).copy()
         for key in self._segments(class_.provisioner, choice.node):
-            codes = domains(self._table, key).codes
+            codes = self._topology.domains(key).codes
             mask &= codes == codes[first]
         return mask
 
@@ -178,7 +181,7 @@ class Volumes:
         return [claim for claim in found if claim is not None]
 
     def _reaching(self, volume: PersistentVolume) -> Mask:
-        return self._memo.get(("reaching", volume.name), lambda: reached(self._table, volume))
+        return self._cache.get(("reaching", volume.name), lambda: reached(self._topology, volume))
 
     # ── claims that wait for their first pod ─────────────────────────────────────────────────────────────────────
 
@@ -225,7 +228,7 @@ class Volumes:
     def _limits(self, driver: str) -> Counts:
         """Return how many volumes of a driver each node takes, -1 for any number, [nodes]."""
         names = self._table.names
-        return self._memo.get(
+        return self._cache.get(
             ("limits", driver), lambda: np.array([self._limit(name, driver) for name in names], dtype=np.int64)
         )
 

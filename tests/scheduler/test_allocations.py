@@ -10,6 +10,7 @@ import pytest
 
 from scheduler.configuration import config
 from scheduler.engine.session import Session
+from scheduler.engine.session_cache import SessionCache
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +26,7 @@ def session(build):
     build.group("g", 1, minTaskMember={"worker": 1})
     build.pod("g-0", "g", "1", **PORT)
     build.gang("urgent", 1, 1, "1", priorityClassName="high").gang("large", 1, 1, "1")
-    session = Session(build.cluster.snapshot(), POLICY, NOW)
+    session = Session(build.cluster.snapshot(), POLICY, NOW, SessionCache())
     low, g, urgent, large = sorted(
         session.jobs, key=lambda job: ["low", "g", "urgent", "large"].index(job.info.key.name)
     )

@@ -13,6 +13,7 @@ from muster.model import labels
 from muster.model.objects import LabelSelector
 from scheduler.configuration import config
 from scheduler.engine.session import Session
+from scheduler.engine.session_cache import SessionCache
 
 KEYS = ("zone", "rack")
 POLICY = config.parse("actions: allocate\ntiers: [{plugins: [{name: predicates}]}]")
@@ -175,7 +176,7 @@ def test_nodes_are_open_to_a_pod_exactly_where_the_plain_rules_say_so(make_build
         build.pod(f"there{number}", node=node, **pod)
     for number, pod in enumerate(() if first else coming):
         build.group(f"g{number}").pod(f"p{number}", f"g{number}", **pod)
-    session = Session(build.cluster.snapshot(), POLICY, datetime(2026, 1, 1, tzinfo=UTC))
+    session = Session(build.cluster.snapshot(), POLICY, datetime(2026, 1, 1, tzinfo=UTC), SessionCache())
     build.cluster.validate()
     plain = Plain(nodes, there)
     for task in sorted((task for job in session.jobs for task in job.waiting), key=lambda each: each.name):

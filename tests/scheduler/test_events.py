@@ -30,13 +30,8 @@ def facts(snapshot):
     table = snapshot.table
     nodes = (table.names, table.ready, snapshot.axes.names, table.allocatable.tolist())
     amounts = (snapshot.idle.tolist(), snapshot.releasing.tolist())
-    # What a cycle works out is remembered in places of its own.
-    for one in snapshot.jobs:
-        for each in (*one.tasks, *one.expected_pods):
-            each.task_class._known.clear()
-    plain = replace(snapshot, storage=replace(snapshot.storage, memo=None))
-    rest = [name for name in plain.__struct_fields__ if name not in {"table", "idle", "releasing"}]
-    return nodes, amounts, {name: repr(getattr(plain, name)) for name in rest}
+    rest = [name for name in snapshot.__struct_fields__ if name not in {"table", "idle", "releasing"}]
+    return nodes, amounts, {name: repr(getattr(snapshot, name)) for name in rest}
 
 
 class History:

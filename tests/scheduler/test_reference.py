@@ -20,6 +20,7 @@ from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.plugin import Nodes
 from scheduler.engine.session import Session
+from scheduler.engine.session_cache import SessionCache
 from scheduler.model.snapshot import Status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -193,7 +194,7 @@ def test_a_plan_does_not_depend_on_what_was_decided_before(make_build, data):
 def test_a_rolled_back_statement_leaves_no_trace(make_build, data):
     build = data.draw(clusters(make_build))
     policy = config.parse(config.DEFAULT)
-    session = Session(build.cluster.snapshot(), policy, NOW)
+    session = Session(build.cluster.snapshot(), policy, NOW, SessionCache())
     before = _state(session)
     tasks = [(job, task) for job in session.jobs for task in job.waiting]
     with session.statement() as statement:
@@ -203,7 +204,7 @@ def test_a_rolled_back_statement_leaves_no_trace(make_build, data):
                 statement.allocate(job, [task], [row])
                 session.picker.best(task.task_class)
     assert _state(session) == before
-    fresh = Session(build.cluster.snapshot(), policy, NOW)
+    fresh = Session(build.cluster.snapshot(), policy, NOW, SessionCache())
     for _, task in tasks:
         assert session.picker.best(task.task_class) == fresh.picker.best(task.task_class)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +14,9 @@ from msgspec.structs import replace
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
-from scheduler.model.cache import Cache
+from scheduler.engine.session_cache import SPARE, SessionCache
+from scheduler.model.snapshot import Phase
+from scheduler.model.tasks import RequestVectors
 from scheduler.state.apply import apply_plan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,10 +75,10 @@ class Story:
 
 
 def forgetful(snapshot):
-    """The same snapshot, of which nothing was asked before."""
+    """The same snapshot, made of values of which nothing is remembered."""
     return replace(
         snapshot,
-        table=replace(snapshot.table, memo=Cache()),
+        table=replace(snapshot.table),
         jobs=tuple(replace(job) for job in snapshot.jobs),
         queues={name: replace(queue) for name, queue in snapshot.queues.items()},
     )
@@ -92,3 +96,50 @@ def test_what_is_remembered_decides_nothing(policy, make_build, steps):
         plan = decide(snapshot, parsed, now, cache)
         assert plan == decide(forgetful(snapshot), parsed, now)
         apply_plan(story.build.cluster, plan)
+
+
+def test_nobody_can_write_to_a_snapshot(build):
+    snapshot = build.node("a").gang("g", 2, 2).cluster.snapshot()
+    table = snapshot.table
+    arrays = [snapshot.idle, snapshot.releasing, table.allocatable, table.serving, table.every, table.amounts]
+    for array in [*arrays, table.inverses]:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_what_is_remembered_of_nodes_goes_with_them(build):
+    cache, policy = DecisionCache(), config.parse(config.DEFAULT)
+    build.node("a", labels={"zone": "x"}).gang("g", 2, 2)
+    decide(build.cluster.snapshot(), policy, NOW, cache)
+    before = weakref.ref(build.cluster.snapshot().table)
+    assert before() is not None
+    build.node("b")
+    decide(build.cluster.snapshot(), policy, NOW, cache)
+    gc.collect()
+    assert before() is None
+
+
+def test_sums_are_worked_out_once_and_those_of_jobs_that_are_gone_are_forgotten(build):
+    build.node("a")
+    for number in range(SPARE + 1):
+        build.gang(f"g{number}", 1, 1, f"{number + 1}m")
+    snapshot, cache = build.cluster.snapshot(), SessionCache()
+    vectors, (kept, *others) = RequestVectors(snapshot.axes), [job.task_counts for job in snapshot.jobs]
+    sums = [cache.amounts(counts, vectors) for counts in (kept, *others)]
+    cache.prune([kept], len(snapshot.jobs))
+    assert [cache.amounts(counts, vectors) for counts in others][-1] is sums[-1]
+    cache.prune([kept], 0)
+    assert cache.amounts(kept, vectors) is sums[0]
+    again = cache.amounts(others[-1], vectors)
+    assert again == sums[-1]
+    assert again is not sums[-1]
+
+
+def test_a_job_whose_phase_changed_keeps_what_its_tasks_came_to(build):
+    cluster = build.node("a").gang("g", 2, 2, "1").cluster
+    (before,) = cluster.snapshot().jobs
+    group = cluster.find_group(before.key)
+    cluster.group(before.key.group, replace(group, status=replace(group.status, phase="Running")))
+    (after,) = cluster.snapshot().jobs
+    assert (before.phase, after.phase) == (Phase.INQUEUE, Phase.RUNNING)
+    assert after.task_counts is before.task_counts

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from muster.model import kinds
 from scheduler.configuration import config
+from scheduler.model.cache import Cache
 from scheduler.simulator import state
+from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.free_volumes import reached, reaches
 
 ZONE = "topology.kubernetes.io/zone"
@@ -380,8 +382,9 @@ def test_where_a_volume_is_reached_is_the_same_for_one_node_and_for_all(make_bui
         build.node(f"n{number}", labels=labels)
     spec = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if terms is not None else {}
     volume = _as(kinds.VOLUMES, {"metadata": {"name": "v", "labels": {ZONE: zone} if zone else {}}, "spec": spec})
-    table = build.cluster.snapshot().table
-    assert reached(table, volume).tolist() == [reaches(node, volume) for node in table.nodes]
+    snapshot = build.cluster.snapshot()
+    topology = TopologyCounts(snapshot.table, snapshot.peer_counts, Cache())
+    assert reached(topology, volume).tolist() == [reaches(node, volume) for node in snapshot.table.nodes]
 
 
 def test_a_pod_with_volumes_is_placed_by_a_policy_that_judges_no_volumes(disks, binds):
