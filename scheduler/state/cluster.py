@@ -51,7 +51,7 @@ class Cluster:
         self._nominated: Mapping[str, str] = {}
         self._reserved_nodes: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
-        self._left_out = False
+        self._left_out = self._grown = False
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._kinds: set[str] = set()
@@ -64,7 +64,6 @@ class Cluster:
         self._budgets: dict[str, Budget] = {}
         self.storage = StorageCache()
         self._jobs: dict[GroupKey, JobInfo] = {}
-        self._grown = False
         self._restated: set[GroupKey] = set()
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
