@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -64,10 +65,10 @@ class ResourceStrategyFitArguments(BuiltinArguments, frozen=True, kw_only=True):
     """
 
     weight: _Weight = field(default=10, name="resourceStrategyFitWeight")
-    resources: Annotated[dict[str, Any], read_by(_strategies)] = field(default_factory=lambda: dict(_DEFAULT))
+    resources: Annotated[Mapping[str, Any], read_by(_strategies)] = field(default_factory=lambda: dict(_DEFAULT))
     policy: Annotated[str, checked_by(_policy)] = field(default="", name="sra.policy")
     retention: _Weight = field(default=1, name="sra.retention.weight")
-    scarce: dict[str, _Weight] = field(default_factory=dict, name="sra.resources")
+    scarce: Mapping[str, _Weight] = field(default_factory=dict, name="sra.resources")
 
     @classmethod
     def gathered(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +103,12 @@ class ResourceStrategyFit(Plugin):
         self._retained: Floats | None = None
         if arguments.policy and arguments.scarce:
             scarce = tuple(arguments.scarce.items())
-            self._retained = arguments.retention * table.memo.get(("scarce", scarce), lambda: _lacking(scarce, table))
+            known = session.topology.cache.get(("scarce", scarce), lambda: _lacking(scarce, table))
+            self._retained = arguments.retention * known
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
-        wanted = kind.vector(self.session.axes)
+        wanted = self.session.vector(kind)
         asked = {place: strategy for place, strategy in self._strategies.items() if wanted[place]}
         ratings: Floats = np.zeros(len(nodes))
         scale = self.arguments.weight * _FULL / (sum(each.weight for each in asked.values()) or 1)

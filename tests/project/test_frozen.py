@@ -59,8 +59,11 @@ def named(annotation: ast.expr) -> Iterator[str]:
     """Return the types that an annotation names, but for classes that are themselves the value (``type[...]``)."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) in {"type", "ClassVar", "Callable"}:
         return
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        yield from named(ast.parse(annotation.value, mode="eval").body)
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        yield from named(next(ast.iter_child_nodes(annotation.slice)))
+        return
+    if isinstance(annotation, ast.Constant) and str(annotation.value).isidentifier():
+        yield str(annotation.value)
     if isinstance(annotation, ast.Name):
         yield annotation.id
     if isinstance(annotation, ast.Attribute):
