@@ -1,4 +1,4 @@
-"""The amounts of jobs, queues and nodes during a cycle. Only this module writes them.
+"""The phases of jobs, and the amounts of jobs, queues and nodes, during a cycle. Only this module writes them.
 
 Everybody else sees them; the matrices that others get can't be written to. `Allocations.validate` counts all of it again.
 """
@@ -18,7 +18,7 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
-from scheduler.model.snapshot import Snapshot, Status, Task, TaskClass
+from scheduler.model.snapshot import Phase, Snapshot, Status, Task, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
@@ -51,7 +51,7 @@ class Held(NamedTuple):
 
 
 class Allocations:
-    """The amounts of one cycle.
+    """The phases and amounts of one cycle.
 
     Attributes:
         idle: what of each node nobody has, [nodes, resources]; read-only.
@@ -86,6 +86,7 @@ class Allocations:
         self._held: Held | None = None
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
+        self._phases: dict[int, Phase] = {}
         self._on_change: OnChange = _nobody
         for name in snapshot.satisfied.keys() & queues.keys():
             queues[name].allocated = snapshot.satisfied[name].allocated(self._axes)
@@ -110,6 +111,12 @@ class Allocations:
     def victims(self) -> Victims:
         """Who runs where; worked out when somebody is to be evicted."""
         return Victims(self._jobs, self._snapshot.table, self.leaving, self.request)
+
+    # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def move(self, job: JobState, phase: Phase) -> None:
+        """Put a job into another phase; only `Session` calls this."""
+        job.phase = self._phases[id(job)] = phase
 
     # ── statements ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,12 +224,13 @@ class Allocations:
     # ── the proof ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def validate(self) -> None:
-        """Count all amounts again, from the snapshot and the committed operations.
+        """Count all amounts and tasks again, from the snapshot and the committed operations.
 
         Raises:
             AssertionError: a sum is another than what is kept, as it is while a statement is open.
         """
         self._validate_jobs()
+        self._validate_tasks()
         self._validate_nodes()
         self._validate_ports()
 
@@ -247,11 +255,25 @@ class Allocations:
             counted = again[id(job)]
             for amount in ("allocated", "ready", "pipelined", "roles"):
                 _same(f"{amount} of PodGroup {job.info.key}", getattr(job, amount), getattr(counted, amount))
+            _same(f"phase of PodGroup {job.info.key}", job.phase, self._phases.get(id(job), job.info.phase))
             if job.info.queue in queues:
                 queue = queues[job.info.queue]
                 queue.allocated = vectors.add(queue.allocated, counted.allocated)
         for name, queue in self._queues.items():
             _same(f"allocated of queue {name}", queue.allocated, queues[name].allocated)
+
+    def _validate_tasks(self) -> None:
+        """Each task that waited when the cycle began waits, found no place, or has one."""
+        placed = Counter(
+            task.uid
+            for operation in self.committed
+            if operation.status is not Status.RELEASING
+            for task in operation.tasks
+        )
+        for job in self._jobs:
+            there = [task.uid for task in (*job.waiting, *job.unplaced)]
+            there += [task.uid for task in job.info.pending for _ in range(placed[task.uid])]
+            _same(f"tasks of PodGroup {job.info.key}", sorted(there), sorted(task.uid for task in job.info.pending))
 
     def _validate_nodes(self) -> None:
         idle, future = self._snapshot.idle.copy(), self._snapshot.idle + self._snapshot.releasing

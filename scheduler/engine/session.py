@@ -25,7 +25,7 @@ from scheduler.topology.volumes import Volumes
 
 
 class Session:
-    """One cycle. Amounts change through `statement` only; where a job stands, its actions say.
+    """One cycle. Amounts change through `statement` only, phases through `admit` and `requeue`.
 
     Attributes:
         extensions: what the plugins say.
@@ -119,12 +119,13 @@ class Session:
 
     def admit(self, job: JobState) -> None:
         """Make a Pending job Inqueue."""
-        job.phase, job.obstacle = Phase.INQUEUE, None
+        self.allocations.move(job, Phase.INQUEUE)
+        job.obstacle = None
         self.extensions.enqueued(job)
 
     def requeue(self, job: JobState) -> None:
         """Make an Inqueue job Pending again, to be admitted anew or not."""
-        job.phase = Phase.PENDING
+        self.allocations.move(job, Phase.PENDING)
 
     def retry(self, job: JobState) -> None:
         """Put the tasks that found no place back in line, for another action to try."""

@@ -1,4 +1,4 @@
-"""The amounts of a cycle have one writer, and what it keeps is what counting anew comes to."""
+"""The states and amounts of a cycle have one writer, and what it keeps is what counting anew comes to."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from scheduler.configuration import config
 from scheduler.engine.session import Session
 from scheduler.engine.session_cache import SessionCache
+from scheduler.model.snapshot import Phase
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,9 +33,9 @@ def session(build):
     )
     session.reservation.keep(large, [session.snapshot.table.row["kept"]])
     with session.statement() as statement:
-        statement.allocate(g, [g.waiting[0]], [0])
+        statement.allocate(g, [g.waiting.popleft()], [0])
         statement.evict(low, low.info.tasks[0], 1, urgent)
-        statement.pipeline(urgent, urgent.waiting[0], 1)
+        statement.pipeline(urgent, urgent.waiting.popleft(), 1)
         statement.commit()
     session.allocations.validate()
     return session
@@ -77,6 +78,19 @@ def corrupt_roles(session):
     job(session, "g").roles.clear()
 
 
+def corrupt_phase(session):
+    job(session, "g").phase = Phase.COMPLETED
+
+
+def lose_task(session):
+    job(session, "large").waiting.clear()
+
+
+def place_twice(session):
+    state = job(session, "g")
+    state.unplaced.append(state.info.pending[0])
+
+
 def corrupt_ports(session):
     session.allocations.ports[0].clear()
 
@@ -104,6 +118,9 @@ def corrupt_victims(session):
         (corrupt_ready, "ready of PodGroup ns/g"),
         (corrupt_pipelined, "pipelined of PodGroup ns/urgent"),
         (corrupt_roles, "roles of PodGroup ns/g"),
+        (corrupt_phase, "phase of PodGroup ns/g"),
+        (lose_task, "tasks of PodGroup ns/large"),
+        (place_twice, "tasks of PodGroup ns/g"),
         (corrupt_ports, "host ports of node a"),
         (corrupt_ports_later, "host ports of node b"),
         (corrupt_leaving, "leaving"),
@@ -142,22 +159,70 @@ def test_what_is_kept_for_a_job_is_there_for_it_alone(session):
     session.allocations.validate()
 
 
-AMOUNTS = {"allocated", "ready", "pipelined", "roles", "leaving", "committed"}
+STATES = {"phase", "allocated", "ready", "pipelined", "roles", "leaving", "committed", "ports", "ports_later"}
+LINES = {"waiting", "unplaced"}
+CHANGES = {
+    "add",
+    "append",
+    "clear",
+    "discard",
+    "extend",
+    "extendleft",
+    "insert",
+    "pop",
+    "popleft",
+    "remove",
+    "sort",
+} | {
+    *("subtract", "update", "setdefault"),
+}
 
 
-def written(path):
-    """The attributes that a module assigns to, of anything but its own objects."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        for target in targets if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) else ():
-            inner = target.value if isinstance(target, ast.Subscript) else target
-            if isinstance(inner, ast.Attribute) and not (
-                isinstance(inner.value, ast.Name) and inner.value.id == "self"
-            ):
-                yield inner.attr
+def is_own(attribute):
+    return isinstance(attribute.value, ast.Name) and attribute.value.id == "self"
 
 
-def test_one_module_writes_amounts():
+def written(tree):
+    """The attributes that a module assigns to, deletes, or calls to change, of anything but its own objects."""
+    for node in ast.walk(tree):
+        targets = []
+        if isinstance(node, (ast.Assign, ast.Delete)):
+            targets = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+            targets = [node.func.value]
+        for target in targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                inner = each.value if isinstance(each, ast.Subscript) else each
+                if isinstance(inner, ast.Attribute) and not is_own(inner):
+                    yield inner.attr
+
+
+def writers(names):
     rooms = [ROOT / "scheduler" / room for room in ("engine", "actions", "plugins")]
-    writers = {path.name for room in rooms for path in room.glob("*.py") if AMOUNTS & set(written(path))}
-    assert writers == {"allocations.py"}
+    return {
+        path.name for room in rooms for path in room.glob("*.py") if names & set(written(ast.parse(path.read_text())))
+    }
+
+
+def test_one_module_writes_states_and_amounts():
+    assert writers(STATES) == {"allocations.py"}
+
+
+def test_tasks_are_put_in_line_and_taken_off_it_where_places_are_found():
+    assert writers(LINES) == {"session.py", "placement.py", "eviction.py"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "job.ready += 1",
+        "job.phase, job.obstacle = Phase.INQUEUE, None",
+        "job.roles[role] = 0",
+        "session.allocations.leaving.add(uid)",
+        "del session.ports[row]",
+    ],
+)
+def test_a_second_writer_would_be_found(text):
+    assert STATES & set(written(ast.parse(text)))
