@@ -116,8 +116,8 @@ def _mutating(scope: _Scope) -> list[dict[str, Json]]:
     return [webhook | {"reinvocationPolicy": "IfNeeded"} for webhook in each]
 
 
-def _late(groups: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Turn rules on PodGroups into rules on their statuses, by which those reserve that do so late."""
+def _statuses(groups: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Turn rules on PodGroups into rules on their statuses, by which a group may come to hold more."""
     return [rule | {"resources": [f"{kinds.PODGROUPS.plural}/status"], "operations": ["UPDATE"]} for rule in groups]
 
 
@@ -136,12 +136,10 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
     policy = f"object.metadata.annotations[{_cel(names.QUOTA_POLICY)[1:-1]}]"
     marked = f"{_annotated('object', [names.QUOTA_POLICY])} && {policy} in {_cel(names.POLICY_QUEUE)}"
-    late = [
-        ("phase-changes", _differs(_phase)),
-        (
-            "may-reserve",
-            f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)}",
-        ),
+    noted = f"{_differs(_noted_minimum)} || {_differs(_succeeded_before)}"
+    holding = [
+        ("holding-changes", f"{_differs(_phase)} || {noted}"),
+        ("may-reserve", f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)} || {noted}"),
     ]
     queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail", spec_changed)
     del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
@@ -154,7 +152,9 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
             "Fail",
             group_changed,
         ),
-        _webhook(scope, "phases.muster.sh", "/validate/podgroups", _late(_podgroups(scope, _WRITE)), "Fail", late),
+        _webhook(
+            scope, "phases.muster.sh", "/validate/podgroups", _statuses(_podgroups(scope, _WRITE)), "Fail", holding
+        ),
         _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
         _where(
@@ -291,6 +291,16 @@ def _annotation(where: str) -> str:
 def _phase(where: str) -> str:
     """Write a group's phase; one that nobody has set is empty."""
     return f'(has({where}.status) && has({where}.status.phase) ? {where}.status.phase : "")'
+
+
+def _noted_minimum(where: str) -> str:
+    """Write what the scheduler noted of a group's minimum; nothing where it didn't."""
+    return f"(has({where}.status) && has({where}.status.minResources) ? {where}.status.minResources : {{}})"
+
+
+def _succeeded_before(where: str) -> str:
+    """Write how many pods of a group had succeeded when it was started again."""
+    return f"(has({where}.status) && has({where}.status.succeededBefore) ? {where}.status.succeededBefore : 0)"
 
 
 def _cel(*texts: str) -> str:

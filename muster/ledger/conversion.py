@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from muster.ledger.namespace_view import NamespaceView, Tombstones
-from muster.ledger.reservations import held, reserving, taken_by
+from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by
 from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
 from muster.model import border, grouping, names, scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
@@ -54,8 +54,8 @@ def view_of_lists(
 
 def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
-    stated = item.spec.min_resources
-    amounts = _minimum(msgspec.json.encode(stated)) if stated and reserving(item) else NOTHING
+    stated = stated_minimum(item)
+    amounts = holding(item, _minimum(msgspec.json.encode(stated))) if stated and reserving(item) else NOTHING
     meta = item.metadata
     scope_facts = border.traits(meta.annotation(names.POD_TRAITS))
     return ObservedGroup(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from muster.model import border, names, scopes
 from muster.model.amounts import NANO, NOTHING, Resources
-from muster.model.objects import Meta, Pod, PodGroup
+from muster.model.objects import Json, Meta, Pod, PodGroup, PodSpec
 from muster.model.requests import pod_limits, pod_request
 from muster.model.text import shown
 
@@ -186,13 +186,41 @@ def reserving(group: PodGroup) -> bool:
     return phase != COMPLETED and not (phase in _BEFORE and reserves_late(group.metadata))
 
 
+def stated_minimum(group: PodGroup) -> Mapping[str, Json] | None:
+    """Return what a group's minimum takes of quotas: by its own word, else what the scheduler noted of its pods."""
+    spec = group.spec.min_resources
+    return spec if spec is not None else group.status.min_resources
+
+
+def holding(group: PodGroup, minimum: Resources) -> Resources:
+    """Return what a group holds in the state that it is in, where its whole minimum takes ``minimum``."""
+    if not reserving(group):
+        return NOTHING
+    return missing_part(minimum, group.spec.min_member, group.status.succeeded_before)
+
+
+def missing_part(minimum: Resources, member: int, succeeded: int) -> Resources:
+    """Return what the rest of a minimum takes once so many of ``member`` pods succeeded; parts are rounded up."""
+    if succeeded <= 0 or not minimum:
+        return minimum
+    missing, whole = max(member - succeeded, 0), max(member, 1)
+    return Resources({name: -(-amount * missing // whole) for name, amount in minimum.nano.items()})
+
+
 def taken_by(pod: Pod) -> Resources:
     """Return what a pod takes of quotas, in the names of `held`; nothing once it has ended.
 
     Raises:
         QuantityError: an amount isn't a quantity; an API server stores no such pod.
     """
-    if pod.status.phase in _ENDED:
-        return NOTHING
-    limits = {f"limits.{name}": amount for name, amount in pod_limits(pod.spec).nano.items()}
-    return Resources({**pod_request(pod.spec).nano, **limits, "pods": NANO})
+    return NOTHING if pod.status.phase in _ENDED else taken_by_spec(pod.spec)
+
+
+def taken_by_spec(spec: PodSpec) -> Resources:
+    """Return what a pod of this spec takes of quotas until it ends.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
+    limits = {f"limits.{name}": amount for name, amount in pod_limits(spec).nano.items()}
+    return Resources({**pod_request(spec).nano, **limits, "pods": NANO})

@@ -24,7 +24,8 @@ as new as `Table.observed` shows it, or it has a row.
    an update of that very state or none, so when a view as new as it shows another state, or none, the update is in
    the totals or never will be. Two updates of one state exclude each other; of two states they add up.
 5. *Leaving.* Only the totals let go: a view shows the group gone, Completed or smaller. A DELETE that was admitted
-   proves nothing (a finalizer, a veto, a dry run).
+   proves nothing (a finalizer, a veto, a dry run). A Completed group that is started again comes to hold what is missing of
+   its minimum by an update, as in 4.
 6. *The limit.* A quota's change is a row too, so that from the moment it is admitted until a view shows which version
    holds, the smallest counts.
 7. *Late.* A group that is in neither came without our yes: it was under way when the ledger was made. It is taken in

@@ -301,7 +301,7 @@ class WhatIfCluster:
         for eviction in plan.evictions:
             self._remove_pod(self._pod(eviction))
         made = sum(self._make_pods(uid) for uid in plan.released)
-        moved = any(status.phase is not status.before for status in plan.statuses)
+        moved = any(status.moves for status in plan.statuses)
         return bool(plan.binds or plan.evictions or made or moved)
 
     def _show(self, key: GroupKey, group: PodGroup) -> None:

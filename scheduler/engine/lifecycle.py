@@ -14,8 +14,9 @@ from msgspec import Struct
 from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine import requeue
+from scheduler.model.holding import Holding
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import Phase, RequeueState
+from scheduler.model.snapshot import JobInfo, Phase, RequeueState
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
@@ -34,6 +35,7 @@ class Facts(Struct, frozen=True):
         ready: as many pods have a node as have to start together.
         obstacle: what keeps it from the next step.
         postponed: until when, if it was taken back just now.
+        restarts: it was Completed, and a live pod or an unfinished Job names it.
     """
 
     minimum: int
@@ -49,6 +51,7 @@ class Facts(Struct, frozen=True):
     ready: bool = False
     obstacle: Obstacle | None = None
     postponed: RequeueState | None = None
+    restarts: bool = False
 
     @property
     def runs(self) -> bool:
@@ -92,27 +95,38 @@ TABLE: Final = (
     Transition(Phase.UNKNOWN, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
     Transition(Phase.UNKNOWN, Phase.RUNNING, "minMember pods run again", lambda facts: facts.runs),
     Transition(Phase.UNKNOWN, Phase.PENDING, "all its pods are deleted", lambda facts: not facts.pods),
+    Transition(
+        Phase.COMPLETED,
+        Phase.PENDING,
+        "a live pod or an unfinished Job names it",
+        lambda facts: facts.restarts and facts.obstacle is None,
+    ),
 )
-"""Of the rows of a phase the first that holds is taken. Completed has none: it is the end."""
+"""Of the rows of a phase the first that holds is taken."""
 
 
 def settle(phase: Phase, facts: Facts) -> Phase:
     """Follow the table until no row holds; a group that ran between two looks passes through Running unseen.
 
-    A phase isn't entered twice, so that facts can't chase a group in circles.
+    A phase isn't entered twice, so that facts can't chase a group in circles. One that was Completed is Pending first: what
+    it reserves has to be stored before anything else is decided.
     """
     seen = {phase}
     while True:
         row = next((row for row in TABLE if row.source is phase and row.holds(facts)), None)
         if row is None or row.target in seen:
             return phase
+        if phase is Phase.COMPLETED:
+            return row.target
         phase = row.target
         seen.add(phase)
 
 
 def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
     """Say what is wrong with a group in ``phase``, None when nothing is."""
-    if phase is Phase.COMPLETED or (facts.ready and phase is not Phase.UNKNOWN):
+    if phase is Phase.COMPLETED:
+        return facts.obstacle if facts.restarts else None
+    if facts.ready and phase is not Phase.UNKNOWN:
         return None
     if phase is Phase.RUNNING and facts.leaving and not facts.broken:
         return None
@@ -124,6 +138,20 @@ def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
     if facts.failed:
         return Obstacle(Reason.POD_FAILED, f"{alive} left: {counted(facts.failed, 'pod')} failed")
     return Obstacle(Reason.POD_DELETED, f"{alive} left: the others were deleted")
+
+
+def next_holding(old: JobInfo, phase: Phase) -> Holding:
+    """Return what the status of a group that comes to ``phase`` is to say of what it holds."""
+    if old.next_holding is None or old.unreserved or phase is Phase.COMPLETED:
+        return old.holding
+    return old.next_holding
+
+
+def reserves(old: JobInfo, phase: Phase, holding: Holding) -> bool:
+    """Whether a group holds more by a status than before."""
+    if old.reserves_late:
+        return old.phase is Phase.PENDING and phase not in {Phase.PENDING, Phase.COMPLETED}
+    return phase is not Phase.COMPLETED and (holding != old.holding or old.phase is Phase.COMPLETED)
 
 
 def conditions(

@@ -185,7 +185,8 @@ class PlanBuilder:
     def _settle(self, job: JobState, facts: Facts) -> GroupStatus:
         old = job.info
         phase = lifecycle.settle(old.phase, facts)
-        finished = old.phase is Phase.COMPLETED
+        finished = phase is old.phase is Phase.COMPLETED
+        holding = lifecycle.next_holding(old, phase)
         conditions = lifecycle.conditions(old.conditions, phase, facts, transition=self._transition, now=self._now)
         # The pods of what is finished are deleted in time; its counters stay as they were.
         counters = old.counters if finished else (facts.running, facts.succeeded, facts.failed)
@@ -199,8 +200,10 @@ class PlanBuilder:
             running=counters[0],
             succeeded=counters[1],
             failed=counters[2],
-            urgency=_urgency(old, phase, conditions),
-            reserves=old.about_to_reserve and phase not in {Phase.PENDING, Phase.COMPLETED},
+            urgency=Urgency.NOW if holding != old.holding else _urgency(old, phase, conditions),
+            reserves=lifecycle.reserves(old, phase, holding),
+            holding=holding,
+            held_before=old.holding,
         )
 
     def _facts(self, job: JobState) -> Facts:
@@ -219,14 +222,15 @@ class PlanBuilder:
             pods=len(job.info.tasks),
             over=job.info.finished,
             ready=ready,
-            obstacle=None if ready else self._obstacle(job),
+            obstacle=self._obstacle(job) if not ready or job.info.restarts else None,
             postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
+            restarts=job.info.restarts,
         )
 
     def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
         """Return what is known of each group that doesn't run."""
         phases = {status.key: status.phase for status in statuses}
-        waiting = [job for job in self._session.jobs if phases[job.info.key] not in _RUNS]
+        waiting = [job for job in self._session.jobs if job.info.restarts or phases[job.info.key] not in _RUNS]
         ahead = self._line(waiting)
         return {job.info.key: self._record(job, ahead.get(job.info.key, 0)) for job in waiting}
 
@@ -244,7 +248,7 @@ class PlanBuilder:
 
     def _record(self, job: JobState, ahead: int) -> Record:
         key, queue = job.info.key, job.info.queue
-        if self._session.extensions.ready(job) and job.ready:
+        if self._session.extensions.ready(job) and job.ready and not job.info.restarts:
             there = sum(job.info.counts.get(status, 0) for status in READY)
             words = (
                 f"{counted(job.ready, 'pod')} of the minimum of {job.info.min_member} have nodes, {there} of them bound"
@@ -272,6 +276,9 @@ class PlanBuilder:
         return self._obstacles[key]
 
     def _find_obstacle(self, job: JobState) -> Obstacle | None:
+        if job.info.restarts:
+            # Whatever else it has to wait for, it waits for once it is Pending.
+            return placement.unreserved(job)
         if self._session.queue_of(job) is None:
             wrong = self._session.snapshot.unreadable.get(job.info.queue)
             words = f"queue {job.info.queue} doesn't exist; create it, or name another in spec.queue"
@@ -365,6 +372,7 @@ def differs(old: JobInfo, status: GroupStatus) -> bool:
     """Whether a status has to be written."""
     return (
         status.phase is not old.phase
+        or status.holding != old.holding
         or not old.written
         or status.conditions != old.conditions
         or (status.running, status.succeeded, status.failed) != old.counters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from muster.ledger import wording
 from muster.model.amounts import NOTHING
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
@@ -36,10 +37,12 @@ def closed(queue: QueueState) -> Obstacle | None:
 
 def unreserved(job: JobState) -> Obstacle | None:
     """Object where a job would run on what the quota of its namespace may have reserved for others."""
-    if not job.info.unreserved:
-        return None
     limit = Limit("namespace", job.info.key.namespace, NOTHING)
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.info.unreserved, Stage.QUOTA, limit)
+    if job.info.unreserved:
+        return Obstacle(Reason.NOT_ENOUGH_QUOTA, job.info.unreserved, Stage.QUOTA, limit)
+    if job.info.next_holding is not None and not job.info.restarts:
+        return Obstacle(Reason.NOT_ENOUGH_QUOTA, wording.unreserved(()), Stage.QUOTA, limit)
+    return None
 
 
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:

@@ -37,7 +37,8 @@ def judged_again(job: JobState) -> bool:
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
     suspended = bool(job.info.held) and not job.info.tasks
-    return job.info.suspended_by_us or suspended or bool(job.info.unreserved) or deserted(job)
+    unreserved = bool(job.info.unreserved) or job.info.next_holding is not None
+    return job.info.suspended_by_us or suspended or unreserved or deserted(job)
 
 
 def deserted(job: JobState) -> bool:

@@ -40,7 +40,7 @@ def _is_content(job: JobInfo, axes: Axes) -> bool:
     if job.phase not in {Phase.RUNNING, Phase.COMPLETED} or job.expected_pods or job.pending:
         return False
     if job.phase is Phase.COMPLETED:
-        return True
+        return not job.restarts
     if job.finished or job.task_counts.ready < max(job.min_member, 1):
         return False
     if Status.SUCCEEDED not in job.counts:

@@ -1,4 +1,4 @@
-"""How long groups wait after they were admitted, and since when they wait again after they were taken back.
+"""How long groups wait: after they were admitted, since they were taken back, and after the ledger refused them.
 
 Kept by the worker from one cycle's plan to the next one's snapshot. A new leader knows from a group's conditions how
 often it was taken back and until when; since when one that is admitted waits it counts anew.
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from muster.kube.backoff import Backoff
 from scheduler.engine.requeue import recorded
+from scheduler.leader.intervals import LONGEST_RESERVATION_RETRY_SECONDS, RESERVATION_RETRY_SECONDS
 from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Status
 
@@ -48,3 +50,23 @@ class RequeueTimers:
 
     def _counts(self, plan: Plan, key: GroupKey) -> Mapping[Status, int]:
         return plan.tasks.get(key, {})
+
+
+class ReservationRetries:
+    """How long groups that the ledger refused their minimum wait before they request it again: ever longer.
+
+    ``jitter``: whether pauses differ by chance; not where all has to repeat.
+    """
+
+    def __init__(self, *, jitter: bool = True) -> None:
+        self._jitter = jitter
+        self._refused: dict[GroupKey, Backoff] = {}
+
+    def pause(self, key: GroupKey) -> float:
+        """Return the seconds until a group that was refused just now may request its minimum again."""
+        first, longest = RESERVATION_RETRY_SECONDS, LONGEST_RESERVATION_RETRY_SECONDS
+        return self._refused.setdefault(key, Backoff(first, longest, jitter=self._jitter)).pause()
+
+    def forget(self, key: GroupKey) -> None:
+        """Begin anew: a status of the group was stored, or it is gone."""
+        self._refused.pop(key, None)

@@ -19,4 +19,8 @@ INLINE_PENDING_PODS: Final = 1000
 CYCLE_HANG_SECONDS: Final = 30.0
 """After which a cycle that is still being decided won't end: tens of times as long as the largest takes."""
 RESERVATION_RETRY_SECONDS: Final = 5.0
-"""After which a group that the ledger refused its minimum may request it again."""
+"""After which a group that the ledger refused its minimum may request it again, the first time."""
+LONGEST_RESERVATION_RETRY_SECONDS: Final = 60.0
+"""The same after many refusals in a row: each time it is twice as long."""
+PHASE_EVENT_SECONDS: Final = 60.0
+"""Between two events of phases of one group that aren't the first of their phase."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from muster.kube import errors
 from muster.kube.client import Client
@@ -17,6 +18,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 from scheduler.engine.lifecycle import UNSCHEDULABLE
 from scheduler.leader.events import ReservationRefused, StatusStored
+from scheduler.leader.intervals import PHASE_EVENT_SECONDS
 from scheduler.model.plan import GroupStatus
 from scheduler.model.snapshot import GroupKey, Phase
 
@@ -26,6 +28,13 @@ _WRITES_IN_FLIGHT: Final = 8
 
 _DENIED: Final = "denied the request: "
 """What the API server puts before a webhook's own words."""
+
+
+class _PhaseEvents(Struct):
+    """The phases of a group that events told of, and the loop's time of the last one."""
+
+    phases: set[Phase] = field(default_factory=set)
+    last: float = float("-inf")
 
 
 class StatusWriter:
@@ -47,6 +56,7 @@ class StatusWriter:
         self._kinds = kinds_by_group
         self._emit = emit
         self._reserving: set[GroupKey] = set()
+        self._told: dict[GroupKey, _PhaseEvents] = {}
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
         self._work = WorkQueue("status of PodGroup", self._write, at_once=_WRITES_IN_FLIGHT, yields_to=yields_to)
@@ -68,7 +78,8 @@ class StatusWriter:
             self._due[status.key] = status
             # Jobs wait for a phase; a text is only read.
             self._work.add(status.key, urgent=status.phase is not status.before)
-            self._record(status)
+            if not status.reserves:
+                self._record(status)
             taken.append(status)
         return taken, soonest
 
@@ -76,6 +87,7 @@ class StatusWriter:
         """Keep nothing of a group that is gone."""
         self._written.pop(key, None)
         self._due.pop(key, None)
+        self._told.pop(key, None)
         self._reserving.discard(key)
 
     async def run(self) -> None:
@@ -106,6 +118,8 @@ class StatusWriter:
             raise
         else:
             self._reserving.discard(key)
+            if status.reserves:
+                self._record(status)  # Until now the ledger might have refused it.
             self._emit(StatusStored(key, group))
 
     def _record(self, status: GroupStatus) -> None:
@@ -114,10 +128,20 @@ class StatusWriter:
         meta = Meta(name=status.key.name, namespace=status.key.namespace, uid=status.uid)
         about = Object(metadata=meta)
         wrong = next((each for each in status.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
-        if status.phase is not status.before:
+        if status.phase is not status.before and self._may_tell(status):
             self._recorder.record(kind, about, status.phase.value, _event(status))
         if wrong is not None and status.urgency.value == 0:
             self._recorder.record(kind, about, wrong.reason, wrong.message, type_="Warning")
+
+    def _may_tell(self, status: GroupStatus) -> bool:
+        """Whether a phase is worth an event: the first of its kind of a group, and after that one a minute."""
+        now = asyncio.get_running_loop().time()
+        told = self._told.setdefault(status.key, _PhaseEvents())
+        if status.phase in told.phases and now - told.last < PHASE_EVENT_SECONDS:
+            return False
+        told.phases.add(status.phase)
+        told.last = now
+        return True
 
 
 def _event(status: GroupStatus) -> str:
@@ -127,7 +151,8 @@ def _event(status: GroupStatus) -> str:
         case Phase.INQUEUE:
             return f"Admitted to queue {status.queue}; {before}"
         case Phase.PENDING:
-            return f"Returned to queue {status.queue}; {before}"
+            again = "Started again in" if status.before is Phase.COMPLETED else "Returned to"
+            return f"{again} queue {status.queue}; {before}"
         case Phase.RUNNING:
             return f"Its minimum of pods is running; {before}"
         case Phase.UNKNOWN:
@@ -137,6 +162,12 @@ def _event(status: GroupStatus) -> str:
 
 
 def _json(status: GroupStatus) -> dict[str, Any]:
-    """Write a status for a merge patch; structs leave out zeros, a patch must not."""
+    """Write a status for a merge patch; structs leave out zeros and names that are gone, a patch must not."""
     written: dict[str, Any] = msgspec.to_builtins(status.struct())
+    before, noted = (each.min_resources for each in (status.held_before, status.holding))
+    if before is not None:
+        gone = None if noted is None else {name: None for name in before if name not in noted}
+        written["minResources"] = gone if gone is None else gone | written["minResources"]
+    if status.held_before.succeeded:
+        written.setdefault("succeededBefore", 0)
     return {"running": 0, "succeeded": 0, "failed": 0, "conditions": []} | written

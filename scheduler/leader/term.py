@@ -28,6 +28,7 @@ from scheduler.controllers.queues import QueueController
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
+from scheduler.leader.backoff import ReservationRetries
 from scheduler.leader.binder import Binder
 from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.events import (
@@ -40,6 +41,7 @@ from scheduler.leader.events import (
     ReservationRefused,
     ReservationRetryDue,
     ReservationsRead,
+    StatusStored,
 )
 from scheduler.leader.evictor import Evictor
 from scheduler.leader.intervals import (
@@ -47,7 +49,6 @@ from scheduler.leader.intervals import (
     INLINE_CYCLE_SECONDS,
     INLINE_PENDING_PODS,
     MIN_CYCLE_INTERVAL_SECONDS,
-    RESERVATION_RETRY_SECONDS,
     REST_PER_CYCLE,
     RESYNC_INTERVAL_SECONDS,
     USER_PLUGIN_INTERVAL_SECONDS,
@@ -89,6 +90,7 @@ class Term:
         self._deciding: float | None = None
         self._state = SchedulerState(scheduler_names)
         self._report = CycleReport(metrics)
+        self._retries = ReservationRetries()
         self._recorder = recorder = EventRecorder(client, clock, scheduler_names[0])
 
         # What comes in.
@@ -199,7 +201,9 @@ class Term:
                 if (group := self._state.cluster.find_group(key)) is not None:
                     self._report.refused(key, group.metadata.uid, reason)
                 loop = asyncio.get_running_loop()
-                loop.call_later(RESERVATION_RETRY_SECONDS, self.handle, ReservationRetryDue(key))
+                loop.call_later(self._retries.pause(key), self.handle, ReservationRetryDue(key))
+            case StatusStored(key, _):
+                self._retries.forget(key)
 
     def _on_object(self, kind: kinds.Kind[Any], item: Object, gone: bool) -> None:  # noqa: FBT001 - as watches tell it
         self.handle(ObjectChanged(kind, item, gone))
@@ -210,7 +214,9 @@ class Term:
             self._binder.forget(item.metadata.uid)
             self._evictor.forget(item.metadata.uid)
         elif kind == kinds.PODGROUPS.name:
-            self._statuses.forget(GroupKey(api_group, item.namespace, item.name))
+            key = GroupKey(api_group, item.namespace, item.name)
+            self._statuses.forget(key)
+            self._retries.forget(key)
 
     # ── cycles ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
+from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.obstacle import PluginFault
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, ReservedNodes, Status, Task
@@ -48,7 +49,9 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
 class GroupStatus(Struct, frozen=True):
     """A status to be written, whole.
 
-    ``reserves``: the group holds its minimum from then on, if the ledger agrees; so nothing may rest on it before.
+    Attributes:
+        reserves: the group holds more from then on, if the ledger agrees; so nothing may rest on it before.
+        holding, held_before: what it says of what the group holds, and what the one before said.
     """
 
     key: GroupKey
@@ -62,15 +65,25 @@ class GroupStatus(Struct, frozen=True):
     failed: int
     urgency: Urgency
     reserves: bool = False
+    holding: Holding = NO_HOLDING
+    held_before: Holding = NO_HOLDING
+
+    @property
+    def moves(self) -> bool:
+        """Whether the group goes on by it, to another phase or by what it holds."""
+        return self.phase is not self.before or self.holding != self.held_before
 
     def struct(self) -> PodGroupStatus:
         """Return it as the API has it."""
+        noted = self.holding.min_resources
         return PodGroupStatus(
             phase=self.phase.value,
             conditions=self.conditions or None,
             running=self.running,
             succeeded=self.succeeded,
             failed=self.failed,
+            succeeded_before=self.holding.succeeded,
+            min_resources=dict(noted.quantities()) if noted is not None else None,
         )
 
 

@@ -21,6 +21,7 @@ from muster.ledger.table import Table
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
 from scheduler.model.affinity import InverseTerm, PodSet
+from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -103,6 +104,9 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
+        holding: what its status says of what it holds.
+        next_holding: what its status has to say before it may go on, if the ledger agrees; None where it says so. Of a
+            Completed group it is there where a live pod or an unfinished Job names the group, which is started again then.
         finished: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
     """
@@ -124,6 +128,8 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     held: str = ""
     unreserved: str = ""
     reserves_late: bool = False
+    holding: Holding = NO_HOLDING
+    next_holding: Holding | None = None
     sla: float | None = None
     finished: bool = False
     written: bool = True
@@ -143,7 +149,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         return RequestVectors(axes).amounts(self.task_counts)
 
     def restated(self, phase: Phase, status: PodGroupStatus) -> JobInfo:
-        """Return the same one where it stands otherwise now; its tasks needn't be counted again."""
+        """Return the same one where it stands otherwise now and holds the same; its tasks needn't be counted again."""
         counters = (status.running, status.succeeded, status.failed)
         return replace(
             self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
@@ -153,6 +159,16 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     def suspended_by_us(self) -> bool:
         """Whether nothing of it exists, because we hold all of it back."""
         return not self.tasks and bool(self.expected_pods) and all(each.held for each in self.expected_pods)
+
+    @property
+    def reservation(self) -> Resources:
+        """What it holds of its namespace's quota once it reserved, as far as nodes have it."""
+        return self.holding.of(self.min_resources, self.min_member)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether it is Completed, and named by a live pod or an unfinished Job."""
+        return self.phase is Phase.COMPLETED and self.next_holding is not None
 
     @property
     def about_to_reserve(self) -> bool:

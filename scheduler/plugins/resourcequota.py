@@ -50,4 +50,4 @@ class ResourceQuotaPlugin(Plugin):
 
 def _asked(job: JobState) -> tuple[str, str, str, Resources]:
     key = job.info.key
-    return key.group, key.name, job.info.uid, job.info.min_resources or Resources({})
+    return key.group, key.name, job.info.uid, job.info.reservation

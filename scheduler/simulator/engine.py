@@ -23,8 +23,8 @@ from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
-from scheduler.leader.backoff import RequeueTimers
-from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS, RESERVATION_RETRY_SECONDS
+from scheduler.leader.backoff import RequeueTimers, ReservationRetries
+from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, Status
 from scheduler.simulator.admission import SimulatedAdmission
@@ -84,6 +84,7 @@ class Simulation:
         self._setting = setting
         self._cluster = setting.cluster
         self._timers = RequeueTimers()
+        self._retries = ReservationRetries(jitter=False)
         self._cache = DecisionCache()
         self._events = EventQueue()
         self._due = 0.0
@@ -220,7 +221,7 @@ class Simulation:
             if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
                 self._workloads.take_back(self.lifecycle.gangs[status.key.namespace, status.key.name])
         released = self._workloads.release(plan.released)
-        moved = any(each.phase is not each.before and each.phase not in _SETTLED for each in stored)
+        moved = any(each.moves and each.phase not in _SETTLED for each in stored)
         return bool(news or plan.binds or plan.evictions or released or moved)
 
     def _store(self, status: GroupStatus) -> bool:
@@ -233,8 +234,9 @@ class Simulation:
             refusal = self._setting.admission.advance(kind, group, after, self._moment)
             if refusal:
                 cluster.refused(key, refusal)
-                self._events.schedule(self.lifecycle.now + RESERVATION_RETRY_SECONDS, partial(self._forgive, key))
+                self._events.schedule(self.lifecycle.now + self._retries.pause(key), partial(self._forgive, key))
                 return False
+            self._retries.forget(key)
         else:
             self._setting.admission.show(kind, after)
         return True

@@ -20,7 +20,9 @@ from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import WATCHED, handlers
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-READ: Final[tuple[Kind[Any], ...]] = (*WATCHED, kinds.QUEUES, *GROUP_KINDS)
+# What groups reserve of quotas is admission's business, which cycles on given objects are without.
+_KNOWN: Final = tuple(kind for kind in WATCHED if kind is not kinds.RESOURCEQUOTAS)
+READ: Final[tuple[Kind[Any], ...]] = (*_KNOWN, kinds.QUEUES, *GROUP_KINDS)
 _MAKERS: Final = frozenset(
     [
         *(("apps", name) for name in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")),

@@ -14,29 +14,37 @@ from muster.ledger.reservations import reserves_late
 from muster.ledger.table import Table
 from muster.model import names
 from muster.model.amounts import NOTHING, QuantityError
-from muster.model.objects import Job, Namespace, Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass, Queue
+from muster.model.objects import (
+    Job,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    ResourceQuota,
+)
 from scheduler.model.images import Images
 from scheduler.model.plan import Bind
 from scheduler.model.snapshot import (
-    OCCUPYING,
     Budget,
-    ExpectedPods,
     GroupKey,
     JobInfo,
     Phase,
     QueueInfo,
     ReservedNodes,
     Snapshot,
-    Status,
     seconds,
 )
 from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.model.tasks import count_tasks
-from scheduler.state import conversion
+from scheduler.state import conversion, group_facts
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.axes import AxesChooser
+from scheduler.state.group_facts import LimitedNames
 from scheduler.state.peer_index import PeerIndex
-from scheduler.state.pods import Member, PodChange, PodIndex
+from scheduler.state.pods import PodChange, PodIndex
 
 
 class Cluster:
@@ -68,6 +76,8 @@ class Cluster:
         self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
         self._refused: dict[GroupKey, str] = {}
         self._late: dict[str, set[str]] = {}
+        self._limited = LimitedNames()
+        self._limits_changed: set[str] = set()
         self._ledgers: dict[str, Table] = {}
         self._changes = 0
         self._axes = AxesChooser()
@@ -147,11 +157,18 @@ class Cluster:
             self._late.setdefault(group.namespace, set()).add(group.name)
         elif group.namespace in self._late:
             self._late[group.namespace].discard(group.name)
-        if alike and key in self._jobs:
+        known = self._jobs.get(key)
+        if alike and known is not None and old is not None and group_facts.holds_the_same(known, old, group):
             self._restated.add(key)
             self._changes += 1
         else:
             self._touch((group.namespace, group.name))
+
+    def quota(self, quota: ResourceQuota, *, gone: bool = False) -> None:
+        """Learn of a ResourceQuota: what it limits, groups have to reserve."""
+        if self._limited.learn(quota, gone=gone):
+            self._limits_changed.add(quota.namespace)
+            self._changes += 1
 
     def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
         """Learn which groups of a namespace hold nothing of its quota: by (API group, name), the reason."""
@@ -291,7 +308,7 @@ class Cluster:
             releasing=releasing,
             jobs=tuple(jobs),
             queues=dict(sorted(self._queues.items())),
-            priorities=self._priorities(),
+            priorities=conversion.priorities(self._classes_of_priority.values()),
             ports=self._pods.ports(self._nodes),
             ports_later=self._pods.ports(self._nodes, later=True),
             revision=str(self.changes),
@@ -306,16 +323,14 @@ class Cluster:
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )
 
-    def _priorities(self) -> dict[str, int]:
-        priorities = {name: each.value for name, each in self._classes_of_priority.items()}
-        defaults = [each.value for each in self._classes_of_priority.values() if each.global_default]
-        return priorities | ({"": min(defaults)} if defaults else {})
-
     def _touch(self, group_name: GroupName) -> None:
         self._dirty.add(group_name)
         self._changes += 1
 
     def _renew_jobs(self) -> None:
+        if self._limits_changed:
+            self._dirty |= {(key.namespace, key.name) for key in self._groups if key.namespace in self._limits_changed}
+            self._limits_changed.clear()
         for namespace, name in self._dirty:
             for kind in self._kinds:
                 key = GroupKey(kind, namespace, name)
@@ -331,15 +346,19 @@ class Cluster:
 
     def _job(self, key: GroupKey, group: PodGroup) -> JobInfo:
         group_name = (key.namespace, key.name)
-        counts = self._pods.aggregated_counts(group_name)
+        # Whether one that is Completed is started again depends on each of its pods.
+        phase = conversion.phase_of(group)
+        counts = self._pods.aggregated_counts(group_name) if phase is not Phase.COMPLETED else None
         members = self._pods.members(group_name) if counts is None else []
         tasks = tuple(member.task for member in members)
         batch = [self._batch_jobs[uid] for uid in sorted(self._batch_of.get(group_name, ()))]
-        held = _held(batch)
+        held = group_facts.held(batch)
         try:
             stated = conversion.min_resources(group)
         except QuantityError as error:
             stated, held = None, f"spec.minResources: {error}; correct it"
+        limits = self._limited.of(key.namespace)
+        alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
         status = group.status
         return JobInfo(
@@ -350,29 +369,22 @@ class Cluster:
             min_task_member=group.spec.min_task_member or {},
             priority_class=group.spec.priority_class_name,
             min_resources=stated,
-            phase=conversion.phase_of(group),
+            phase=phase,
             conditions=status.conditions or (),
             counters=(status.running, status.succeeded, status.failed),
             created=seconds(group.metadata.creation_timestamp),
             tasks=tasks,
             task_counts=count_tasks(tasks) if counts is None else counts,
-            expected_pods=tuple(self._expected_pods(batch, group_name)),
+            expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes)),
             held=held,
             unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
             reserves_late=reserves_late(group.metadata),
+            holding=conversion.holding(status),
+            next_holding=group_facts.next_holding(group, batch, members, limits) if counts is None else None,
             sla=conversion.sla_of(group),
-            finished=counts is None and _over(batch, members),
+            finished=counts is None and group_facts.over(batch, members),
             written=bool(status.phase),
         )
-
-    def _expected_pods(self, batch: Collection[Job], group_name: GroupName) -> Iterable[ExpectedPods]:
-        alive = self._pods.controllers(group_name) if batch else {}
-        for job in batch:
-            missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
-            if missing > 0:
-                template = job.spec.template
-                kind = self._pods.classes.of_pod(template.metadata, template.spec)
-                yield ExpectedPods(kind, missing, job.metadata.uid, conversion.held_by_us(job))
 
     def validate(self) -> None:
         """Recount from the pods alone what is kept by increments.
@@ -381,20 +393,3 @@ class Cluster:
             AssertionError: they disagree.
         """
         self._pods.validate()
-
-
-def _held(batch: list[Job]) -> str:
-    mine = next((job for job in batch if conversion.held_by_user(job)), None)
-    if mine is None:
-        return ""
-    return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
-
-
-def _over(batch: list[Job], members: Iterable[Member]) -> bool:
-    statuses = [member.task.status for member in members]
-    if batch:
-        alive = any(status in OCCUPYING or status is Status.PENDING for status in statuses)
-        return all(conversion.job_finished(job) for job in batch) and not alive
-    if not statuses or any(status not in conversion.ENDED for status in statuses):
-        return False
-    return not any(conversion.replaced(member.pod) for member in members)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
+from muster.ledger.conversion import readable
 from muster.model import grouping, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
-from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, Queue
+from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, PodGroupStatus, PriorityClass, Queue
 from scheduler.model.affinity import PodSet, Purpose, Selection
+from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
@@ -56,6 +58,12 @@ def controller_uid(pod: Pod) -> str:
     return found.uid if found is not None else ""
 
 
+def job_uid(pod: Pod) -> str:
+    """Return the uid of the Job that controls a pod, empty where none does."""
+    found = pod.metadata.controller()
+    return found.uid if found is not None and grouping.JOB.matches(found) else ""
+
+
 def same_requirements(old: Pod, new: Pod) -> bool:
     """Whether two versions of a pod ask for the same and belong to the same; where it is and how it does may differ."""
     return old is new or (
@@ -90,6 +98,11 @@ def group_of_job(job: Job) -> str:
     return grouping.group_of_job(job.metadata, job.spec.template.metadata)
 
 
+def stays_succeeded(pod: Pod) -> bool:
+    """Whether a pod has succeeded, and nobody is deleting it."""
+    return pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None
+
+
 def job_finished(job: Job) -> bool:
     """Whether a Job has run its course."""
     return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in job.status.conditions or ())
@@ -108,6 +121,11 @@ def pods_wanted(job: Job) -> int:
 def held_by_user(job: Job) -> bool:
     """Whether a Job is suspended, and not by us."""
     return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
+
+
+def will_run(job: Job) -> bool:
+    """Whether a Job has pods to make yet: it is neither finished nor being deleted nor suspended by its user."""
+    return job.metadata.deletion_timestamp is None and not held_by_user(job) and pods_wanted(job) > 0
 
 
 def held_by_us(job: Job) -> bool:
@@ -151,6 +169,14 @@ def _on_nodes(stated: Mapping[str, Any]) -> Resources:
     return Resources(on_nodes)
 
 
+def holding(status: PodGroupStatus) -> Holding:
+    """Return what a group's status says of what it holds."""
+    if not status.succeeded_before and status.min_resources is None:
+        return NO_HOLDING
+    noted = readable(status.min_resources) if status.min_resources is not None else None
+    return Holding(status.succeeded_before, noted)
+
+
 def same_spec(old: PodGroup, new: PodGroup) -> bool:
     """Whether two versions of a group ask for the same; where it stands may differ."""
     mine, theirs = old.metadata, new.metadata
@@ -169,7 +195,8 @@ def same_status(old: PodGroup, new: PodGroup) -> bool:
 def _timeless(group: PodGroup) -> tuple[Any, ...]:
     status = group.status
     conditions = [(each.type, each.status, each.reason, each.message) for each in status.conditions or ()]
-    return (status.phase, status.running, status.succeeded, status.failed, conditions)
+    counters = (status.running, status.succeeded, status.failed)
+    return (status.phase, counters, conditions, status.succeeded_before, status.min_resources)
 
 
 def phase_of(group: PodGroup) -> Phase:
@@ -197,6 +224,12 @@ def queue_info(queue: Queue) -> QueueInfo:
         max_groups=spec.max_pod_groups or 0,
         created=seconds(queue.metadata.creation_timestamp),
     )
+
+
+def priorities(classes: Collection[PriorityClass]) -> dict[str, int]:
+    """Return the value of each PriorityClass by name, and by an empty one that of the default."""
+    defaults = [each.value for each in classes if each.global_default]
+    return {each.name: each.value for each in classes} | ({"": min(defaults)} if defaults else {})
 
 
 def budget(budget: PodDisruptionBudget) -> Budget:

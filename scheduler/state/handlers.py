@@ -17,6 +17,7 @@ _METHODS: Final[Mapping[Kind[Any], str]] = {
     kinds.PRIORITYCLASSES: "priority_class",
     kinds.NAMESPACES: "namespace",
     kinds.DISRUPTIONBUDGETS: "budget",
+    kinds.RESOURCEQUOTAS: "quota",
     kinds.CLAIMS: "storage.claim",
     kinds.VOLUMES: "storage.volume",
     kinds.STORAGECLASSES: "storage.storage_class",

@@ -104,7 +104,6 @@ class Informers:
 _PLAIN: tuple[Kind[Any], ...] = (
     *[kind for kind in WATCHED if kind not in {kinds.PODS, kinds.JOBS}],
     kinds.REPLICASETS,
-    kinds.RESOURCEQUOTAS,
     kinds.QUOTALEDGERS,
 )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, reserving
+from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, holding, stated_minimum
 from muster.model import border, grouping, kinds, names
-from muster.model.amounts import NOTHING, Resources
+from muster.model.amounts import Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import PatchRecorder
 from webhooks.policies import common
@@ -43,10 +43,11 @@ def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -
 def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -> Verdict:
     """Check the queue and the fields; what passes asks the ledger for its minimum.
 
-    A change of phase does so too, where the group reserves late.
+    A change of its status does so too, where it holds more from then on: one that reserves late becomes Inqueue, one that
+    was Completed is started again, or what its pods take is known now.
     """
     if request.sub_resource == "status":
-        return _phase_changed(request)
+        return _reserving(request, request.new(PodGroup), request.old(PodGroup))
     return _create(request, view) if request.operation == "CREATE" else _update(request, view)
 
 
@@ -58,7 +59,7 @@ def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
-    return judge(problems, warnings, _reserving(request, podgroup, minimum))
+    return judge(problems, warnings, _reserving(request, podgroup))
 
 
 def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
@@ -79,14 +80,7 @@ def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     if _queue(after) != _queue(before):
         problems += common.queue_problems(view, _queue_request(after, request))
     warnings = common.size_warnings(view, after.spec.min_member, minimum) if common.grew(minimum, had) else ()
-    return judge(problems, warnings, _reserving(request, after, minimum, before))
-
-
-def _phase_changed(request: AdmissionRequest) -> Verdict:
-    before, after = request.old(PodGroup), request.new(PodGroup)
-    # What of the spec can't be read holds nothing; it is not what this request is about.
-    minimum, _ = common.amounts(after.spec.min_resources, _MINIMUM)
-    return _reserving(request, after, minimum, before)
+    return judge(problems, warnings, _reserving(request, after, before))
 
 
 def _queue(podgroup: PodGroup) -> str:
@@ -122,22 +116,23 @@ def _scope_facts(podgroup: PodGroup) -> str:
     return border.traits(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
-def _reserving(
-    request: AdmissionRequest, podgroup: PodGroup, minimum: Resources, before: PodGroup | None = None
-) -> Allowed:
+def _reserving(request: AdmissionRequest, podgroup: PodGroup, before: PodGroup | None = None) -> Allowed:
     """Ask for what the group holds from now on, on top of what it held in the state ``before``."""
-    held = minimum if reserving(podgroup) else NOTHING
-    had = common.amounts(before.spec.min_resources, _MINIMUM)[0] if before and reserving(before) else NOTHING
     reservation = ReservationRequest(
         request.namespace,
         PODGROUP,
         request.resource.group,
         podgroup.name or request.name,
         podgroup.metadata.uid,
-        held,
+        _held(podgroup),
         before.metadata.resource_version if before else "",
-        had if before else None,
+        _held(before) if before else None,
         _scope_facts(podgroup),
         _scope_facts(before) if before else "",
     )
     return Allowed(reservation=reservation) if reservation.asked else ALLOWED
+
+
+def _held(podgroup: PodGroup) -> Resources:
+    # What can't be read holds nothing; where that is what a request is about, it is refused for it.
+    return holding(podgroup, common.amounts(stated_minimum(podgroup), _MINIMUM)[0])

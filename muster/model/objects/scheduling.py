@@ -28,13 +28,20 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
-    """Where a gang stands."""
+    """Where a gang stands.
+
+    Attributes:
+        succeeded_before: pods that had succeeded when it was started again; of its minimum they are there already.
+        min_resources: what minMember of its pods take of quotas, where ``spec.minResources`` says nothing.
+    """
 
     phase: str = ""
     conditions: tuple[Condition, ...] | None = None
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    succeeded_before: int = 0
+    min_resources: dict[str, Json] | None = None
 
 
 class PodGroup(Object, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from muster.ledger import controller, observer
 from muster.ledger.decision import Decision, QuotaUpdate, decide
 from muster.ledger.namespace_view import NamespaceView, Tombstones
-from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved
+from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable
 from muster.ledger.rows import POD_SUMS, Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
@@ -116,6 +116,7 @@ class World:
         self.replicas = [Replica() for _ in range(3)]
         self.unreserved: set[str] = set()
         self.unasked: set[str] = set()  # pods that no ledger knew of when they were admitted
+        self.completed: set[str] = set()  # uids of groups that were over
         self.bound: dict[str, int] = {}
         self.serial = 0
 
@@ -214,7 +215,14 @@ class World:
     def complete(self, name: str) -> None:
         """It holds nothing any more: it is over, or is back in Pending and reserves late."""
         if name in self.objects:
+            self.completed.add(self.objects[name].uid)
             self._store(name, self.objects[name].uid, 0, self.objects[name].scope_facts)
+
+    def start_again(self, name: str, units: int) -> None:
+        """One that was over is started again: by an update of its status, for what is missing of its minimum."""
+        at = self.objects.get(name)
+        if at is not None and at.uid in self.completed and not at.amounts:
+            self.update(name, units)
 
     def delete_quota(self) -> None:
         if self.quota is not None:
@@ -402,7 +410,8 @@ class World:
 
     def tell(self, request: Request, answer: object) -> None:
         if request.state == "asking":
-            request.state = "dead" if isinstance(answer, Exceeded) else "granted"
+            # Whom the ledger has no answer for now is told that it is busy: the API server stores nothing.
+            request.state = "dead" if isinstance(answer, Exceeded | Unavailable) else "granted"
             # Where there is a quota, what isn't written down is what doesn't grow.
             request.blind = answer == Reserved(recorded=False) and not (self.ledger and self.ledger[1].quotas)
 
@@ -549,6 +558,7 @@ def act(world: World, choose: Choose) -> None:
         lambda: world.join_pod(which, name),
         lambda: world.delete(name),
         lambda: world.complete(name) if choose(2) == 0 else None,
+        lambda: world.start_again(name, units),
         lambda: world.change_quota(4 + choose(8), 3 + choose(8)),
         lambda: world.delete_quota() if choose(20) == 0 else None,
         lambda: world.restart(replica) if choose(4) == 0 else None,

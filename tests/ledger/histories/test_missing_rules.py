@@ -108,6 +108,13 @@ def lets_in_unasked(self: Any, name: str, units: int) -> None:
         request.state = "granted"
 
 
+def starts_again_unasked(self: Any, name: str, units: int) -> None:
+    before = len(self.requests)
+    self.really_start_again(name, units)
+    for request in self.requests[before:]:
+        request.state = "granted"
+
+
 # Where the replacement goes: `World` is the model's, the rest is the product's.
 WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 1: yes only after the write": ("World", "decide", answers_before_the_write),
@@ -136,6 +143,7 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 8: the quota goes through the ledger": (Table, "observe_quota", learns_nothing),
     "rule 9: the post-state of the whole batch": (Table, "reserve", each_against_the_same),
     "rule 11: a phase past Pending asks like growth": ("World", "let_in", lets_in_unasked),
+    "rule 11: what leaves Completed asks like growth": ("World", "start_again", starts_again_unasked),
 }
 
 # ── short histories for what chance seldom hits upon ─────────────────────────────────────────────────────────────
