@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import signal
 import socket
 import sys
@@ -16,6 +17,8 @@ import click
 
 from muster.model import names
 from muster.telemetry import logs
+
+log = logging.getLogger(__name__)
 
 _PROBES: Final = 8081
 _SWITCH: Final = 0.0005
@@ -45,9 +48,9 @@ _LISTS: Final = 60.0
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
 @click.option(
     "--certificates/--no-certificates",
-    default=True,
-    show_default=True,
-    help="Keep the webhooks' certificates while leading; nothing is done before `muster certs init`.",
+    default=False,
+    hidden=True,
+    help="Without effect: `muster certs run` keeps the webhooks' certificates, under an account of its own.",
 )
 @click.option(
     "--quota-mode",
@@ -73,6 +76,8 @@ _LISTS: Final = 60.0
 def scheduler(**options: Any) -> None:
     """Run the scheduler and the controllers; one process of several leads."""
     logs.configure(options["log_level"], options["log_format"])
+    if options["certificates"]:
+        log.warning("--certificates has no effect: run `muster certs run`, which keeps the webhooks' certificates")
     sys.setswitchinterval(_SWITCH)
     # What is imported stays: looking for garbage among it takes a tenth of the start.
     gc.disable()
@@ -125,7 +130,6 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
-        certify = _Certifier(transport, clock, options["lease_namespace"], worker.metrics.registry)
         collector = Collector()
 
         async def lead(fence: Fence) -> None:
@@ -133,8 +137,6 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             async with asyncio.TaskGroup() as parts:
                 parts.create_task(worker.run(fence), name="worker")
                 parts.create_task(collector.settle(worker.synced), name="settling")
-                if options["certificates"]:
-                    parts.create_task(certify(fence), name="certificates")
 
         heartbeat = Heartbeat(worker.not_alive)
 
@@ -166,37 +168,6 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             leading.cancel()
             await asyncio.wait([leading])
             beating.cancel()
-
-
-class _Certifier:
-    """Keeps certificates during a leadership.
-
-    What it needs is imported in a thread, as the first lists are on their way: cryptography takes a while.
-    """
-
-    def __init__(self, transport: Any, clock: Any, namespace: str, registry: Any) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._namespace = namespace
-        self._registry = registry
-        self._metrics: Any = None
-
-    async def __call__(self, fence: Any) -> None:
-        from muster.kube.client import Client
-        from muster.kube.fence import FencedTransport
-
-        controller, metrics, target = await asyncio.to_thread(self._imported)
-        self._metrics = self._metrics or metrics(self._registry)
-        fenced = Client(FencedTransport(self._transport, fence))
-        await controller(fenced, self._clock, target(self._namespace), self._metrics).run()
-
-    @staticmethod
-    def _imported() -> tuple[Any, Any, Any]:
-        from certs.controller import CertificateController
-        from certs.metrics import CertificateMetrics
-        from certs.publish import Target
-
-        return CertificateController, CertificateMetrics, Target
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from muster import __version__
+from muster.cli.certs.run import run as certs_command
 from muster.cli.installation import crds, permissions, preflight
 from scheduler.__main__ import scheduler as scheduler_command
 from scheduler.configuration import config
@@ -105,10 +106,14 @@ def test_the_programs_take_what_the_deployments_give_them(render, values, tmp_pa
     made = render(values)
     policy = one(made, "ConfigMap", "muster-scheduler")["data"]["scheduler.yaml"]
     (tmp_path / "scheduler.yaml").write_text(policy)
-    for component, command in (("webhook", webhook_command), ("scheduler", scheduler_command)):
-        first, *given = arguments(made, component)
-        assert first == component
-        given = [each.replace("/configuration/", f"{tmp_path}/") for each in given]
+    programs = [("webhook", webhook_command), ("scheduler", scheduler_command)]
+    if values.get("certificates", {}).get("mode", "own") == "own":
+        programs.append(("certs", certs_command))
+    for component, command in programs:
+        words = ["certs", "run"] if component == "certs" else [component]
+        given = arguments(made, component)
+        assert given[: len(words)] == words
+        given = [each.replace("/configuration/", f"{tmp_path}/") for each in given[len(words) :]]
         assert command.make_context(component, given).params
     if "ownPlugins" not in values.get("scheduler", {}):
         assert config.parse(policy).actions
@@ -137,7 +142,7 @@ def test_each_value_is_where_it_belongs(render):
     assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 30}}}
     assert pod["terminationGracePeriodSeconds"] > 30 + 15
     assert {"--scheduler-name=volcano", "--legacy-apis", "--drain=15", "--no-delay"} <= set(arguments(made, "webhook"))
-    assert {"--quota-mode=guaranteed", "--legacy-apis", "--certificates"} <= set(arguments(made, "scheduler"))
+    assert {"--quota-mode=guaranteed", "--legacy-apis"} <= set(arguments(made, "scheduler"))
     validating = one(made, "ValidatingWebhookConfiguration", "muster")["webhooks"]
     policies = {each["name"]: each["failurePolicy"] for each in validating}
     assert policies["podgroupminresources.muster.sh"] == "Ignore"
@@ -166,7 +171,7 @@ def test_with_cert_manager_it_issues_and_injects_and_muster_does_not(render):
     assert certificate["issuerRef"]["name"] == one(made, "Issuer", "muster-ca")["metadata"]["name"]
     (volume,) = one(made, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
     assert volume["secret"]["secretName"] == certificate["secretName"]
-    assert "--no-certificates" in arguments(made, "scheduler")
+    assert not [each for each in made if each["metadata"]["name"] == "muster-certs" and each["kind"] == "Deployment"]
     assert not [each for each in made if each["kind"] == "Secret"]
     theirs = render(VALUES["cert-manager's issuer"])
     assert one(theirs, "Certificate", "muster-webhook")["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
@@ -185,7 +190,7 @@ def test_with_files_the_bundle_is_in_every_webhook(render):
 # ── safe by default ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("component", ["webhook", "scheduler"])
+@pytest.mark.parametrize("component", ["webhook", "scheduler", "certs"])
 def test_nothing_runs_with_more_than_it_needs(render, component):
     made = render({})
     pod = one(made, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]
@@ -235,7 +240,7 @@ def test_a_replica_serves_on_for_longer_than_it_takes_to_notice_that_it_goes(ren
 
 
 def test_the_probes_are_at_a_port_that_the_program_listens_on(render):
-    for component in ("webhook", "scheduler"):
+    for component in ("webhook", "scheduler", "certs"):
         (container,) = one(render({}), "Deployment", f"muster-{component}")["spec"]["template"]["spec"]["containers"]
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}
         assert f"--probe-port={ports['probes']}" in container["args"]
@@ -245,7 +250,7 @@ def test_the_probes_are_at_a_port_that_the_program_listens_on(render):
         assert paths["liveness"]["path"] == "/healthz"
 
 
-@pytest.mark.parametrize("component", ["webhook", "scheduler"])
+@pytest.mark.parametrize("component", ["webhook", "scheduler", "certs"])
 def test_metrics_are_closed_until_somebody_is_named_who_may_read_them(render, component):
     closed, opened = render({}), render(VALUES["everything"])
     assert not [each for each in arguments(closed, component) if "metrics" in each]
@@ -261,6 +266,34 @@ def test_metrics_are_closed_until_somebody_is_named_who_may_read_them(render, co
     ]
     (endpoint,) = one(opened, "PodMonitor", "muster")["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] == "metrics"
+
+
+def test_who_schedules_has_no_permission_on_certificates(render):
+    """One account that may write both is cluster-admin in effect."""
+    made = render({"legacyApis": True})
+    bound = {
+        (each["roleRef"]["kind"], each["roleRef"]["name"])
+        for each in made
+        if "roleRef" in each and "muster-scheduler" in {subject["name"] for subject in each["subjects"]}
+    }
+    rules = [rule for kind, name in bound for rule in one(made, kind, name).get("rules") or ()]
+    named = {resource for rule in rules for resource in rule["resources"]}
+    assert "pods/binding" in named
+    assert not named & {
+        "secrets",
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    }
+
+
+def test_who_keeps_certificates_is_reached_by_kubelets_and_reaches_the_replicas(render):
+    made = render({})
+    fence = one(made, "NetworkPolicy", "muster-certs")["spec"]
+    assert fence["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8084}]}]
+    replicas = {"to": [{"podSelector": {"matchLabels": one(made, "Service", "muster-webhook")["spec"]["selector"]}}]}
+    assert fence["egress"][-1] == replicas | {"ports": [{"protocol": "TCP", "port": 9443}]}
+    assert len(one(made, "NetworkPolicy", "muster-scheduler")["spec"]["egress"]) == 1
 
 
 def test_what_uninstalls_may_touch_no_more_than_what_is_muster_s_or_held_by_it(render):

@@ -96,10 +96,10 @@ def test_it_holds_what_an_installation_applies_and_not_the_chart(image):
     assert held - {"__pycache__"} == {"crds", "policies", "rbac"}
 
 
-@pytest.mark.parametrize("command", ["webhook", "scheduler"])
+@pytest.mark.parametrize("command", [("webhook",), ("scheduler",), ("certs", "run")], ids="-".join)
 def test_its_programs_say_what_is_missing_in_one_line(image, command, tmp_path):
-    certificates = ("--certificates", "/") if command == "webhook" else ()
-    done = run(image, command, *certificates, KUBECONFIG=str(tmp_path / "none"))
+    certificates = ("--certificates", "/") if command == ("webhook",) else ()
+    done = run(image, *command, *certificates, KUBECONFIG=str(tmp_path / "none"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("Error: ")
     assert "Traceback" not in done.stderr

@@ -76,7 +76,7 @@ async def admitted(admin: Client) -> None:
 
 
 async def ready(cluster: Installation) -> None:
-    for name in ("muster-webhook", "muster-scheduler"):
+    for name in ("muster-certs", "muster-webhook", "muster-scheduler"):
         line = f"kubectl -n {SPACE} rollout status deployment/{name} --timeout=60s"
         await asyncio.to_thread(cluster.done, line)
 
@@ -121,7 +121,7 @@ async def test_its_programs_have_a_priority_level_of_their_own(cluster, admin):
     answer = await admin.send(Request("GET", f"{path}/flowschemas/muster"))
     schema = json.loads(answer.body)
     assert not [each for each in schema["status"]["conditions"] if each["status"] == "True"], "it dangles"
-    for account in ("muster-webhook", "muster-scheduler"):
+    for account in ("muster-webhook", "muster-scheduler", "muster-certs"):
         # The kubelet made a kubeconfig for each.
         endpoint = await auth.load(str(cluster.plane.directory / f"{account}.kubeconfig"))
         async with HttpTransport(endpoint) as transport:
@@ -229,7 +229,7 @@ async def test_three_commands_unblock_a_cluster_in_which_no_program_of_musters_r
     for kind, manifest in ((kinds.PODS, pod("free", "default-scheduler")), (kinds.PODGROUPS, group("free", "nightly"))):
         await stored_at_last(admin, kind, manifest)
         await admin.delete(kind, "free", TENANT)
-    for name in ("muster-webhook", "muster-scheduler"):
+    for name in ("muster-certs", "muster-webhook", "muster-scheduler"):
         line = f"kubectl -n {SPACE} get deployment/{name} -o jsonpath={{.spec.replicas}}"
         assert await asyncio.to_thread(cluster.done, line) == "0"
     await asyncio.to_thread(cluster.reach, "unblocked")

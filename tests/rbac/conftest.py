@@ -21,8 +21,10 @@ def muster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
     with ControlPlane() as plane:
         deployed = Deployed(plane, tmp_path_factory.mktemp("muster"))
+        deployed.start_certificates()
         yield deployed
-        assert [program.end() for program in (deployed.scheduler, deployed.webhook)] == [0, 0]
+        programs = (deployed.scheduler, deployed.webhook, deployed.certificates)
+        assert [program.end() for program in programs] == [0, 0, 0]
 
 
 @pytest.fixture

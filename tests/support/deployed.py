@@ -91,6 +91,7 @@ class Deployed:
 
     webhook: Program
     scheduler: Program
+    certificates: Program
 
     def __init__(self, plane: ControlPlane, folder: Path, *, programs: bool = True) -> None:
         self.plane = plane
@@ -106,7 +107,7 @@ class Deployed:
         self._install()
         self._kubeconfigs = {
             account: str(asyncio.run(self.kubeconfig_of(account, names.SYSTEM_NAMESPACE)))
-            for account in ("muster-webhook", "muster-scheduler")
+            for account in ("muster-webhook", "muster-scheduler", "muster-certs")
         }
         if programs:
             self.start_webhook()
@@ -141,6 +142,14 @@ class Deployed:
             wait=wait,
         )
         return self.scheduler
+
+    def start_certificates(self) -> Program:
+        """Start what keeps the certificates, which waits until there are some."""
+        self.certificates = Program(
+            self.folder / "certs.log",
+            *(free_ports(1)[0], "muster.cli", "certs", "run", "--kubeconfig", self._kubeconfigs["muster-certs"]),
+        )
+        return self.certificates
 
     def serve_legacy_apis(self) -> None:
         """Install the kinds of kube-batch's groups too, and start both programs again to serve them."""

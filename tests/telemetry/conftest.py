@@ -81,7 +81,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
 
 
 async def _told(folder: Path) -> dict[str, Told]:
-    port, webhook, scheduler = free_ports(3)
+    port, webhook, scheduler, certs = free_ports(4)
     (folder / "scheduler.yaml").write_text(CONFIG)
     kubeconfig = ("--kubeconfig", str(folder / "kubeconfig"))
     url, certificates = f"https://127.0.0.1:{port}", str(folder / "certificates")
@@ -107,13 +107,15 @@ async def _told(folder: Path) -> dict[str, Told]:
         await permissions.apply(client, permissions.policies(ADMIN.name))
         deciding = ("--config", str(folder / "scheduler.yaml"))
         await programs.enter_async_context(_program(folder, scheduler, "scheduler", *kubeconfig, *deciding))
+        await programs.enter_async_context(_program(folder, certs, "certs", "run", *kubeconfig))
         await _work(client)
         await _until(scheduler, 'muster_scheduler_podgroup_wait_seconds_count{stage="bind"} 1.0')
         await _until(scheduler, 'muster_ledger_quota_hard{namespace="default",resource="cpu"}')
-        await _until(scheduler, "muster_certificates_not_after_timestamp_seconds{")
+        await _until(certs, "muster_certificates_not_after_timestamp_seconds{")
         return {
             "webhook": await _scraped(folder, "webhook", webhook),
             "scheduler": await _scraped(folder, "scheduler", scheduler),
+            "certs": await _scraped(folder, "certs", certs),
         }
 
 

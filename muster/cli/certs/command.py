@@ -26,6 +26,7 @@ from muster.cli.certs.installation import (
     soak_option,
     stated_waits,
 )
+from muster.cli.certs.run import run
 from muster.cli.options import examples
 from muster.cli.output import DOCUMENTS, document, output_option
 
@@ -38,6 +39,9 @@ def certs() -> None:
 
     Every command may be killed and run again, and may run beside others and the leader.
     """
+
+
+certs.add_command(run)
 
 
 @certs.command(epilog=examples("muster certs init --host 10.0.0.5 --probe 10.0.0.5:9443"))

@@ -1,0 +1,107 @@
+"""``muster certs run``: keep the webhooks' certificates, as a program with an account of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Any, Final
+
+import click
+
+from muster.cli.installation import webhook_configurations
+from muster.cli.options import cluster_options, examples
+from muster.model import names
+from muster.telemetry import logs
+
+_PROBES: Final = 8084
+
+
+@click.command(epilog=examples("muster certs run --namespace muster-system"))
+@cluster_options
+@click.option(
+    "-n",
+    "--namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Namespace of the Secrets and of the Lease.",
+)
+@click.option(
+    "--configuration",
+    default=webhook_configurations.NAME,
+    show_default=True,
+    help="Name of the webhook configurations.",
+)
+@click.option("--lease-name", default="muster-certs", show_default=True, help="Name of the leader's Lease.")
+@click.option(
+    "--probe-port",
+    default=_PROBES,
+    show_default=True,
+    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
+)
+@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
+@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
+@click.option(
+    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
+)
+@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+def run(**options: Any) -> None:
+    """Issue and rotate the certificates of the webhooks, and write the bundle, until stopped; one process of several leads.
+
+    Nothing is done before `muster certs init`, or the chart, has made the Secrets.
+    """
+    from muster.kube.errors import KubeError
+
+    logs.configure(options["log_level"], options["log_format"])
+    try:
+        asyncio.run(_run(options))
+    except (KubeError, OSError) as error:
+        raise click.ClickException(" ".join(str(error).split())) from error
+
+
+async def _run(options: dict[str, Any]) -> None:
+    """Stand for election and keep the certificates, until SIGINT or SIGTERM."""
+    from certs.controller import CertificateController
+    from certs.metrics import CertificateMetrics
+    from certs.publish import Target
+    from muster.kube import auth
+    from muster.kube.client import Client
+    from muster.kube.clock import SystemClock
+    from muster.kube.fence import Fence, FencedTransport
+    from muster.kube.http import HttpTransport
+    from muster.kube.lease import Elector
+    from muster.telemetry.probes import Probes
+    from muster.telemetry.registry import registry
+
+    me = asyncio.current_task()
+    assert me is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, me.cancel)
+    shown, clock, space = registry("certs"), SystemClock(), options["namespace"]
+    metrics = CertificateMetrics(shown)
+    async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as transport:
+        standing = {"program": "certs", "leading": False}
+
+        async def lead(fence: Fence) -> None:
+            standing["leading"] = True
+            fenced = Client(FencedTransport(transport, fence))
+            try:
+                await CertificateController(fenced, clock, Target(space, options["configuration"]), metrics).run()
+            finally:
+                standing["leading"] = False
+
+        probes = Probes(
+            list,
+            shown,
+            state=(lambda: standing) if options["debug_state"] else None,
+            port=options["probe_port"],
+            metrics_port=options["metrics_port"],
+        )
+        await probes.start()
+        try:
+            await Elector(Client(transport), space, options["lease_name"], socket.gethostname(), clock).run(lead)
+        except asyncio.CancelledError:
+            # The signal; the lease has been given back.
+            return
+        finally:
+            await probes.stop()
