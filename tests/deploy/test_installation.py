@@ -121,11 +121,12 @@ async def test_its_programs_have_a_priority_level_of_their_own(cluster, admin):
     answer = await admin.send(Request("GET", f"{path}/flowschemas/muster"))
     schema = json.loads(answer.body)
     assert not [each for each in schema["status"]["conditions"] if each["status"] == "True"], "it dangles"
+    allowed = {"muster-certs": kinds.SECRETS.path(SPACE, stored.TLS)}
     for account in ("muster-webhook", "muster-scheduler", "muster-certs"):
         # The kubelet made a kubeconfig for each.
         endpoint = await auth.load(str(cluster.plane.directory / f"{account}.kubeconfig"))
         async with HttpTransport(endpoint) as transport:
-            answer = await Client(transport).send(Request("GET", kinds.PODGROUPS.path()))
+            answer = await Client(transport).send(Request("GET", allowed.get(account, kinds.PODGROUPS.path())))
         assert answer.headers["x-kubernetes-pf-flowschema-uid"] == schema["metadata"]["uid"]
 
 
