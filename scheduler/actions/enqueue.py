@@ -6,14 +6,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from muster.model.text import counted
 from scheduler.engine import placement, requeue
 from scheduler.engine.action import Action
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
-from scheduler.engine.states import JobState, QueueState
-from scheduler.model.obstacle import Obstacle, Reason, Stage
+from scheduler.engine.states import JobState
+from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Phase
 
 _MOMENT: Final = 3.0
@@ -74,7 +73,7 @@ class Enqueue(Action):
                 or placement.unreserved(job)
                 or _early(session, job)
                 or placement.closed(queue)
-                or _crowded(queue, past.get(queue.name, 0))
+                or placement.crowded(queue, past.get(queue.name, 0))
                 # What a reservation keeps for it is its room.
                 or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
             )
@@ -99,14 +98,3 @@ def _early(session: Session, job: JobState) -> Obstacle | None:
     if not job.unknown_need or session.deadlines.passed(job.info.created + _MOMENT):
         return None
     return Obstacle(Reason.NOT_ENOUGH_TASKS, "no pod or Job is known yet that names it")
-
-
-def _crowded(queue: QueueState, past: int) -> Obstacle | None:
-    most = queue.info.max_groups
-    if not most or past < most:
-        return None
-    return Obstacle(
-        Reason.NOT_ENOUGH_QUOTA,
-        f"queue {queue.name} has {counted(past, 'unfinished PodGroup')} past Pending and its maxPodGroups is {most}",
-        Stage.QUEUE,
-    )

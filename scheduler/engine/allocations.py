@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -50,6 +50,10 @@ class Held(NamedTuple):
     future: Matrix
 
 
+NOTHING_HELD: Final = Held((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
+"""Nothing of any node."""
+
+
 class Allocations:
     """The phases and amounts of one cycle.
 
@@ -57,6 +61,7 @@ class Allocations:
         idle: what of each node nobody has, [nodes, resources]; read-only.
         future: what will be idle once the pods that are leaving are gone, [nodes, resources]; read-only.
         committed: the operations of all statements that were committed, in order.
+        hidden: what `hide` keeps out of sight.
         leaving: uids of the tasks that are evicted.
         releasing: whether anything will be idle that isn't yet.
         ports, ports_later: host ports taken by row, now and once the pods that are leaving are gone.
@@ -84,6 +89,7 @@ class Allocations:
         self.leaving: set[str] = set()
         self.releasing = bool(np.count_nonzero(snapshot.releasing))
         self._held: Held | None = None
+        self.hidden = NOTHING_HELD
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
         self._phases: dict[int, Phase] = {}
@@ -220,6 +226,17 @@ class Allocations:
         self._future += held.future
         self._held = None
         self._on_change(held.rows, None, 1)
+
+    def hide(self, rows: Sequence[int]) -> None:
+        """Take what is idle on some nodes out of sight, beside what is held, and show again what was hidden before."""
+        if self.hidden.rows:
+            held, hidden = self._held, self.hidden
+            self.give_back(hidden)
+            self._held, self.hidden = held, NOTHING_HELD
+        if rows:
+            held = self._held
+            self.hidden = self.hold(rows)
+            self._held = held
 
     # ── the proof ────────────────────────────────────────────────────────────────────────────────────────────────
 

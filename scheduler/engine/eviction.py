@@ -82,6 +82,9 @@ class EvictionRun:
         session = self._session
         taken: list[Task] = []
         unplaced: list[Task] = []
+        counts = bool(queue.info.max_groups) and not job.started
+        if counts and placement.crowded(queue, queue.started) is not None:
+            return False
         with session.reservation.visible_to(job), session.statement() as statement:
             while job.waiting and session.extensions.starving(job):
                 task = job.waiting.popleft()
@@ -91,6 +94,8 @@ class EvictionRun:
             # One that needs no evictions is left to the action allocate.
             if statement.evicts and session.extensions.pipelined(job):
                 statement.commit()
+                if counts:
+                    queue.job_started()
                 job.unplaced += unplaced
                 return True
         job.waiting.extendleft(reversed(taken))
@@ -178,13 +183,17 @@ class EvictionRun:
             if session.victims.job_of(each) is not job and helps(session, task, each, short)
         ]
         candidates.sort(key=self._importance, reverse=True)
+        candidates.sort(key=lambda each: session.extensions.victim_queue_key(self._queue_of(each), queue))
         return self._rules.choose(task, candidates) if candidates else []
+
+    def _queue_of(self, task: Task) -> QueueState:
+        return self._session.queues[self._session.victims.job_of(task).info.queue]
 
     def _importance(self, task: Task) -> tuple[Any, ...]:
         session = self._session
         job = session.victims.job_of(task)
         return (
-            session.extensions.queue_key(session.queues[job.info.queue]),
+            session.extensions.queue_key(self._queue_of(task)),
             session.extensions.job_key(job),
             session.extensions.task_key(task),
         )

@@ -84,6 +84,10 @@ class Extensions:
         """Where a queue stands among the queues."""
         return (*[method(queue) for method in self._methods["queue_key"]], *queue.order)
 
+    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+        """Where a queue stands among those that another takes from, before how important they are."""
+        return tuple([method(queue, claimant) for method in self._methods["victim_queue_key"]])
+
     def job_key(self, job: JobState) -> Key:
         """Where a job stands among the jobs of its queue."""
         return (*[method(job) for method in self._methods["job_key"]], job.order)

@@ -73,6 +73,10 @@ class IsolatedPlugin(Plugin):
         """Order queues."""
         return self._ask("queue_key", _LAST, _sortable, queue)
 
+    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+        """Order queues to take from."""
+        return self._ask("victim_queue_key", _LAST, _sortable, queue, claimant)
+
     def job_key(self, job: JobState) -> Key:
         """Order jobs."""
         return self._ask("job_key", _LAST, _sortable, job)

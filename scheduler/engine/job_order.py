@@ -13,8 +13,9 @@ from scheduler.engine.states import JobState, QueueState
 class JobOrder:
     """An iterator over (queue, job) in which a job's `requeue` puts it back in line.
 
-    Keys are taken when something is put in line: by the rule of `scheduler.engine.plugin.Key` they change only by their own
-    turns, so the line is never out of order.
+    Keys are taken when something is put in line: by the rule of `scheduler.engine.plugin.Key` those of jobs change only by
+    their own turns. That of a queue may be put off by turns of others, as where it goes by what an ancestor has: it is taken
+    again before its turn.
     """
 
     def __init__(self, session: Session, jobs: Iterable[JobState]) -> None:
@@ -38,9 +39,13 @@ class JobOrder:
 
     def __iter__(self) -> Iterator[tuple[QueueState, JobState]]:
         while self._queues:
-            _, name = heapq.heappop(self._queues)
+            told, name = heapq.heappop(self._queues)
             queue, line = self._session.queues[name], self._lines[name]
             if not line:
+                continue
+            key = self._session.extensions.queue_key(queue)
+            if key > told and self._queues and self._queues[0][0] < key:
+                heapq.heappush(self._queues, (key, name))
                 continue
             _, job = heapq.heappop(line)
             yield queue, job

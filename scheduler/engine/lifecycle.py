@@ -64,7 +64,7 @@ class Facts(Struct, frozen=True):
 
         Those that make room for their own successors aren't gone: a rolling update breaks no gang.
         """
-        return self.placed + self.leaving < max(self.minimum, 1)
+        return self.placed + self.leaving < self.minimum
 
 
 class Transition(Struct, frozen=True):

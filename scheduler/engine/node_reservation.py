@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
-import numpy as np
-
-from scheduler.engine.allocations import Allocations, Held
+from scheduler.engine.allocations import NOTHING_HELD, Allocations
 from scheduler.engine.states import JobState, priority
 from scheduler.model.vectors import Matrix
-
-_NOTHING: Final = Held((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
-"""Nothing of any node."""
 
 
 class NodeReservation:
@@ -31,7 +25,7 @@ class NodeReservation:
         self.job: JobState | None = None
         self.rows: Sequence[int] = ()
         self.visible = False
-        self._held = _NOTHING
+        self._held = NOTHING_HELD
 
     @property
     def held(self) -> Matrix:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from muster.ledger import wording
 from muster.model.amounts import NOTHING
+from muster.model.text import counted
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
@@ -35,6 +36,17 @@ def closed(queue: QueueState) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
 
 
+def crowded(queue: QueueState, count: int) -> Obstacle | None:
+    """Object to one more job where a queue has ``count`` and takes no more at a time."""
+    most = queue.info.max_groups
+    if not most or count < most:
+        return None
+    past = f"{counted(count, 'unfinished PodGroup')} past Pending"
+    return Obstacle(
+        Reason.NOT_ENOUGH_QUOTA, f"queue {queue.name} has {past} and its maxPodGroups is {most}", Stage.QUEUE
+    )
+
+
 def unreserved(job: JobState) -> Obstacle | None:
     """Object where a job would run on what the quota of its namespace may have reserved for others."""
     limit = Limit("namespace", job.info.key.namespace, NOTHING)
@@ -48,10 +60,17 @@ def unreserved(job: JobState) -> Obstacle | None:
 def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -> bool:
     """Return a job its turn; tell whether it could use another."""
     taken: list[Task] = []
+    # Where enqueue runs, it has counted those that it admitted.
+    counts = bool(queue.info.max_groups) and not job.started
+    if counts and (full := crowded(queue, queue.started)) is not None:
+        job.obstacle = full
+        return False
     with session.reservation.visible_to(job), session.statement() as statement:
         unplaced = _place(session, statement, queue, job, taken, allowed)
         if statement and (session.extensions.ready(job) or session.extensions.pipelined(job)):
             statement.commit()
+            if counts:
+                queue.job_started()
             job.unplaced += unplaced
             return bool(job.waiting) and session.extensions.ready(job)
     job.waiting.extendleft(reversed(taken))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from scheduler.engine.plugin_arguments import ArgumentsType
 
 Key = Any
-"""A value that sorts; the smaller comes first. It may change only by the turns of its own job or queue."""
+"""A value that sorts; the smaller comes first. That of a job may change only by its own turns; a queue's is asked for again
+before its turn, and may grow by those of others."""
 
 
 class Reach(Enum):
@@ -110,6 +111,10 @@ class Plugin:
         """Order queues."""
         raise NotImplementedError
 
+    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+        """Order the queues that a queue takes from; between equals the last by `queue_key` gives first."""
+        raise NotImplementedError
+
     def job_key(self, job: JobState) -> Key:
         """Order the jobs of a queue."""
         raise NotImplementedError
@@ -194,6 +199,7 @@ class Plugin:
 
 FLAGS: Final[Mapping[str, str]] = {
     "queue_key": "enableQueueOrder",
+    "victim_queue_key": "enableQueueOrder",
     "job_key": "enableJobOrder",
     "task_key": "enableTaskOrder",
     "enqueueable": "enableJobEnqueued",

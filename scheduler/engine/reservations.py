@@ -7,7 +7,7 @@ has that, the first in the order of jobs; from cycle to cycle it is remembered i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain, islice
 from typing import Annotated, Any, Final
@@ -66,7 +66,7 @@ def choose(session: Session, arguments: ReservationArguments) -> ReservedNodes |
     ):
         rows = session.snapshot.table.row
         kept = [rows[name] for name in held.nodes if name in rows]
-        if _fit(session, holder, session.snapshot.table.allocatable, kept):
+        if fit(session, tuple(needs(holder)), session.snapshot.table.allocatable, kept):
             return held
     waiting = [
         job
@@ -80,9 +80,9 @@ def choose(session: Session, arguments: ReservationArguments) -> ReservedNodes |
     line = (job for job in sorted(waiting, key=session.extensions.job_key) if _lacks_room(session, job))
     names = session.snapshot.table.names
     # All pods are looked through for it, so once at most.
-    drained = cache(partial(_drained, session))
+    later = cache(partial(drained, session))
     for job in islice(line, _TRIES):
-        nodes = _nodes(session, job, drained)
+        nodes = _nodes(session, job, later)
         if nodes:
             deadlines.after(after)
             return ReservedNodes(job.info.key, tuple(names[row] for row in nodes), session.now.timestamp())
@@ -109,7 +109,7 @@ def _lacks_room(session: Session, job: JobState) -> bool:
         first = {task.task_class: task for task in job.waiting}
         return all(
             session.extensions.allocatable(queue, first[kind], count) is None
-            for kind, count in _needs(job)
+            for kind, count in needs(job)
             if kind in first
         )
 
@@ -121,7 +121,7 @@ def _is_for_amounts(against: Obstacle | None) -> bool:
     return against.limit is not None and against.stage in {Stage.QUEUE, Stage.ENQUEUE}
 
 
-def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
+def needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
     """Return what is still to be placed for the minimum, by class."""
     missing = job.info.min_member - job.ready
     for kind, count in (
@@ -133,15 +133,16 @@ def _needs(job: JobState) -> Iterator[tuple[TaskClass, int]]:
             missing -= count
 
 
-def _nodes(session: Session, job: JobState, drained: Callable[[], Matrix]) -> list[int]:
+def _nodes(session: Session, job: JobState, later: Callable[[], Matrix]) -> list[int]:
     """Choose nodes for the minimum of a job: those that have the most places now. None where all nodes don't suffice."""
     table = session.snapshot.table
-    if not _fit(session, job, table.allocatable, range(len(table.nodes))):
+    wanted = tuple(needs(job))
+    if not fit(session, wanted, table.allocatable, range(len(table.nodes))):
         return []
-    return sorted(_fit(session, job, drained(), range(len(table.nodes))))
+    return sorted(fit(session, wanted, later(), range(len(table.nodes))))
 
 
-def _drained(session: Session) -> Matrix:
+def drained(session: Session) -> Matrix:
     """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
     free, rows = session.future + session.reservation.held, session.snapshot.table.row
     others = chain.from_iterable(each.jobs for each in session.snapshot.satisfied.values())
@@ -152,12 +153,12 @@ def _drained(session: Session) -> Matrix:
     return free
 
 
-def _fit(session: Session, job: JobState, free: Matrix, rows: Iterable[int]) -> set[int]:
-    """Return the rows that it takes to place the minimum of a job on ``free``; none where they don't suffice."""
+def fit(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, rows: Iterable[int]) -> set[int]:
+    """Return the rows that it takes to place so many tasks of each class on ``free``; none where they don't suffice."""
     free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
     now = session.idle + session.reservation.held
-    for kind, count in _needs(job):
-        wanted = session.picker.row_of(kind)
+    for kind, count in wanted:
+        request = session.picker.row_of(kind)
         open_ = among[session.picker.open_to(kind)[among]]
         places = session.picker.places(kind, free[open_])
         soon = session.picker.places(kind, now[open_])
@@ -166,7 +167,7 @@ def _fit(session: Session, job: JobState, free: Matrix, rows: Iterable[int]) -> 
             if left <= 0 or not places[index]:
                 break
             row, here = int(open_[index]), min(int(places[index]), left)
-            free[row] -= here * wanted
+            free[row] -= here * request
             taken.add(row)
             left -= here
         if left > 0:

@@ -109,6 +109,10 @@ class Session:
         """Return how many more tasks a job needs at least before it can be ready."""
         return self.extensions.missing(job)
 
+    def deserved(self, queue: QueueState) -> Vector | None:
+        """Return what a queue deserves, None when no plugin divides the cluster."""
+        return self.extensions.deserved(queue)
+
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of a class can be decided on together, as though one by one."""
         return self.extensions.by_amount and self.picker.at_once(kind)

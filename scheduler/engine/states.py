@@ -24,6 +24,18 @@ class QueueState:
         self.info = info
         self.jobs: list[JobState] = []
         self.allocated: Vector = axes.zero
+        self._started: int | None = None
+
+    @property
+    def started(self) -> int:
+        """How many of its jobs have started and haven't ended; counted once, then kept by `job_started`."""
+        if self._started is None:
+            self._started = sum(job.started for job in self.jobs)
+        return self._started
+
+    def job_started(self) -> None:
+        """Count a job that has a place now and had none when `started` was asked for."""
+        self._started = self.started + 1
 
     @property
     def name(self) -> str:
@@ -87,6 +99,11 @@ class JobState:
         """Whether it has been admitted and hasn't completed."""
         return self.phase in _UNFINISHED
 
+    @property
+    def started(self) -> bool:
+        """Whether it was admitted, or has places without that, and hasn't ended."""
+        return self.unfinished or (self.phase is Phase.PENDING and bool(self.ready + self.pipelined))
+
     def vector(self, kind: TaskClass) -> Vector:
         """What a task of this class takes; one pod among it."""
         return self._requests.of(kind)
@@ -137,8 +154,12 @@ class JobState:
         )
 
     def lacking(self) -> Vector:
-        """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for."""
-        if self.info.finished or (self.info.min_resources is None and not self.info.min_member):
+        """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for.
+
+        A group that ran and has no pods waits for nothing: it goes back to Pending.
+        """
+        ran = self.phase in {Phase.RUNNING, Phase.UNKNOWN} and not self.info.tasks
+        if self.info.finished or ran or (self.info.min_resources is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated
         if Status.SUCCEEDED in self.info.counts:

@@ -96,3 +96,6 @@ class SessionView(Protocol):
 
     def missing(self, job: JobState) -> int:
         """Return how many more tasks a job needs at least before it can be ready."""
+
+    def deserved(self, queue: QueueState) -> Vector | None:
+        """Return what a queue deserves, None when no plugin divides the cluster."""

@@ -77,9 +77,16 @@ class Capacity(Plugin):
         return used
 
     def queue_key(self, queue: QueueState) -> Key:
-        """Order queues: the higher priority first, then the one with the smallest part of what it deserves."""
-        share = vectors.share(queue.allocated, self._deserved[queue.name], self.session.axes.shared)
-        return (-queue.info.priority, share)
+        """Order queues: the higher priority first, then by the part of what they deserve that they have, from the top down."""
+        shares = [self._share(name) for name in reversed(self._lines[queue.name])]
+        return (-queue.info.priority, tuple(shares))
+
+    def _share(self, name: str) -> float:
+        return vectors.share(self._used(name), self._deserved[name], self.session.axes.shared)
+
+    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+        """Order queues to take from: those that share the most ancestors with the claimant's first, so siblings before others."""
+        return -len(set(self._lines[queue.name][1:]) & set(self._lines[claimant.name][1:]))
 
     def deserved(self, queue: QueueState) -> Vector:
         """Tell what the queue states, its guarantee at least."""
@@ -172,10 +179,10 @@ class Capacity(Plugin):
         return self._lines[name][: self.arguments.level + 1]
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
-        """Choose tasks without which their queues, and ancestors not shared with the claimant, have what they deserve.
+        """Choose tasks without which their queues have what they deserve, and all above them what they are guaranteed.
 
-        The claimant's side must be due something below the first ancestor that both sides share: what that one has
-        doesn't change.
+        So have as many ancestors what they deserve as ``ancestorReclaimLevel`` says. The claimant's side must be due
+        something there. Ancestors that both sides share don't count: what they have doesn't change.
         """
         if not self._stated:
             return None
@@ -185,17 +192,20 @@ class Capacity(Plugin):
         chosen = []
         for task in candidates:
             theirs = owner(task).info.queue
-            apart = [name for name in self._lines[theirs] if name not in self._lines[mine]]
+            apart = {
+                name: self._deserved[name] if level <= self.arguments.level else self._guarantee[name]
+                for level, name in enumerate(self._lines[theirs])
+                if name not in self._lines[mine]
+            }
             own = [name for name in self._counting(mine) if name not in self._lines[theirs]]
             amounts = session.vector(task.task_class)
             rest = {name: vectors.subtract(left.get(name) or self._used(name), amounts) for name in apart}
             if any(self._due(name, claimant) for name in own) and all(
-                self._keeps(name, rest[name], amounts) for name in apart
+                self._keeps(least, rest[name], amounts) for name, least in apart.items()
             ):
                 left |= rest
                 chosen.append(task)
         return chosen
 
-    def _keeps(self, name: str, rest: Vector, amounts: Vector) -> bool:
-        deserved = self._deserved[name]
-        return all(rest[place] >= deserved[place] for place in self.session.axes.shared if amounts[place])
+    def _keeps(self, least: Vector, rest: Vector, amounts: Vector) -> bool:
+        return all(rest[place] >= least[place] for place in self.session.axes.shared if amounts[place])

@@ -61,44 +61,52 @@ class Gang(Plugin):
         return not self._enough(job)
 
     def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose what jobs have beyond their minimum and their minResources; anything, where whole jobs may go."""
+        """Choose what jobs have beyond their minimum and their minResources, and what is borrowed; anything, where whole jobs may go."""
         del claimant
-        return candidates if self._takes_whole("preempt") else self._surplus(self._beyond_stated(candidates))
+        return candidates if self._takes_whole("preempt") else self._spared(candidates, stated=True)
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose what jobs have beyond their minimum; anything, where the action may evict whole jobs."""
+        """Choose what jobs have beyond their minimum, and what is borrowed; anything, where the action may evict whole jobs."""
         del claimant
-        return candidates if self._takes_whole("reclaim") else self._surplus(candidates)
+        return candidates if self._takes_whole("reclaim") else self._spared(candidates, stated=False)
 
     def _takes_whole(self, action: str) -> bool:
         return bool(getattr(self.session.policy.arguments.get(action), "whole", False))
 
-    def _beyond_stated(self, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose tasks without which their jobs still have what their minResources state, of what those tasks use."""
-        axes, left = self.session.axes, dict[GroupKey, Vector]()
+    def _spared(self, candidates: Sequence[Task], *, stated: bool) -> Sequence[Task]:
+        """Choose tasks that may go together; with ``stated``, a job also keeps what its minResources state.
+
+        A job whose minimum is one pod, which is no gang, has neither protection for what its queue has beyond what it deserves.
+        """
+        gone, left = dict[GroupKey, tuple[Counter[str], Vector]](), dict[str, Vector]()
         chosen = []
         for task in candidates:
-            job = self.session.victims.job_of(task)
-            stated = axes.request(job.info.min_resources or NOTHING)
-            amounts = self.session.vector(task.task_class)
-            rest = vectors.subtract(left.get(job.info.key, job.allocated), amounts)
-            if all(rest[place] >= stated[place] for place in axes.shared if amounts[place]):
-                left[job.info.key] = rest
+            job, amounts = self.session.victims.job_of(task), self.session.vector(task.task_class)
+            before, lost = gone.get(job.info.key, (Counter(), self.session.axes.zero))
+            roles, lacking = before + Counter([task.role]), vectors.add(lost, amounts)
+            spared = job.spares(roles) and not (stated and self._below_stated(job, lacking, amounts))
+            if spared or (_is_single(job) and self._is_borrowed(job, amounts, left)):
+                gone[job.info.key] = (roles, lacking)
+                left[job.info.queue] = vectors.subtract(self._queue_has(job, left), amounts)
                 chosen.append(task)
         return chosen
 
-    def _surplus(self, candidates: Sequence[Task]) -> Sequence[Task]:
-        gone: dict[GroupKey, Counter[str]] = {}
-        chosen = []
-        for task in candidates:
-            job = self.session.victims.job_of(task)
-            roles = gone.setdefault(job.info.key, Counter())
-            roles[task.role] += 1
-            if job.spares(roles):
-                chosen.append(task)
-            else:
-                roles[task.role] -= 1
-        return chosen
+    def _below_stated(self, job: JobState, lacking: Vector, amounts: Vector) -> bool:
+        """Whether a job without so much has less than its minResources state, of what the last task to go uses."""
+        stated, axes = self.session.axes.request(job.info.min_resources or NOTHING), self.session.axes
+        return any(amounts[place] and job.allocated[place] - lacking[place] < stated[place] for place in axes.shared)
+
+    def _is_borrowed(self, job: JobState, amounts: Vector, left: dict[str, Vector]) -> bool:
+        """Whether the queue of a job has more than it deserves of anything that a task uses; where nobody divides, it hasn't."""
+        queue = self.session.queue_of(job)
+        deserved = self.session.deserved(queue) if queue is not None else None
+        if deserved is None:
+            return False
+        has = self._queue_has(job, left)
+        return any(amounts[place] and has[place] > deserved[place] for place in self.session.axes.shared)
+
+    def _queue_has(self, job: JobState, left: dict[str, Vector]) -> Vector:
+        return left.get(job.info.queue) or self.session.queues[job.info.queue].allocated
 
     def pipelined(self, job: JobState) -> Vote:
         """Permit holding places when they make up the minimum; reject else."""
@@ -111,3 +119,8 @@ class Gang(Plugin):
             job.roles[role, Status.ALLOCATED] + job.roles[role, Status.PIPELINED] >= least
             for role, least in job.info.min_task_member.items()
         )
+
+
+def _is_single(job: JobState) -> bool:
+    """Whether one pod is all that has to run together."""
+    return max(job.info.min_member, sum(job.info.min_task_member.values())) <= 1

@@ -366,7 +366,7 @@ class Cluster:
             uid=group.metadata.uid,
             queue=group.spec.queue or names.DEFAULT_QUEUE,
             min_member=group.spec.min_member,
-            min_task_member=group.spec.min_task_member or {},
+            min_task_member=conversion.minimum_by_role(group.spec),
             priority_class=group.spec.priority_class_name,
             min_resources=stated,
             phase=phase,

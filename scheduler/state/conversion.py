@@ -14,6 +14,7 @@ from muster.model import grouping, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, PodGroupStatus, PriorityClass, Queue
+from muster.model.objects.scheduling import PodGroupSpec
 from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
@@ -79,6 +80,15 @@ def role_of(pod: Pod) -> str:
     """Return the pod's task, in the sense of minTaskMember."""
     meta = pod.metadata
     return meta.annotation(_ROLE) or meta.label(_ROLE)
+
+
+def minimum_by_role(spec: PodGroupSpec) -> Mapping[str, int]:
+    """Return the minimum of each role, nothing where these are more together than the minimum of the group.
+
+    The group's minimum has the last word then, as in Volcano (docs/decisions/0188); a group that states none has theirs.
+    """
+    roles = spec.min_task_member or {}
+    return roles if not spec.min_member or spec.min_member >= sum(roles.values()) else {}
 
 
 def preemptable(pod: Pod) -> bool:

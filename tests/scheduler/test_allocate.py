@@ -169,7 +169,9 @@ def test_queues_share_by_weight_when_both_want_everything(build, binds):
     assert (sum(name.startswith("x") for name in names), sum(name.startswith("y") for name in names)) == (2, 6)
 
 
-BACKFILL = 'actions: "enqueue, allocate, backfill"\ntiers: [{plugins: [{name: gang}, {name: proportion}]}]'
+BACKFILL = (
+    'actions: "enqueue, allocate, backfill"\ntiers: [{plugins: [{name: gang}, {name: predicates}, {name: proportion}]}]'
+)
 
 
 def test_backfill_fills_what_shares_leave_idle(build, binds):
@@ -189,7 +191,103 @@ def test_backfill_stays_within_the_capability(build, binds):
     assert binds(build.decide(BACKFILL)) == {}
 
 
-def test_backfill_takes_nothing_while_a_job_that_is_due_waits_for_room(build, binds):
-    build.queue("one", weight=1).queue("three", weight=3).node("a", "3").node("b", "3")
-    build.gang("x", 1, 1, "3", queue="one").gang("y", 1, 1, "4", queue="three")
-    assert binds(build.decide(BACKFILL)) == {}
+def test_backfill_takes_nothing_of_a_node_that_a_job_that_is_due_waits_for(build, binds):
+    build.queue("one").queue("three").node("a", "4").node("b", "2").node("c", "4")
+    build.group("runs", 1, phase="Running", queue="three").pod("runs-0", "runs", "1", node="a")
+    build.group("had", 1, phase="Running", queue="one").pod("had-0", "had", "4", node="c")
+    build.gang("due", 1, 1, "4", queue="three").gang("late", 1, 2, "2", queue="one")
+    assert binds(build.decide(BACKFILL)) == {"late-0": "b"}, "b is too small for due; a is what it waits for"
+
+
+def full(build, cpu="1"):
+    """Two queues, each with its share of 8 cpu and more to run; on node b, 2 cpu are left by nobody's leave."""
+    build.queue("one").queue("two").node("a", "6").node("b", "2")
+    build.group("had", 0, phase="Running", queue="one")
+    for number in range(4):
+        build.pod(f"had-{number}", "had", node="a")
+    return build.gang("late", 1, 1, cpu, queue="one")
+
+
+@pytest.mark.parametrize(
+    "hopeless",
+    [
+        {"nodeSelector": {"no": "node"}},
+        {"cpu": "7"},
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+    ],
+    ids=["a selector that no node has", "more than any node has", "what Muster doesn't do"],
+)
+def test_a_job_that_no_node_would_ever_hold_keeps_nobody_from_backfill(build, binds, hopeless):
+    full(build).group("hopeless", 1, queue="two").pod("hopeless-0", "hopeless", **({"cpu": "100m"} | hopeless))
+    assert binds(build.decide(BACKFILL)) == {"late-0": "a"}
+
+
+def test_a_gang_that_all_nodes_together_could_not_hold_keeps_nobody_from_backfill(build, binds):
+    full(build).gang("hopeless", 5, 5, "2", queue="two")
+    assert binds(build.decide(BACKFILL)) == {"late-0": "a"}
+
+
+def test_a_gang_that_does_not_fit_beside_daemons_keeps_nobody_from_backfill(build, binds):
+    full(build).pod("daemon", "", "1", node="a").gang("hopeless", 1, 1, "6", queue="two")
+    assert binds(build.decide(BACKFILL)) == {"late-0": "a"}
+
+
+def test_a_gang_that_its_own_queue_has_no_share_for_keeps_nobody_from_backfill(build, binds):
+    full(build).group("uses", 0, phase="Running", queue="two").pod("uses-0", "uses", "1", node="b")
+    build.gang("undue", 4, 4, "1", queue="two")
+    assert "late-0" in binds(build.decide(BACKFILL))
+
+
+def test_who_waits_for_another_resource_keeps_nobody_from_backfill(build, binds):
+    full(build).group("memory", 1, queue="two").pod("memory-0", "memory", "0", requests={"memory": "17Gi"})
+    build.node("large", "1", memory="32Gi").group("holds", 1, phase="Running", queue="two")
+    build.pod("holds-0", "holds", "0", node="large", requests={"memory": "30Gi"})
+    assert "late-0" in binds(build.decide(BACKFILL))
+
+
+def test_two_jobs_of_two_queues_that_each_ask_for_more_than_their_share_do_not_both_wait(build, binds):
+    build.queue("one").queue("two").queue("three").node("n", "4")
+    build.gang("first", 1, 1, "3", queue="one").gang("second", 1, 1, "3", queue="two")
+    assert binds(build.decide(BACKFILL.replace(", backfill", ""))) == {}
+    assert binds(build.decide(BACKFILL)) == {"first-0": "n"}
+    build.group("hopeless", 1, queue="three").pod("hopeless-0", "hopeless", "100m", nodeSelector={"no": "node"})
+    assert binds(build.decide(BACKFILL)) == {"first-0": "n"}
+
+
+def test_who_was_left_out_of_backfill_is_told_that_its_queue_has_had_its_share(build, binds, message):
+    build.queue("one").queue("two").node("a", "4").node("b", "4").group("had", 0, phase="Running", queue="one")
+    build.pod("had-0", "had", "3", node="a").pod("had-1", "had", "3", node="b")
+    build.gang("late", 1, 1, "1", queue="one")
+    build.gang("due", 1, 1, "4", queue="two")
+    plan = build.decide(BACKFILL)
+    assert binds(plan) == {}
+    words = "queue one has had its share, and what is idle is left to groups that are due and wait for nodes"
+    assert message(plan, "late") == words
+
+
+WITHOUT_ENQUEUE = (
+    'actions: "allocate, backfill"\ntiers: [{plugins: [{name: gang}, {name: predicates}, {name: proportion}]}]'
+)
+
+
+def test_a_queue_that_takes_so_many_groups_starts_no_more_without_enqueue(build, binds, message):
+    build.queue("few", maxPodGroups=2).node("n", "9")
+    build.group("runs", 1, phase="Running", queue="few").pod("runs-0", "runs", node="n")
+    for name in ("first", "second", "third"):
+        build.gang(name, 1, 2, queue="few", phase="Pending")
+    plan = build.cycle(WITHOUT_ENQUEUE)
+    assert {name.split("-")[0] for name in binds(plan)} == {"first"}
+    assert message(plan, "third") == "queue few has 2 unfinished PodGroups past Pending and its maxPodGroups is 2"
+    assert binds(build.cycle(WITHOUT_ENQUEUE)) == {}, "what was bound and doesn't run yet counts"
+    build.without("runs").gone("runs-0")
+    assert {name.split("-")[0] for name in binds(build.cycle(WITHOUT_ENQUEUE))} == {"second"}
+
+
+def test_nobody_is_evicted_for_a_group_that_its_queue_takes_no_more_of(build):
+    build.queue("few", maxPodGroups=1).node("n", "2").priority("high", 10)
+    build.group("runs", 0, phase="Running", queue="few").pod("runs-0", "runs", "2", node="n")
+    build.gang("next", 1, 1, queue="few", phase="Pending", priorityClassName="high")
+    text = 'actions: "allocate, preempt"\ntiers: [{plugins: [{name: priority}, {name: gang}, {name: predicates}]}]'
+    assert build.decide(text).evictions == ()
+    build.queue("few", maxPodGroups=2)
+    assert len(build.decide(text).evictions) == 1

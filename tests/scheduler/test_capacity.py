@@ -93,6 +93,92 @@ def test_nothing_is_taken_from_a_department_that_has_no_more_than_it_deserves(tr
     assert {each.task.name[:5] for each in tree.decide(POLICY).evictions} == {"other"}
 
 
+LEVEL = "ancestorReclaimLevel: 1"
+
+
+def departments(build, red, red1, blue):
+    """Two departments on 8 cpu; red1 runs four pods of 1 cpu, blue1 waits for 1 cpu that is its due."""
+    build.node("n", "4").queue("red", deserved={"cpu": red}).queue("red1", parent="red", deserved={"cpu": red1})
+    build.queue("blue", deserved={"cpu": blue}).queue("blue1", parent="blue", deserved={"cpu": blue})
+    greedy(build, "red1", 4)
+    return build.gang("due", 1, 1, queue="blue1")
+
+
+@pytest.mark.parametrize(
+    ("level", "red", "taken"),
+    [(0, "6", 1), (1, "6", 0), (1, "3", 1), (2, "6", 0)],
+    ids=[
+        "the parent isn't looked at",
+        "the parent is within its share",
+        "the parent is beyond it",
+        "deeper than the tree",
+    ],
+)
+def test_so_many_ancestors_are_looked_at_as_the_level_says(make_build, level, red, taken):
+    build = departments(make_build(), red, "1", "1")
+    assert len(build.decide(POLICY.replace(LEVEL, f"ancestorReclaimLevel: {level}")).evictions) == taken
+
+
+def test_a_grandparent_counts_from_the_second_level_on(make_build):
+    build = make_build().node("n", "4")
+    build.queue("company", deserved={"cpu": "6"}).queue("red", parent="company", deserved={"cpu": "1"})
+    build.queue("red1", parent="red", deserved={"cpu": "1"}).queue("other", deserved={"cpu": "2"})
+    greedy(build, "red1", 4)
+    build.gang("due", 1, 1, queue="other")
+    taken = [len(build.decide(POLICY.replace(LEVEL, f"ancestorReclaimLevel: {n}")).evictions) for n in range(4)]
+    assert taken == [1, 1, 0, 0]
+
+
+def test_what_an_ancestor_is_guaranteed_stays_at_any_level(make_build):
+    build = make_build().node("n", "4").queue("red", guarantee={"resource": {"cpu": "4"}}, deserved={"cpu": "4"})
+    build.queue("red1", parent="red", deserved={"cpu": "1"}).queue("other", deserved={"cpu": "2"})
+    greedy(build, "red1", 4)
+    build.gang("due", 1, 1, queue="other")
+    assert build.decide(POLICY.replace(LEVEL, "ancestorReclaimLevel: 0")).evictions == ()
+
+
+def borrowers(build, priorities):
+    """Queues that deserve nothing, each with a pod of 1 cpu of its name, on a full node; and red-due, which deserves 1 cpu."""
+    build.node("n", str(len(priorities))).queue("red", deserved={"cpu": "1"}).queue("blue")
+    build.queue("red-due", parent="red", deserved={"cpu": "1"})
+    for name, priority in priorities.items():
+        build.queue(name, parent=name.partition("-")[0], priority=priority)
+        build.group(name, 0, phase="Running", queue=name).pod(name, name, node="n")
+    return build.gang("due", 1, 2, queue="red-due")
+
+
+def first_to_go(build):
+    return [each.task.name for each in build.decide(POLICY.replace(LEVEL, "ancestorReclaimLevel: 0")).evictions]
+
+
+def test_who_shares_a_parent_is_taken_from_before_others_whatever_the_priority_of_its_queue(make_build):
+    assert first_to_go(borrowers(make_build(), {"red-sibling": 9, "blue-low": 0})) == ["red-sibling"]
+
+
+def test_among_queues_as_near_the_one_of_lower_priority_is_taken_from_first(make_build):
+    assert first_to_go(borrowers(make_build(), {"red-high": 9, "red-low": 1, "red-mid": 5})) == ["red-low"]
+
+
+def test_a_queue_of_higher_priority_takes_back_first(make_build):
+    build = make_build().node("n", "2").queue("lent").queue("low", deserved={"cpu": "1"}, priority=1)
+    build.queue("high", deserved={"cpu": "1"}, priority=5).group("lent", 1, phase="Running", queue="lent")
+    build.pod("lent-0", "lent", node="n").pod("lent-1", "lent", node="n", labels={"volcano.sh/preemptable": "false"})
+    build.gang("a-low", 1, 1, queue="low").gang("b-high", 1, 1, queue="high")
+    plan = build.decide(POLICY)
+    assert [(each.task.name, each.beneficiary.name) for each in plan.evictions] == [("lent-0", "b-high")]
+
+
+def test_departments_take_turns_before_the_queues_in_them_do(make_build, binds):
+    build = make_build().node("n", "4")
+    for parent, children in (("red", "1"), ("blue", "123")):
+        build.queue(parent, deserved={"cpu": "4"})
+        for child in children:
+            name = f"{parent}{child}"
+            build.queue(name, parent=parent, deserved={"cpu": "1"}).gang(name, 1, 4, queue=name)
+    names = [name.partition("-")[0].rstrip("123") for name in binds(build.decide(POLICY))]
+    assert (names.count("red"), names.count("blue")) == (2, 2)
+
+
 def test_parents_in_a_circle_do_no_harm(make_build, binds):
     build = make_build().node("n", "4").queue("a", parent="b").queue("b", parent="a")
     build.gang("g", 1, 1, queue="a")
@@ -101,7 +187,7 @@ def test_parents_in_a_circle_do_no_harm(make_build, binds):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_no_queue_nor_ancestor_ends_below_what_it_deserves(make_build, data):
+def test_no_queue_nor_ancestor_that_counts_ends_below_what_it_deserves(make_build, data):
     draw = data.draw
     build = make_build().node("n", "6")
     parents = {}
@@ -117,7 +203,8 @@ def test_no_queue_nor_ancestor_ends_below_what_it_deserves(make_build, data):
             room -= placed
             build.pod(f"g{number}-{pod}", f"g{number}", **({"node": "n"} if placed else {}))
     snapshot = build.cluster.snapshot()
-    plan = decide(snapshot, config.parse(POLICY), build.now)
+    level = draw(st.integers(0, 2))
+    plan = decide(snapshot, config.parse(POLICY.replace(LEVEL, f"ancestorReclaimLevel: {level}")), build.now)
     queue_of = {job.key: job.queue for job in snapshot.jobs}
     above = {name: [name, *([parents[name]] if parents[name] else [])] for name in parents}
     used = dict.fromkeys(parents, 0)
@@ -126,6 +213,6 @@ def test_no_queue_nor_ancestor_ends_below_what_it_deserves(make_build, data):
             used[each] += share.allocated.nano.get("cpu", 0)
     for eviction in plan.evictions:
         mine, theirs = above[queue_of[eviction.beneficiary]], above[queue_of[eviction.group]]
-        for name in set(theirs) - set(mine):
+        for name in set(theirs[: level + 1]) - set(mine):
             deserved = plan.queues[name].deserved
             assert used[name] >= deserved.nano.get("cpu", 0), f"{name} is below what it deserves"

@@ -221,6 +221,60 @@ def test_a_queue_takes_back_what_it_deserves_and_no_more(build):
     assert len(evicted(build.decide(POLICY))) == 2
 
 
+def borrowing(build, minimum, **spec):
+    """Queue default runs groups of one pod of 1 cpu on all of 4 cpu; queue other, of the same weight, wants its part."""
+    build.node("n", "4").queue("other")
+    for number in range(4):
+        running(build, f"single{number}", minimum, 1, "n", **spec)
+    return build.gang("due", 3, 3, queue="other").gang("small", 1, 1, queue="other")
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"minResources": {"cpu": "1"}}, {"minTaskMember": {"": 1}}], ids=["1", "minResources", "minTaskMember"]
+)
+def test_what_is_borrowed_is_given_back_by_groups_of_one_down_to_what_their_queue_deserves(build, spec):
+    plan = borrowing(build, 1, **spec).decide(POLICY)
+    assert len(evicted(plan)) == 1, "3 cpu would leave the queue under its share of 2, 1 doesn't"
+    assert {each.beneficiary.name for each in plan.evictions} == {"small"}
+    build.without("small").gone("small-0").gang("fits", 2, 2, queue="other")
+    assert len(evicted(build.decide(POLICY))) == 2
+
+
+def test_a_gang_of_two_is_not_broken_for_what_its_queue_borrowed(build):
+    build.node("n", "4").queue("other")
+    for name in ("left", "right"):
+        running(build, name, 2, 2, "n")
+    build.gang("due", 2, 2, queue="other")
+    assert evicted(build.decide(POLICY)) == []
+    assert len(evicted(build.decide(WHOLE.replace("name: preempt", "name: reclaim")))) == 2
+
+
+@pytest.mark.parametrize(("deserved", "gone"), [("4", 0), ("3", 1), ("1", 1)])
+def test_a_group_of_one_makes_room_for_an_urgent_one_only_where_its_queue_borrowed(build, deserved, gone):
+    build.node("n", "4").queue("default", deserved={"cpu": deserved})
+    for number in range(4):
+        running(build, f"single{number}", 1, 1, "n", minResources={"cpu": "1"})
+    build.gang("urgent", 1, 1, **HIGH)
+    assert len(evicted(build.decide(POLICY.replace("proportion", "capacity")))) == gone
+
+
+def test_a_hundred_groups_of_one_do_not_keep_what_they_borrowed(build):
+    build.node("n", "100").queue("other")
+    for number in range(100):
+        running(build, f"single{number}", 1, 1, "n")
+    build.gang("due", 50, 50, queue="other")
+    assert len(evicted(build.decide(POLICY))) == 50
+
+
+def test_roles_are_no_minimum_where_they_exceed_that_of_the_group(build):
+    build.node("n", "4")
+    running(build, "low", 1, 4, "n", minTaskMember={"": 3})
+    build.gang("urgent", 3, 3, minTaskMember={"": 3}, **HIGH)
+    assert len(evicted(build.decide(POLICY))) == 3
+    build.group("low", 3, phase="Running", minTaskMember={"": 3})
+    assert evicted(build.decide(POLICY)) == []
+
+
 def test_a_queue_that_says_so_is_not_reclaimed_from(build):
     build.node("n", "4").queue("kept", reclaimable=False).queue("other")
     running(build, "greedy", 0, 4, "n", queue="kept")
@@ -305,7 +359,9 @@ def test_evictions_break_no_gang_starve_no_queue_and_let_somebody_start(make_bui
     for key in {each.group for each in plan.evictions}:
         left = sum(task.status in OCCUPYING and task.uid not in gone for task in jobs[key].tasks)
         whole = policy.arguments["preempt"].whole and left == 0
-        assert left >= jobs[key].min_member or whole, f"{key} is broken by eviction"
+        # What a group of one has is protected only as far as its queue deserves it, which is checked below.
+        single = jobs[key].min_member == 1
+        assert left >= jobs[key].min_member or whole or single, f"{key} is broken by eviction"
 
     for key in {each.beneficiary for each in plan.evictions}:
         counts = plan.tasks[key]

@@ -51,6 +51,7 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
         (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, pods=1), Phase.UNKNOWN),
         (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, leaving=1, pods=3), Phase.RUNNING),
         (Phase.RUNNING, Facts(minimum=2), Phase.PENDING),
+        (Phase.RUNNING, Facts(minimum=0), Phase.RUNNING),
         (Phase.UNKNOWN, Facts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
         (Phase.UNKNOWN, Facts(minimum=2), Phase.PENDING),
         (Phase.RUNNING, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),

@@ -108,7 +108,7 @@ def test_a_name_that_two_packages_use_is_refused(monkeypatch):
 
 
 def test_one_of_another_scheduler_is_named_as_such():
-    with pytest.raises(ConfigurationError, match="plugin 'tdm' is none of Muster's, nor of an installed package"):
+    with pytest.raises(ConfigurationError, match="plugin 'tdm' is none of Muster's: without it"):
         config.parse("actions: allocate\ntiers: [{plugins: [{name: tdm}]}]")
 
 

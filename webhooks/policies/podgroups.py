@@ -107,8 +107,11 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
     warnings += common.quota_warnings(view, request.namespace, member, minimum, _scope_facts(podgroup))
     if request.operation == "CREATE":
         warnings += common.limit_warnings(view, podgroup.spec.queue or names.DEFAULT_QUEUE)
-    if tasks > member:
-        warnings.append(f"spec.minTaskMember adds up to {tasks}: the gang waits for those, not for minMember {member}")
+    if tasks > member > 0:
+        warnings.append(
+            f"spec.minTaskMember adds up to {tasks}, more than minMember {member}: the gang starts with any {member} of its "
+            f"pods; raise spec.minMember to {tasks} to wait for each task"
+        )
     return warnings
 
 
