@@ -328,8 +328,10 @@ def test_a_gang_that_can_never_start_passes_with_a_warning(ask: Any, podgroup: A
 def test_task_minimums_above_the_gangs_are_pointed_out(ask: Any, podgroup: Any) -> None:
     asked = podgroup(minMember=2, minTaskMember={"master": 1, "worker": 2})
     assert ask(podgroups.validate, asked).warnings == (
-        "spec.minTaskMember adds up to 3, more than minMember 2: the gang starts with any 2 of its pods; raise spec.minMember"
-        " to 3 to wait for each task",
+        (
+            "spec.minTaskMember adds up to 3, more than minMember 2: the gang starts with any 2 of its pods; raise spec.minMember"
+            " to 3 to wait for each task"
+        ),
     )
 
 
