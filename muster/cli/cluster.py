@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from muster.kube import decoding, errors
+from muster.kube import autoscalers, decoding, errors
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
@@ -39,10 +39,20 @@ async def read(client: Client, now: datetime) -> ClusterObjects:
         KubeError: something couldn't be read.
     """
     unread: list[str] = []
-    found = await asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS))
+    found, autoscaler = await asyncio.gather(
+        asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS)), _autoscaler(client)
+    )
     objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
     served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return ClusterObjects(now, objects, tuple(unread), served)
+    return ClusterObjects(now, objects, tuple(unread), served, autoscaler)
+
+
+async def _autoscaler(client: Client) -> str:
+    """Return the name of the cluster's autoscaler; none where the person may not look for it."""
+    try:
+        return await autoscalers.find(client)
+    except errors.ForbiddenError:
+        return ""
 
 
 async def _sent(client: Client, request: Request) -> Response:

@@ -132,7 +132,7 @@ class WhatIfCluster:
 
     def snapshot(self) -> Snapshot:
         """Return what the scheduler sees."""
-        return self.cluster.snapshot()
+        return replace(self.cluster.snapshot(), autoscaler=self.state.autoscaler)
 
     def decide(self, requeues: Mapping[str, RequeueState] | None = None) -> Plan:
         """Decide once; ``requeues`` as `Snapshot` has them."""

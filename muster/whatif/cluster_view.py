@@ -55,12 +55,14 @@ class ClusterObjects(Struct, frozen=True, dict=True):
         taken: when it was read: what a decision on it takes for now.
         unread: what could not be read and is taken not to be there, a sentence each.
         serves_legacy: whether kube-batch's API groups are served; None where nobody said so, as in a dump.
+        autoscaler: the name of the program that makes nodes for pods; empty where none was seen.
     """
 
     taken: datetime
     objects: Mapping[Kind[Any], tuple[Any, ...]]
     unread: tuple[str, ...] = ()
     serves_legacy: bool | None = None
+    autoscaler: str = ""
 
     # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
     def __repr__(self) -> str:

@@ -63,6 +63,8 @@ def lines(state: ClusterObjects) -> Iterator[str]:
     yield f"apiVersion: {GROUP}/{VERSION}"
     yield f"kind: {KIND}"
     yield f'taken: "{state.taken.isoformat()}"'
+    if state.autoscaler:
+        yield f"autoscaler: {state.autoscaler}"
     yield "items:" if any(state.objects.values()) else "items: []"
     for kind, items in state.objects.items():
         for item in sorted(items, key=lambda each: (each.namespace, each.name)):
@@ -152,7 +154,8 @@ def parse(text: str, name: str) -> ClusterObjects:
     found: dict[str, list[Any]] = {str(kind): [] for kind in KINDS}
     for item in items:
         _take(item, found, name)
-    return ClusterObjects(_taken(document, name), {kind: tuple(found[str(kind)]) for kind in KINDS})
+    objects = {kind: tuple(found[str(kind)]) for kind in KINDS}
+    return ClusterObjects(_taken(document, name), objects, autoscaler=str(document.get("autoscaler") or ""))
 
 
 def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:

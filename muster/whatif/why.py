@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -16,10 +16,13 @@ from muster.whatif import remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from muster.whatif.remedies import QuotaShortage, Remedy
+from scheduler.actions.enqueue import Enqueue, EnqueueArguments
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, JobInfo
+
+_LACKS_NODES: Final = frozenset({Stage.ENQUEUE, Stage.NODES})
 
 
 class Explanation(Struct, frozen=True):
@@ -29,6 +32,7 @@ class Explanation(Struct, frozen=True):
         needs: what it asks for, a sentence.
         called: its name for people.
         held: whether it waits for its user to resume its Job.
+        autoscaling: whether nodes are made for it, a sentence; empty where it lacks none, or nobody admits groups.
         ahead: the groups of its queue that have their turn before it: (name, what people call it).
         changes: what would let it start, each by itself.
         quotas: where its namespace's quotas stand.
@@ -46,6 +50,7 @@ class Explanation(Struct, frozen=True):
     quotas: tuple[Standing, ...] = ()
     called: str = ""
     held: bool = False
+    autoscaling: str = ""
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
@@ -53,6 +58,8 @@ class Explanation(Struct, frozen=True):
             status = self.group.status
             return {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
         told = self.record.data() | {"needs": self.needs, "ahead": [name for name, _ in self.ahead]}
+        if self.autoscaling:
+            told["autoscaling"] = self.autoscaling
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
 
@@ -96,7 +103,21 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         quotas=per_resource,
         called=cluster.called(key),
         held=bool(job.held),
+        autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
     )
+
+
+def _autoscaling(cluster: WhatIfCluster) -> str:
+    """Say whether the scheduler counts on an autoscaler, and why."""
+    arguments = cluster.policy.arguments.get(Enqueue.name)
+    if not cluster.policy.enqueues or not isinstance(arguments, EnqueueArguments):
+        return ""
+    seen, scales = cluster.state.autoscaler, arguments.scales(cluster.snapshot())
+    if arguments.autoscaling != "auto":
+        return f"{'on' if scales else 'off'}, by the scheduler's configuration"
+    if not seen:
+        return "off: no autoscaler was seen (auto)"
+    return f"on: {seen} was seen (auto); one PodGroup of each queue is admitted before it has nodes"
 
 
 def needs(job: JobInfo) -> str:

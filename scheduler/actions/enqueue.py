@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
@@ -13,7 +13,7 @@ from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import Phase
+from scheduler.model.snapshot import Phase, Snapshot
 
 _MOMENT: Final = 3.0
 """Seconds that a group's Job may come after it."""
@@ -24,16 +24,20 @@ _SCALING: Final = 900.0
 class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
     """How long a job that was admitted may wait for something to happen, and whether nodes come when pods ask for them.
 
-    ``timeout`` is in seconds; by default it is a minute, and with ``autoscaling`` a quarter of an hour.
+    ``autoscaling`` is true, false, or ``auto``: as `Snapshot.autoscaler` has it. ``timeout`` is in seconds; by default it
+    is a minute, and with autoscaling a quarter of an hour.
     """
 
-    autoscaling: bool = False
+    autoscaling: bool | Literal["auto"] = "auto"
     timeout: Annotated[float | None, Meta(gt=0, le=86400)] = field(default=None, name="inqueueTimeoutSeconds")
 
-    @property
-    def requeue_after(self) -> float:
+    def scales(self, snapshot: Snapshot) -> bool:
+        """Whether nodes are made for pods that lack them."""
+        return bool(snapshot.autoscaler) if self.autoscaling == "auto" else self.autoscaling
+
+    def requeue_after(self, *, scales: bool) -> float:
         """Return the seconds."""
-        return self.timeout if self.timeout is not None else _SCALING if self.autoscaling else _STANDING
+        return self.timeout if self.timeout is not None else _SCALING if scales else _STANDING
 
 
 class Enqueue(Action):
@@ -42,7 +46,7 @@ class Enqueue(Action):
     A job that was admitted before its Job was known, when it seemed to need nothing, is judged again as long as nothing
     of it was started. One that nothing comes of goes back, and is admitted again later.
 
-    With ``autoscaling``, a job that lacks nothing but nodes is admitted all the same, one at a time for each queue: its
+    With autoscaling, a job that lacks nothing but nodes is admitted all the same, one at a time for each queue: its
     pods have to exist for nodes to be made for them.
     """
 
@@ -51,8 +55,10 @@ class Enqueue(Action):
 
     def __call__(self, session: Session, arguments: EnqueueArguments, /) -> None:
         """Let each Pending job have its turn."""
+        scales = arguments.scales(session.snapshot)
+        patience = arguments.requeue_after(scales=scales)
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
-            job.rolled_back = requeue.due(session, job, arguments.requeue_after)
+            job.rolled_back = requeue.due(session, job, patience)
             if job.rolled_back is not None or requeue.judged_again(job):
                 session.requeue(job)
         scaling = {
@@ -77,7 +83,7 @@ class Enqueue(Action):
                 # What a reservation keeps for it is its room.
                 or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
             )
-            if arguments.autoscaling and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
+            if scales and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
                 scaling.add(queue.name)
                 job.obstacle = None
             if job.obstacle is None:

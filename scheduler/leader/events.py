@@ -96,8 +96,15 @@ class ReservationRetryDue(Struct, frozen=True):
     key: GroupKey
 
 
+class AutoscalerSeen(Struct, frozen=True):
+    """The cluster has, or no longer has, a program that makes nodes: its name, or none."""
+
+    name: str
+
+
 Event = (
     ObjectChanged
+    | AutoscalerSeen
     | LedgerChanged
     | ReservationsRead
     | LedgerRead

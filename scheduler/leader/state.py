@@ -13,6 +13,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import PodGroup
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.leader.events import (
+    AutoscalerSeen,
     BindFailed,
     Event,
     EvictionRefused,
@@ -43,6 +44,7 @@ class SchedulerState:
         self.cluster = Cluster(scheduler_names)
         self._timers = RequeueTimers()
         self._reserved: ReservedNodes | None = None
+        self._autoscaler = ""
         groups = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
         self._learn: Mapping[Kind[Any], Callable[..., None]] = {
             **handlers(self.cluster),
@@ -52,7 +54,7 @@ class SchedulerState:
 
     def snapshot(self) -> Snapshot:
         """Return what the next cycle decides on."""
-        return replace(self.cluster.snapshot(), requeues=self._timers.requeues)
+        return replace(self.cluster.snapshot(), requeues=self._timers.requeues, autoscaler=self._autoscaler)
 
     def handle(self, event: Event) -> bool:
         """Take an event in; tell whether a cycle is due because of it."""
@@ -71,6 +73,19 @@ class SchedulerState:
                 self.cluster.unspare(uid)
             case StatusStored(key, group):
                 self._store(key, group)
+            case ReservationRefused() | ReservationRetryDue() | ReservationsRead() | LedgerRead():
+                self._learn_reservations(event)
+            case AutoscalerSeen(name):
+                changed, self._autoscaler = name != self._autoscaler, name
+                return changed
+            case LedgerChanged():
+                return True
+        return self.cluster.changes != before
+
+    def _learn_reservations(
+        self, event: ReservationRefused | ReservationRetryDue | ReservationsRead | LedgerRead
+    ) -> None:
+        match event:
             case ReservationRefused(key, reason):
                 self.cluster.refused(key, reason)
             case ReservationRetryDue(key):
@@ -79,9 +94,6 @@ class SchedulerState:
                 self.cluster.unreserved(namespace, unreserved)
             case LedgerRead(namespace, table):
                 self.cluster.ledger(namespace, table)
-            case LedgerChanged():
-                return True
-        return self.cluster.changes != before
 
     def _follow(self, decided: PlanDecided) -> bool:
         """Count a plan as carried out; tell whether it changes what those that it left out wait for."""

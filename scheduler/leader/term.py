@@ -21,6 +21,7 @@ from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds
 from muster.model.objects import Object, QuotaLedger
+from scheduler.controllers.autoscaler import AutoscalerObserver
 from scheduler.controllers.namespace_labels import NamespaceLabelController
 from scheduler.controllers.ownerrules import OwnerRulesController
 from scheduler.controllers.podgroups import PodGroupController
@@ -32,6 +33,7 @@ from scheduler.leader.backoff import ReservationRetries
 from scheduler.leader.binder import Binder
 from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.events import (
+    AutoscalerSeen,
     BindFailed,
     Event,
     LedgerChanged,
@@ -112,6 +114,7 @@ class Term:
         # Controllers that need nothing of a cycle, or little.
         self._namespaces = NamespaceLabelController(client, informers, quota_mode)
         self._rules = OwnerRulesController(client, recorder, namespace)
+        self._autoscaler = AutoscalerObserver(client, lambda name: self.handle(AutoscalerSeen(name)))
         self._podgroups = PodGroupController(
             client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
@@ -143,6 +146,7 @@ class Term:
             group.create_task(self._informers.run(self._client, synced), name="informers")
             group.create_task(self._recorder.run(), name="events")
             group.create_task(self._rules.run(), name="owner rules")
+            group.create_task(self._autoscaler.run(), name="autoscaler")
             await self._rules.synced()
             await synced.wait()
             group.create_task(self._statuses.run(), name="statuses")

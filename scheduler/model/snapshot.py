@@ -341,6 +341,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         requeues: by uid, how long groups that were admitted have waited for something to come of it.
+        autoscaler: the name of a program that makes nodes for pods that lack them; empty where none was seen.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
 
@@ -364,6 +365,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[Budget, ...] = ()
     satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
+    autoscaler: str = ""
 
     @property
     def axes(self) -> Axes:

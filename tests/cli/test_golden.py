@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-BUSY, QUOTA, EMPTY, LETIN = (f"states/{name}.yaml" for name in ("busy", "quota", "empty", "letin"))
+BUSY, QUOTA, EMPTY, LETIN, SCALED = (f"states/{name}.yaml" for name in ("busy", "quota", "empty", "letin", "scaled"))
 
 CASES: dict[str, tuple[int, str]] = {
     "why-not-enough-room": (0, f"podgroup why train -n team-a --state {BUSY}"),
     "why-not-enough-room-wide": (0, f"podgroup why train -n team-a --state {BUSY} -o wide"),
     "why-not-enough-room-json": (0, f"podgroup why train -n team-a --state {BUSY} -o json"),
+    "why-with-an-autoscaler": (0, f"podgroup why train -n team-a --state {SCALED}"),
     "why-behind-others": (0, f"podgroup why later -n team-a --state {BUSY}"),
     "why-no-node-is-large-enough": (0, f"podgroup why huge -n team-a --state {BUSY}"),
     "why-a-queue-too-small": (0, f"podgroup why study -n team-a --state {BUSY}"),

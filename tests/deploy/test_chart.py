@@ -119,6 +119,41 @@ def test_the_programs_take_what_the_deployments_give_them(render, values, tmp_pa
         assert config.parse(policy).actions
 
 
+def test_with_drop_in_all_is_served_that_was_written_for_kube_batch_and_volcano(render):
+    made = render({"dropIn": True, "schedulerNames": ["muster", "volcano"]})
+    for component in ("webhook", "scheduler"):
+        given = arguments(made, component)
+        assert [each.partition("=")[2] for each in given if each.startswith("--scheduler-name")] == [
+            *("muster", "volcano", "kube-batch")
+        ]
+        assert "--legacy-apis" in given
+    assert made == render({"legacyApis": True, "schedulerNames": ["muster", "volcano", "kube-batch"]})
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"autoscaling": "auto"}, "auto"),
+        ({"autoscaling": True}, True),
+        ({"autoscaling": False}, False),
+        # What is said of the action itself counts for more, and keeps what else it says.
+        ({"autoscaling": False, "configurations": [{"name": "enqueue", "arguments": {"autoscaling": True}}]}, True),
+        (
+            {"autoscaling": True, "configurations": [{"name": "enqueue", "arguments": {"inqueueTimeoutSeconds": 5}}]},
+            True,
+        ),
+    ],
+)
+def test_whether_nodes_are_made_is_a_value_of_the_chart(render, values, wanted):
+    text = one(render({"scheduler": values}), "ConfigMap", "muster-scheduler")["data"]["scheduler.yaml"]
+    enqueue = config.parse(text).arguments["enqueue"]
+    assert enqueue.autoscaling == wanted
+    given = [each.get("arguments", {}) for each in values.get("configurations", ())]
+    assert enqueue.timeout == next(
+        (each["inqueueTimeoutSeconds"] for each in given if "inqueueTimeoutSeconds" in each), None
+    )
+
+
 def test_lint_finds_nothing(tmp_path):
     chart.needed()
     file = tmp_path / "values.yaml"

@@ -11,11 +11,25 @@ import pytest
 from workloads import QUICK, deployment, group, job, pod, reason, said, unschedulable
 
 from muster.cli.installation import cleanup
+from muster.kube import autoscalers
 from muster.kube.cache import ObjectCache
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 
 SCALING = QUICK.replace("inqueueTimeoutSeconds: 2", "autoscaling: true")
+KARPENTER = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodepools.karpenter.sh", "annotations": {"api-approved.kubernetes.io": "none"}},
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {"plural": "nodepools", "singular": "nodepool", "kind": "NodePool", "listKind": "NodePoolList"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
 
 
 async def test_a_queue_lets_no_more_groups_in_than_it_says_at_a_time(world):
@@ -183,6 +197,29 @@ async def test_an_autoscaler_makes_exactly_the_nodes_that_gangs_need_and_none_fo
     assert autoscaler.nodes == 3
     assert not [one.name for one in pods if unschedulable(one)]
     assert (await world.group("bound")).status.phase == "Pending"
+
+
+async def test_with_the_shipped_configuration_jobs_get_nodes_where_an_autoscaler_is_seen(world, autoscaler):
+    """Without a node no pod is made, and a Job that is held back shows an autoscaler nothing."""
+    status = {"metadata": {"name": autoscalers.STATUS}, "data": {"status": "Cluster-autoscaler status at …"}}
+    await world.client.create(kinds.CONFIGMAPS, status, autoscalers.NAMESPACES[0])
+    try:
+        await world.work()
+        await world.create(job("train", 4))
+        await world.phase(f"podgroup-{(await world.job('train')).metadata.uid}", "Running")
+        assert autoscaler.nodes == 2
+    finally:
+        await world.client.delete(kinds.CONFIGMAPS, autoscalers.STATUS, autoscalers.NAMESPACES[0])
+
+
+async def test_karpenter_is_seen_by_its_api_group(world):
+    assert await autoscalers.find(world.client) == ""
+    await world.client.create(kinds.CRDS, KARPENTER)
+    try:
+        await world.until(lambda: autoscalers.find(world.client))
+        assert await autoscalers.find(world.client) == autoscalers.KARPENTER
+    finally:
+        await world.client.delete(kinds.CRDS, "nodepools.karpenter.sh")
 
 
 async def test_a_pod_that_comes_to_wait_for_its_queue_instead_of_nodes_is_not_shown_any_more(world):

@@ -30,15 +30,18 @@ configurations:
 class Play:
     """Cycles over a cluster of values, each with its time; what a cycle decides on phases holds in the next."""
 
-    def __init__(self, build: Any, arguments: str = "inqueueTimeoutSeconds: 60") -> None:
+    def __init__(self, build: Any, arguments: str = "inqueueTimeoutSeconds: 60", autoscaler: str = "") -> None:
         self.build = build
+        self.autoscaler = autoscaler
         self.policy = config.parse(CONFIG.format(arguments=arguments))
         self.timers = RequeueTimers()
         self.plan: Plan
 
     def at(self, seconds: float) -> Plan:
         now = self.build.now + timedelta(seconds=seconds)
-        snapshot = msgspec.structs.replace(self.build.cluster.snapshot(), requeues=self.timers.requeues)
+        snapshot = msgspec.structs.replace(
+            self.build.cluster.snapshot(), requeues=self.timers.requeues, autoscaler=self.autoscaler
+        )
         self.plan = decide(snapshot, self.policy, now)
         self.timers.observe(self.plan, now.timestamp())
         for status in self.plan.statuses:
@@ -292,7 +295,17 @@ def test_what_muster_does_not_evaluate_makes_no_nodes(build):
     assert shown(plan) == set()
 
 
-def test_with_autoscaling_a_job_that_lacks_only_nodes_is_let_in_one_per_queue_at_a_time(build):
+@pytest.mark.parametrize(
+    ("arguments", "seen", "scales"),
+    [
+        ("autoscaling: true", "", True),
+        ("autoscaling: auto", "Karpenter", True),
+        ("inqueueTimeoutSeconds: 900", "Cluster Autoscaler", True),
+        ("inqueueTimeoutSeconds: 900", "", False),
+        ("autoscaling: false", "Karpenter", False),
+    ],
+)
+def test_with_autoscaling_a_job_that_lacks_only_nodes_is_let_in_one_per_queue_at_a_time(build, arguments, seen, scales):
     build.node("a", "1").queue("other").queue("capped", capability={"cpu": "2"})
     for name, queue in (("first", "default"), ("second", "default"), ("third", "other"), ("bound", "capped")):
         build.group(name, 4, phase="Pending", minResources={"cpu": "4"}, queue=queue)
@@ -314,12 +327,17 @@ def test_with_autoscaling_a_job_that_lacks_only_nodes_is_let_in_one_per_queue_at
             },
         }
         build.cluster.batch_job(msgspec.convert(job, kinds.JOBS.struct))
-    play = Play(build, "autoscaling: true")
+    play = Play(build, arguments, autoscaler=seen)
+    admitted = {"first", "third"} if scales else set()
     for seconds in (0, 1, 600):
         play.at(seconds)
-        phases = {name: play.phase(name) for name in ("first", "second", "third", "bound")}
-        assert phases == {"first": "Inqueue", "second": "Pending", "third": "Inqueue", "bound": "Pending"}
-        assert play.plan.released == {"job-first", "job-third"}
+        assert {name for name in ("first", "second", "third", "bound") if play.phase(name) == "Inqueue"} == admitted
+        assert play.plan.released == {f"job-{name}" for name in admitted}
+
+
+def test_an_autoscaler_that_is_no_word_of_ours_is_refused():
+    with pytest.raises(config.ConfigurationError, match="autoscaling"):
+        config.parse(CONFIG.format(arguments="autoscaling: karpenter"))
 
 
 def test_the_arguments_of_enqueue_are_checked():

@@ -148,7 +148,7 @@ def _texts(folder: str, *chosen: str) -> str:
 def _roles() -> str:
     entries = sorted(each.name for each in (resources.files("deploy") / "rbac").iterdir())
     usual = _texts("rbac", *(each for each in entries if each != "legacy.yaml"))
-    return f"{_HEADER.format('deploy/rbac/')}{usual}{{{{- if .Values.legacyApis }}}}\n---\n{_texts('rbac', 'legacy.yaml')}{{{{- end }}}}\n"
+    return f'{_HEADER.format("deploy/rbac/")}{usual}{{{{- if include "muster.legacyApis" . }}}}\n---\n{_texts("rbac", "legacy.yaml")}{{{{- end }}}}\n'
 
 
 def _crds() -> str:
@@ -156,7 +156,7 @@ def _crds() -> str:
     legacy = crds.manifests(legacy_apis=True)[len(usual) :]
     for crd in (*usual, *legacy):
         crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "__KEEP__"
-    text = f"{{{{- if .Values.crds.install }}}}\n{_documents(usual)}{{{{- if .Values.legacyApis }}}}\n---\n{_documents(legacy)}{{{{- end }}}}\n{{{{- end }}}}\n"
+    text = f'{{{{- if .Values.crds.install }}}}\n{_documents(usual)}{{{{- if include "muster.legacyApis" . }}}}\n---\n{_documents(legacy)}{{{{- end }}}}\n{{{{- end }}}}\n'
     return _HEADER.format("deploy/crds/") + text.replace("__KEEP__", '{{ ternary "keep" "delete" .Values.crds.keep }}')
 
 
@@ -183,9 +183,9 @@ def _webhooks() -> str:
         (rf" *- {_OWN}\n", _EXEMPT),
         (r" *caBundle: ''\n", _BUNDLE),
         (rf"(  name: {CONFIGURATION}\n  labels:\n.*\n)", r"\1" + _INJECTED),
-        (rf'\["{_SCHEDULERS}"\]', "{{ toJson .Values.schedulerNames }}"),
+        (rf'\["{_SCHEDULERS}"\]', '{{ include "muster.schedulerNames" . }}'),
         (_OWN, _SPACE),
-        (_legacy_groups(), r"\n{{- if $.Values.legacyApis }}\g<0>\n{{- end }}"),
+        (_legacy_groups(), r'\n{{- if include "muster.legacyApis" $ }}\g<0>\n{{- end }}'),
     ):
         text, count = re.subn(pattern, replacement, text)
         assert count, pattern

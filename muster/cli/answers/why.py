@@ -104,6 +104,8 @@ def _sources(answer: Explanation, now: datetime) -> Iterator[tuple[str, str]]:
     for each in answer.quotas:
         other = f", {each.other} used by other pods" if each.other != "0" else ""
         yield "ledger", f"quota {each.quota}: {each.reserved} of {each.hard} {each.resource} reserved{other}"
+    if answer.autoscaling:
+        yield "scaling", answer.autoscaling
     yield "scheduler", f"decided again on the cluster as of {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
 
 

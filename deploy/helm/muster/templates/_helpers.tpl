@@ -19,12 +19,26 @@ app.kubernetes.io/component: {{ . }}
 {{- end -}}
 {{- end }}
 
+{{/* The names of schedulers that are served, as JSON: the values', and with dropIn those of kube-batch and Volcano. */}}
+{{- define "muster.schedulerNames" -}}
+{{- $names := .Values.schedulerNames -}}
+{{- if .Values.dropIn -}}
+{{- $names = concat $names (list "kube-batch" "volcano") | uniq -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
+{{/* Not empty where kube-batch's API groups are served. */}}
+{{- define "muster.legacyApis" -}}
+{{- if or .Values.legacyApis .Values.dropIn }}true{{ end -}}
+{{- end }}
+
 {{/* Arguments that both programs take. */}}
 {{- define "muster.arguments" -}}
-{{- range .Values.schedulerNames }}
+{{- range fromJsonArray (include "muster.schedulerNames" .) }}
 - --scheduler-name={{ . }}
 {{- end }}
-{{- if .Values.legacyApis }}
+{{- if include "muster.legacyApis" . }}
 - --legacy-apis
 {{- end }}
 {{- if .Values.debugState }}
