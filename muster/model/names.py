@@ -17,6 +17,8 @@ SCHEDULER_NAME: Final = "muster"
 DROP_IN_SCHEDULER_NAMES: Final = ("volcano", "kube-batch")
 
 DEFAULT_QUEUE: Final = "default"
+HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
+"""Annotations of Volcano's queues: a queue's path in the tree, and the weight of each queue on it."""
 ROOT_QUEUE: Final = "root"
 LEDGER_NAME: Final = "default"
 SYSTEM_NAMESPACE: Final = "muster-system"

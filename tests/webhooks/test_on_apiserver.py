@@ -106,7 +106,7 @@ async def test_a_group_in_a_queue_that_does_not_exist_is_refused_in_all_three_gr
 
 async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -> None:
     fresh = cluster.plane.unique("fresh")
-    await cluster.plane.create(kinds.QUEUES, _queue(fresh, guarantee={"resource": {"cpu": "2"}}))
+    await cluster.plane.create(kinds.QUEUES, _queue(fresh, guarantee={"resource": {"cpu": "2"}}, deserved={"cpu": "2"}))
     assert (await cluster.create(kinds.PODGROUPS, _podgroup("in-fresh", fresh))).spec.queue == fresh
 
     # Deleting a queue tells what goes with it, as far as the webhook has seen it.
@@ -183,10 +183,25 @@ async def _said(made: Awaitable[Any]) -> str:
     return ""
 
 
+@pytest.mark.parametrize(
+    ("low", "high"), [("guarantee", "deserved"), ("deserved", "capability"), ("guarantee", "capability")]
+)
+async def test_amounts_of_a_queue_that_do_not_fit_are_told_with_both_amounts(
+    cluster: Admitted, low: str, high: str
+) -> None:
+    amounts: dict[str, Any] = {low: {"cpu": "3"}, high: {"cpu": "2500m"}}
+    if low == "guarantee":
+        amounts = {"deserved": {"cpu": "3"}} | amounts | {"guarantee": {"resource": {"cpu": "3"}}}
+    made = _queue(cluster.plane.unique("odd"), **amounts)
+    text = await _refused(lambda: cluster.create(kinds.QUEUES, made), InvalidError)
+    path = "guarantee.resource" if low == "guarantee" else low
+    assert f"spec.{path}[cpu]: 3 is more than spec.{high}[cpu], 2500m: lower it or raise the other" in text
+
+
 async def test_what_children_are_guaranteed_must_fit_their_parent(cluster: Admitted) -> None:
     dept, team = cluster.plane.unique("dept"), cluster.plane.unique("team")
-    await cluster.plane.create(kinds.QUEUES, _queue(dept, guarantee={"resource": {"cpu": "2"}}))
-    child = _queue(team, parent=dept, guarantee={"resource": {"cpu": "3"}})
+    await cluster.plane.create(kinds.QUEUES, _queue(dept, guarantee={"resource": {"cpu": "2"}}, deserved={"cpu": "2"}))
+    child = _queue(team, parent=dept, guarantee={"resource": {"cpu": "3"}}, deserved={"cpu": "3"})
     text = await _refused(lambda: cluster.create(kinds.QUEUES, child), InvalidError)
     assert "spec.guarantee.resource[cpu]: 3 with the 0 of its siblings is more than the 2 of its parent" in text
 

@@ -15,6 +15,11 @@ def guarantee(**resource: str) -> dict[str, Any]:
     return {"resource": resource}
 
 
+def backed(**resource: str) -> dict[str, Any]:
+    """A guarantee, and as much that is deserved."""
+    return {"guarantee": guarantee(**resource), "deserved": resource}
+
+
 def test_a_plain_queue_passes(ask: Any, queue: Any) -> None:
     assert ask(queues.validate, queue(weight=65535, capability={"cpu": "8"})) == ALLOWED
 
@@ -44,6 +49,29 @@ def test_amounts_must_be_legal_and_fit_each_other_and_all_that_do_not_are_told(a
         ("spec.deserved[cpu]", "6 is more than spec.capability[cpu], 4: lower it or raise the other"),
         ("spec.guarantee.resource[cpu]", "8 is more than spec.capability[cpu], 4: lower it or raise the other"),
     )
+
+
+def test_what_is_guaranteed_is_deserved(ask: Any, queue: Any) -> None:
+    verdict = ask(queues.validate, queue(guarantee=guarantee(cpu="3", memory="1Gi"), deserved={"memory": "2Gi"}))
+    text = "3 is guaranteed, and spec.deserved does not name cpu: set spec.deserved[cpu] to 3 or more"
+    assert (verdict.code, verdict.causes) == (422, (("spec.guarantee.resource[cpu]", text),))
+    assert ask(queues.validate, queue(guarantee=guarantee(cpu="0"))) == ALLOWED
+
+
+def test_the_annotations_of_volcanos_tree_are_refused_and_may_stay_where_they_are(ask: Any, queue: Any) -> None:
+    old, marked = queue("dev"), queue("dev")
+    marked["metadata"]["annotations"] = {
+        "volcano.sh/hierarchy": "root/sci/dev",
+        "volcano.sh/hierarchy-weights": "1/2/8",
+    }
+    verdict = ask(queues.validate, marked)
+    text = "Muster makes the tree of queues from spec.parent and spec.weight: set these, and remove the annotation"
+    assert verdict.causes == (
+        ("metadata.annotations[volcano.sh/hierarchy]", text),
+        ("metadata.annotations[volcano.sh/hierarchy-weights]", text),
+    )
+    assert ask(queues.validate, marked, "UPDATE", old=marked) == ALLOWED
+    assert ask(queues.validate, marked, "UPDATE", old=old) != ALLOWED
 
 
 def test_what_an_upper_list_does_not_name_is_not_limited_by_it(ask: Any, queue: Any) -> None:
@@ -121,7 +149,7 @@ def test_the_tree_has_a_depth_and_a_moved_branch_counts_whole(ask: Any, queue: A
 def test_siblings_together_stay_within_their_parents_guarantee(ask: Any, queue: Any, cluster: Any) -> None:
     cluster.queue("dept", guarantee=guarantee(cpu="4"))
     cluster.queue("one", parent="dept", guarantee=guarantee(cpu="3", memory="1Gi"))
-    verdict = ask(queues.validate, queue("two", parent="dept", guarantee=guarantee(cpu="2", memory="1Gi")))
+    verdict = ask(queues.validate, queue("two", parent="dept", **backed(cpu="2", memory="1Gi")))
     assert verdict.causes == (
         (
             "spec.guarantee.resource[cpu]",
@@ -129,18 +157,18 @@ def test_siblings_together_stay_within_their_parents_guarantee(ask: Any, queue: 
         ),
     )
     assert verdict.evidence == (Ref(kinds.QUEUES, "dept"), Ref(kinds.QUEUES, "one"))
-    assert ask(queues.validate, queue("two", parent="dept", guarantee=guarantee(cpu="1"))) == ALLOWED
+    assert ask(queues.validate, queue("two", parent="dept", **backed(cpu="1"))) == ALLOWED
 
 
 def test_a_guarantee_is_not_lowered_below_the_childrens(ask: Any, queue: Any, cluster: Any) -> None:
     cluster.queue("dept", guarantee=guarantee(cpu="4"))
     cluster.queue("one", parent="dept", guarantee=guarantee(cpu="3"))
-    old = queue("dept", guarantee=guarantee(cpu="4"))
-    verdict = ask(queues.validate, queue("dept", guarantee=guarantee(cpu="2")), "UPDATE", old=old)
+    old = queue("dept", **backed(cpu="4"))
+    verdict = ask(queues.validate, queue("dept", **backed(cpu="2")), "UPDATE", old=old)
     assert verdict.causes == (
         ("spec.guarantee.resource[cpu]", "2 is less than the 3 of its children (one): raise it or lower theirs"),
     )
-    assert ask(queues.validate, queue("dept", guarantee=guarantee(cpu="3")), "UPDATE", old=old) == ALLOWED
+    assert ask(queues.validate, queue("dept", **backed(cpu="3")), "UPDATE", old=old) == ALLOWED
 
 
 # ── updates, aliases, deletion ───────────────────────────────────────────────────────────────────────────────────

@@ -48,6 +48,8 @@ def _problems(queue: Queue, view: AdmissionView) -> Iterator[Problem]:
     yield from illegal
     for low, high in ((_GUARANTEE, _DESERVED), (_DESERVED, _CAPABILITY), (_GUARANTEE, _CAPABILITY)):
         yield from _order_problems(low, amounts[low], high, amounts[high])
+    yield from _undeserved(amounts)
+    yield from _hierarchy_problems(queue)
     selector = queue.spec.namespace_selector
     if selector is not None:
         yield from (Problem(text, f"spec.namespaceSelector.{path}") for path, text in labels.faults(selector))
@@ -78,6 +80,27 @@ def _order_problems(low: str, lower: Resources, high: str, upper: Resources) -> 
     for name in lower.above(upper):
         have, most = amount_text(name, lower[name]), amount_text(name, upper[name])
         yield Problem(f"{have} is more than {high}[{name}], {most}: lower it or raise the other", f"{low}[{name}]")
+
+
+def _undeserved(amounts: dict[str, Resources]) -> Iterator[Problem]:
+    """Refuse to guarantee what isn't deserved: reclaim would take it back."""
+    guarantee, deserved = amounts[_GUARANTEE], amounts[_DESERVED]
+    excessive = set(guarantee.above(amounts[_CAPABILITY]))  # the remedy would be refused, too
+    for name in guarantee:
+        if guarantee[name] and name not in deserved and name not in excessive:
+            least = amount_text(name, guarantee[name])
+            text = f"{least} is guaranteed, and {_DESERVED} does not name {name}: set {_DESERVED}[{name}] to {least} or more"
+            yield Problem(text, f"{_GUARANTEE}[{name}]")
+
+
+def _hierarchy_problems(queue: Queue) -> Iterator[Problem]:
+    """Refuse the annotations of Volcano's tree: they would be stored and change nothing."""
+    for key in names.HIERARCHY:
+        if key in (queue.metadata.annotations or {}):
+            yield Problem(
+                "Muster makes the tree of queues from spec.parent and spec.weight: set these, and remove the annotation",
+                f"metadata.annotations[{key}]",
+            )
 
 
 # ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────
