@@ -39,12 +39,13 @@ async def read(client: Client, now: datetime) -> ClusterObjects:
         KubeError: something couldn't be read.
     """
     unread: list[str] = []
+    closed: set[str] = set()
     found, autoscaler = await asyncio.gather(
-        asyncio.gather(*(_listed(client, kind, unread) for kind in KINDS)), _autoscaler(client)
+        asyncio.gather(*(_listed(client, kind, unread, closed) for kind in KINDS)), _autoscaler(client)
     )
     objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
     served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return ClusterObjects(now, objects, tuple(unread), served, autoscaler)
+    return ClusterObjects(now, objects, tuple(unread), served, autoscaler, frozenset(closed))
 
 
 async def _autoscaler(client: Client) -> str:
@@ -65,7 +66,7 @@ async def _sent(client: Client, request: Request) -> Response:
     return await client.send(request)
 
 
-async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, ...] | None:
+async def _listed(client: Client, kind: Kind[T], unread: list[str], closed: set[str]) -> tuple[T, ...] | None:
     """Return the objects of a kind; None of one that isn't served."""
     # In one piece, and no older than the question: who has just applied something asks about that.
     request = Request("GET", kind.path(_PLACES.get(kind, "")))
@@ -82,4 +83,5 @@ async def _listed(client: Client, kind: Kind[T], unread: list[str]) -> tuple[T, 
         return ()
     page = decoding.page(kind, answer.body)
     unread += [f"{kind.name} {each.about.namespace}/{each.about.name} is left out: {each.reason}" for each in page.unreadable]  # fmt: skip
+    closed.update(each.node for each in page.unreadable if each.node)
     return page.items

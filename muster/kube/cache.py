@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-import msgspec
-
-from muster.kube import errors
 from muster.kube.decoding import Unreadable
+from muster.kube.subscription import Derived, Name, ObjectChange, Subscription, reason_of
 from muster.model import objects, versions
+
+__all__ = ["Derived", "Index", "ObjectCache", "ObjectChange", "Subscription"]
 
 T = TypeVar("T", bound=objects.Object)
 
-log = logging.getLogger(__name__)
-
 Index = Callable[[T], Iterable[str]]
 """Under which keys an object is found in an index. Must give the same keys for the same object each time."""
-
-
-class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to one object: ``old`` is as the view showed it, ``new`` as it shows it now.
-
-    An object that was deleted and made again under its name is two changes, a DELETED and an ADDED.
-    """
-
-    type: Literal["ADDED", "MODIFIED", "DELETED"]
-    old: T | None
-    new: T | None
 
 
 class ObjectCache(Generic[T]):
@@ -40,18 +26,21 @@ class ObjectCache(Generic[T]):
         revision: the resourceVersion that the view is at; empty before the first list.
         unreadable: why objects of the server couldn't be decoded, by namespace and name. Such an object keeps the last
             version that could: forgetting it would free what it holds.
-        quarantined: why a subscriber failed on objects, by namespace and name, until they change: what was made of such an
-            object can't be relied on.
+        unreadable_items: those objects as far as they could be read.
+        stirred: set whenever an object is quarantined, or one that is changes; `muster.kube.healing` clears it.
     """
 
     def __init__(self, *, indexes: Mapping[str, Index[T]] | None = None) -> None:
         self.synced = False
         self.revision = ""
-        self.unreadable: dict[tuple[str, str], str] = {}
-        self.quarantined: dict[tuple[str, str], str] = {}
+        self.unreadable: dict[Name, str] = {}
+        self.unreadable_items: dict[Name, Unreadable] = {}
+        self.stirred = asyncio.Event()
         self._objects: dict[str, dict[str, T]] = {}
         self._indexes = {name: _Index(keys) for name, keys in (indexes or {}).items()}
-        self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
+        self._unindexed: dict[Name, str] = {}
+        self._subscribers: list[Subscription[T]] = []
+        self._doubtful: list[Callable[[], None]] = []
         self._waiting: set[tuple[str, asyncio.Future[None]]] = set()
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -69,10 +58,26 @@ class ObjectCache(Generic[T]):
             "quarantined": len(self.quarantined),
         }
 
+    @property
+    def quarantined(self) -> dict[Name, str]:
+        """Why a subscriber failed on objects, by namespace and name: it isn't told of them until a retry succeeds.
+
+        What was made of such an object can't be relied on.
+        """
+        if not (self._unindexed or any(each.failed for each in self._subscribers)):
+            return {}
+        found = dict(self._unindexed)
+        for each in self._subscribers:
+            found.update(each.failed)
+        return found
+
+    def doubtful(self) -> dict[Name, str]:
+        """Return the objects of whose state nobody can be sure, each with the reason."""
+        return {**self.quarantined, **self.unreadable}
+
     def unknown(self, namespace: str) -> list[str]:
         """Return the names of the objects of a namespace of whose state nobody can be sure."""
-        found = self.unreadable.keys() | self.quarantined.keys() if self.unreadable or self.quarantined else ()
-        return sorted(name for where, name in found if where == namespace)
+        return sorted(name for where, name in self.doubtful() if where == namespace)
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return the object of that name, or None."""
@@ -91,13 +96,20 @@ class ObjectCache(Generic[T]):
         """Return the objects that the named index has under ``key``; not to be kept across an await."""
         return self._indexes[index].find(key)
 
-    def subscribe(self, callback: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
-        """Have ``callback`` called for every change from now on, after the view shows it; gives what ends that.
+    def subscribe(self, callback: Callable[[ObjectChange[T]], None], derived: Derived | None = None) -> Subscription[T]:
+        """Have ``callback`` called for every change from now on, after the cache shows it.
 
-        Where a callback raises, that is logged and its object quarantined; it is called again for the next change.
+        Where it raises, that is logged and the object quarantined: it isn't told of that object until a retry
+        succeeds. ``derived`` is what callbacks like this one keep up to date change by change: a failure may leave it
+        half-updated, so it becomes stale, and nothing is told until its owner has made it anew from `Subscription.items`.
         """
-        self._subscribers.append(callback)
-        return lambda: self._subscribers.remove(callback)
+        subscription = Subscription(self, callback, derived, self._subscribers.remove)
+        self._subscribers.append(subscription)
+        return subscription
+
+    def subscribe_doubtful(self, changed: Callable[[], None]) -> None:
+        """Have ``changed`` called whenever `doubtful` may have changed."""
+        self._doubtful.append(changed)
 
     async def reached(self, version: str) -> None:
         """Wait until the view shows everything up to ``version``: one that an object of this very kind had.
@@ -121,10 +133,10 @@ class ObjectCache(Generic[T]):
     def replace(self, items: Iterable[T], revision: str, unreadable: Iterable[Unreadable] = ()) -> None:
         """Show a whole list instead, then tell what is different."""
         fresh = {(item.namespace, item.name): item for item in items}
-        self.unreadable = {}
+        before, self.unreadable, self.unreadable_items = self.unreadable, {}, {}
         for each in unreadable:
             key = (each.about.namespace, each.about.name)
-            self.unreadable[key] = each.reason
+            self._note_unreadable(each)
             known = self.get(each.about.name, each.about.namespace)
             if known is not None and known.metadata.uid == each.about.metadata.uid:
                 fresh[key] = known
@@ -135,29 +147,65 @@ class ObjectCache(Generic[T]):
         self.synced = True
         self.advance(revision)
         self._tell(changes)
+        if before != self.unreadable:
+            self.doubt()
 
     def put(self, item: T) -> None:
         """Show a new or changed object."""
-        self.unreadable.pop((item.namespace, item.name), None)
         changes = self._store(self.get(item.name, item.namespace), item)
         self.advance(item.metadata.resource_version)
         self._tell(changes)
+        self._note_readable((item.namespace, item.name))
 
     def drop(self, about: objects.Object) -> None:
         """Show that an object is gone; ``about`` has its metadata as of its end."""
-        self.unreadable.pop((about.namespace, about.name), None)
         changes = self._store(self.get(about.name, about.namespace), None)
         self.advance(about.metadata.resource_version)
         self._tell(changes)
+        self._note_readable((about.namespace, about.name))
 
     def set_aside(self, item: Unreadable) -> None:
         """Note that a new state of an object can't be read. Its last readable state stays, unless it was another's."""
         about = item.about
         known = self.get(about.name, about.namespace)
         changes = self._store(known, None) if known is not None and known.metadata.uid != about.metadata.uid else []
-        self.unreadable[about.namespace, about.name] = item.reason
+        self._note_unreadable(item)
         self.advance(about.metadata.resource_version)
         self._tell(changes)
+        self.doubt()
+
+    def retry(self, name: Name) -> bool | None:
+        """Show a quarantined object again to those that failed on it.
+
+        Returns:
+            Whether nobody fails on it any more; None where what it goes into is stale, so that nobody was asked.
+        """
+        if any(each.is_stale for each in self._subscribers if name in each.failed):
+            return None
+        item = self.get(name[1], name[0])
+        if item is not None and self._unindexed.pop(name, None) is not None:
+            self._reindex(item)
+        for each in self._subscribers:
+            each.retry(name, item)
+        healed = name not in self.quarantined
+        if healed:
+            self.doubt()
+        return healed
+
+    def doubt(self) -> None:
+        """Tell those who follow what is doubtful that this may have changed."""
+        for changed in self._doubtful:
+            changed()
+
+    def _note_unreadable(self, item: Unreadable) -> None:
+        name = (item.about.namespace, item.about.name)
+        self.unreadable[name] = item.reason
+        self.unreadable_items[name] = item
+
+    def _note_readable(self, name: Name) -> None:
+        self.unreadable_items.pop(name, None)
+        if self.unreadable.pop(name, None) is not None:
+            self.doubt()
 
     def advance(self, revision: str) -> None:
         """Note that nothing else happened up to ``revision``."""
@@ -191,21 +239,45 @@ class ObjectCache(Generic[T]):
             if not namespace:
                 del self._objects[old.namespace]
         for index in self._indexes.values():
-            index.swap(old, new)
+            try:
+                index.swap(old, new)
+            except Exception as error:  # noqa: BLE001 - an index is written for objects as they should be
+                self._leave_out(index, new or old, error)
 
-    def _tell(self, changes: Iterable[ObjectChange[T]]) -> None:
+    def _leave_out(self, index: _Index[T], item: T | None, error: Exception) -> None:
+        """Have an index not show an object whose keys can't be told."""
+        assert item is not None
+        name = (item.namespace, item.name)
+        index.purge(name)
+        if self.get(item.name, item.namespace) is not None:
+            self._unindexed[name] = reason_of(error)
+            self.stirred.set()
+
+    def _reindex(self, item: T) -> None:
+        for index in self._indexes.values():
+            try:
+                index.swap(None, item)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._leave_out(index, item, error)
+
+    def _tell(self, changes: list[ObjectChange[T]]) -> None:
+        if not changes:
+            return
+        known = self.quarantined
         for change in changes:
             item = change.new or change.old
             assert item is not None
-            key = (item.namespace, item.name)
-            self.quarantined.pop(key, None)
-            for callback in tuple(self._subscribers):
-                try:
-                    callback(change)
-                except Exception as error:
-                    log.exception("a subscriber failed on %s of %s/%s", change.type, *key)
-                    if change.new is not None:
-                        self.quarantined[key] = errors.bounded(f"{type(error).__name__}: {error}")
+            if known and (name := (item.namespace, item.name)) in known:
+                self.stirred.set()
+                if change.new is None:
+                    self._unindexed.pop(name, None)
+            for each in tuple(self._subscribers):
+                each.tell(change)
+        # Who asks about doubts reads what the subscribers made of all this.
+        if known or self.quarantined:
+            self.stirred.set()
+            if known != self.quarantined:
+                self.doubt()
 
 
 class _Index(Generic[T]):
@@ -213,13 +285,13 @@ class _Index(Generic[T]):
 
     def __init__(self, keys: Index[T]) -> None:
         self._keys = keys
-        self._found: dict[str, dict[tuple[str, str], T]] = {}
+        self._found: dict[str, dict[Name, T]] = {}
 
     def find(self, key: str) -> Iterable[T]:
         return self._found.get(key, {}).values()
 
     def swap(self, old: T | None, new: T | None) -> None:
-        after = self._keys(new) if new is not None else ()
+        after = tuple(self._keys(new)) if new is not None else ()
         if old is not None:
             for key in self._keys(old):
                 if key not in after:
@@ -228,8 +300,13 @@ class _Index(Generic[T]):
             for key in after:
                 self._found.setdefault(key, {})[new.namespace, new.name] = new
 
-    def _remove(self, key: str, name: tuple[str, str]) -> None:
-        found = self._found[key]
-        del found[name]
+    def purge(self, name: Name) -> None:
+        """Take an object out wherever it is."""
+        for key in [key for key, found in self._found.items() if name in found]:
+            self._remove(key, name)
+
+    def _remove(self, key: str, name: Name) -> None:
+        found = self._found.get(key, {})
+        found.pop(name, None)
         if not found:
-            del self._found[key]
+            self._found.pop(key, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,8 @@ from muster.model.nesting import decode_shallow
 
 T = TypeVar("T", bound=objects.Object)
 
+_MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError)
+
 
 @lru_cache(maxsize=256)
 def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
@@ -24,10 +26,11 @@ def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 class Unreadable(Struct, frozen=True):
-    """An object that doesn't decode to its struct, and why. ``about`` has its metadata."""
+    """An object that doesn't decode to its struct, and why. ``about`` has its metadata, ``node`` is its spec.nodeName."""
 
     about: objects.Object
     reason: str
+    node: str = ""
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -68,6 +71,15 @@ class _Bare(msgspec.Struct, frozen=True):
     metadata: _Identity
 
 
+# And of a pod, which node it takes something of.
+class _PlaceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Placed(msgspec.Struct, frozen=True):
+    spec: _PlaceSpec = _PlaceSpec()
+
+
 def page(kind: Kind[T], body: bytes) -> Page[T]:
     """Decode one page of a list.
 
@@ -76,7 +88,7 @@ def page(kind: Kind[T], body: bytes) -> Page[T]:
     """
     try:
         wire = decode_shallow(decoder(_Wire[kind.struct]).decode, body)  # type: ignore[name-defined]
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except Exception:  # noqa: BLE001 - the same is tried of each object, where the reason is told
         return _one_by_one(kind, body)
     return Page(wire.items or (), (), wire.metadata.resource_version, wire.metadata.token)
 
@@ -100,10 +112,19 @@ def item(kind: Kind[T], body: bytes | msgspec.Raw) -> T | Unreadable:
     """
     try:
         decoded: T = decode_shallow(decoder(kind.struct).decode, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except Exception as error:  # noqa: BLE001 - a decoder's defect must not hide all objects behind one
         bare: _Bare = strictly(_Bare, body)
-        return Unreadable(objects.Object(metadata=_meta(bare.metadata)), errors.bounded(str(error)))
+        reason = str(error) if isinstance(error, _MALFORMED) else f"{type(error).__name__}: {error}"
+        return Unreadable(objects.Object(metadata=_meta(bare.metadata)), errors.bounded(reason), _node(body))
     return decoded
+
+
+def _node(body: bytes | msgspec.Raw) -> str:
+    try:
+        placed: _Placed = strictly(_Placed, body)
+    except errors.ServerError:
+        return ""
+    return placed.spec.node_name
 
 
 def _meta(bare: _Identity) -> objects.Meta:
@@ -118,5 +139,5 @@ def strictly(type_: Any, body: bytes | msgspec.Raw) -> Any:
     """
     try:
         return decode_shallow(decoder(type_).decode, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _MALFORMED as error:
         raise errors.ServerError(502, "", f"the API server's answer can't be read: {error}") from error

@@ -120,7 +120,11 @@ class EventRecorder:
         while True:
             series = await self._queue.get()
             series.queued = False
-            await self._write(series)
+            try:
+                await self._write(series)
+            except Exception:
+                self.dropped += 1
+                log.exception("the event %s/%s could not be written: an error in Muster", series.namespace, series.name)
 
     def _repeat(self, series: _Series, key: tuple[str, ...], now: float) -> None:
         self._series.move_to_end(key)

@@ -17,6 +17,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.decoding import Unreadable
+from muster.kube.healing import Healing
 from muster.kube.timeline import Timeline, behind
 from muster.kube.transport import Request
 from muster.model import objects
@@ -86,7 +87,12 @@ class Reflector(Generic[T]):
         self._heard = False
 
     async def run(self) -> None:
-        """Keep the cache, until cancelled."""
+        """Keep the cache, and try quarantined objects again, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Healing(self._cache).run(), name=f"quarantine of {self._kind}")
+            await self._keep()
+
+    async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
@@ -107,15 +113,16 @@ class Reflector(Generic[T]):
         """Wait until the cache has shown a whole list."""
         await self._synced.wait()
 
-    async def _round(self) -> errors.KubeError | None:
+    async def _round(self) -> Exception | None:
         """List where that is needed, and watch until the watch ends; gives what ended it, None for the usual end."""
         try:
             if not self._from or self._again.is_set():
                 await self._list()
             await self._watch()
-        except TimeoutError:
+        except TimeoutError as error:
             if not self._again.is_set():
-                raise
+                self._from = ""
+                return error
         except errors.ApiError as error:
             # Not allowed, or overloaded: the place in the watch is still good, and a list would be the heavier request.
             if error.code not in {401, 403, 429, 500, 503}:
@@ -128,6 +135,12 @@ class Reflector(Generic[T]):
                 self._lost = min(self._lost, asyncio.get_running_loop().time())
             if not self._heard and asyncio.get_running_loop().time() - self._opened >= IDLE:
                 self._from = ""
+            return error
+        except Exception as error:
+            # Nobody foresaw it, so nobody knows what of the cache is right; the others go on meanwhile.
+            if errors.bounded(f"{type(error).__name__}: {error}") not in self.trouble:
+                log.exception("%s are listed again: an error in Muster", self._kind)
+            self._from = ""
             return error
         return None
 
@@ -242,9 +255,10 @@ class Reflector(Generic[T]):
             case unknown:
                 raise errors.ServerError(502, "", f"the API server sent an event of the unknown type {unknown!r}")
 
-    def _report(self, error: errors.KubeError) -> None:
+    def _report(self, error: Exception) -> None:
         """Log what is wrong, once for each thing that is."""
-        text = f"{self._kind} can't be watched: {error}"
+        said = str(error) if isinstance(error, errors.KubeError) else errors.bounded(f"{type(error).__name__}: {error}")
+        text = f"{self._kind} can't be watched: {said}"
         if text != self.trouble:
             log.warning("%s", text)
         self.trouble = text
@@ -290,7 +304,7 @@ class Watching:
 
     def unknown(self) -> dict[str, int]:
         """Count by kind the objects that can't be read, or that a subscriber failed on; kinds without one are left out."""
-        counts = {str(kind): len({*cache.unreadable, *cache.quarantined}) for kind, cache in self._caches.items()}
+        counts = {str(kind): len(cache.doubtful()) for kind, cache in self._caches.items()}
         return {kind: count for kind, count in counts.items() if count}
 
     def state(self) -> dict[str, Any]:

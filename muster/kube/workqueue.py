@@ -22,7 +22,8 @@ class Retries(Struct, frozen=True):
     """When a reconciliation that failed is tried again.
 
     Attributes:
-        errors: those that are tried again; any other is a bug and ends `WorkQueue.run`.
+        errors: those that are tried again; any other is a bug.
+        isolates: whether a bug is logged and its key tried again like that; otherwise it ends `WorkQueue.run`.
         first: seconds until the first retry; they double.
         most: seconds, at most.
         jitter: see `Backoff`.
@@ -34,13 +35,14 @@ class Retries(Struct, frozen=True):
     most: float
     jitter: bool
     level: int
+    isolates: bool = False
 
     def backoff(self) -> Backoff:
         """Return the pauses of a key that begins to fail."""
         return Backoff(self.first, self.most, jitter=self.jitter)
 
 
-_REFUSALS: Final = Retries(errors.KubeError, first=0.5, most=60.0, jitter=True, level=logging.WARNING)
+_REFUSALS: Final = Retries(errors.KubeError, first=0.5, most=60.0, jitter=True, level=logging.WARNING, isolates=True)
 _KEY_SHOWN: Final = 200
 
 
@@ -48,7 +50,8 @@ class WorkQueue(Generic[K]):
     """Reconciles keys, several at once but never one twice at a time, the urgent ones first.
 
     ``reconcile`` looks at the present state and brings it nearer to what it should be. A key added while it is
-    reconciled is reconciled again. What the API server refuses is tried again after a pause that grows.
+    reconciled is reconciled again. What the API server refuses is tried again after a pause that grows, and so is a key
+    with which ``reconcile`` fails in a way that nobody foresaw: the others go on.
 
     ``yields_to``: a queue that matters more; while it has keys in line, this reconciles one at a time, the urgent ones
     aside.
@@ -191,11 +194,33 @@ class WorkQueue(Generic[K]):
         except errors.FenceLostError:
             self._leave()
         except self._retries.errors as error:
-            if key not in self._failing:
-                self._failing[key] = self._retries.backoff()
-            pause = self._failing[key].pause(error.retry_after if isinstance(error, errors.ApiError) else None)
-            shown = str(key)[:_KEY_SHOWN]
-            log.log(self._retries.level, "%s %s is tried again in %.1f s: %s", self._what, shown, pause, error)
-            self.add_after(key, pause)
+            pause = self._pause(key, error.retry_after if isinstance(error, errors.ApiError) else None)
+            log.log(self._retries.level, "%s %s is tried again in %.1f s: %s", self._what, _short(key), pause, error)
+        except Exception:
+            if not self._retries.isolates:
+                raise
+            # Once with its traceback: the same is tried for as long as the key is there.
+            level = logging.DEBUG if key in self._failing else logging.ERROR
+            pause = self._pause(key, None)
+            log.log(
+                level,
+                "%s %s failed, again in %.1f s: an error in Muster",
+                self._what,
+                _short(key),
+                pause,
+                exc_info=True,
+            )
         else:
             self._failing.pop(key, None)
+
+    def _pause(self, key: K, at_least: float | None) -> float:
+        """Have a key that failed tried again; return in how many seconds."""
+        if key not in self._failing:
+            self._failing[key] = self._retries.backoff()
+        pause = self._failing[key].pause(at_least)
+        self.add_after(key, pause)
+        return pause
+
+
+def _short(key: Hashable) -> str:
+    return str(key)[:_KEY_SHOWN]

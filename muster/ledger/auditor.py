@@ -115,6 +115,10 @@ class Auditor:
         except (errors.KubeError, MalformedLedgerError) as error:
             log.info("namespace %s can't be audited now: %s", due, error)
             self._metrics.failures.inc()
+        except Exception:
+            # It is audited again in a round, and the others in their turn.
+            log.exception("namespace %s can't be audited now: an error in Muster", due)
+            self._metrics.failures.inc()
         self._metrics.cpu_seconds.inc(metered.spent)
         return metered.spent * (1 / SHARE - 1)
 

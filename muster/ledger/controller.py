@@ -18,6 +18,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.clock import Clock
+from muster.kube.subscription import reason_of
 from muster.kube.timeline import WentBackError
 from muster.ledger import seeding
 from muster.ledger.metrics import LedgerMetrics
@@ -110,7 +111,13 @@ class LedgerController:
             entry = self._store.known(namespace)
         except MalformedLedgerError:
             return None  # `run` reports it
-        return entry.table.fold(view, coming={name for name in names if view.usage(name)}) if entry else None
+        try:
+            return entry.table.fold(view, coming={name for name in names if view.usage(name)}) if entry else None
+        except Exception:
+            if namespace not in self._trouble:
+                log.exception("the quota ledger of namespace %s can't be used: an error in Muster", namespace)
+                self._trouble[namespace] = ""
+            return None
 
     def _touch(self, namespace: str) -> None:
         """Look at a namespace once it has been quiet; at once where it has no ledger yet."""
@@ -157,12 +164,20 @@ class LedgerController:
                 self._forget(namespace)  # what it holds goes with it
                 return
             self._report(namespace, str(error))
-            backoff = self._backoffs.setdefault(namespace, Backoff(0.8, 30.0))
-            self._due[namespace] = loop.time() + backoff.pause()
+            self._retry(namespace)
+        except Exception as error:
+            if self._trouble.get(namespace) != (text := reason_of(error)):
+                log.exception("the quota ledger of namespace %s is left as it is: an error in Muster", namespace)
+                self._trouble[namespace] = text
+            self._retry(namespace)
         else:
             self._backoffs.pop(namespace, None)
             self._unreadable.pop(namespace, None)
             self._trouble.pop(namespace, None)
+
+    def _retry(self, namespace: str) -> None:
+        backoff = self._backoffs.setdefault(namespace, Backoff(0.8, 30.0))
+        self._due[namespace] = asyncio.get_running_loop().time() + backoff.pause()
 
     async def _improve(self, namespace: str) -> None:
         """Do the one thing that the namespace's ledger needs most."""

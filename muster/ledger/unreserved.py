@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from muster.kube.cache import ObjectCache
@@ -12,6 +13,8 @@ from muster.ledger.store import Store
 from muster.ledger.table import Table
 from muster.ledger.view import LedgerView
 from muster.model.objects import QuotaLedger
+
+log = logging.getLogger(__name__)
 
 
 def reasons(table: Table, view: LedgerView) -> dict[Key, str]:
@@ -42,9 +45,14 @@ class UnreservedGroups:
         changed, self._changed = self._changed, set()
         for namespace in sorted(changed):
             try:
-                yield namespace, self._reasons(namespace)
+                found = self._reasons(namespace)
             except MalformedLedgerError:
                 continue  # the controller reports it
+            except Exception:
+                # Other namespaces aren't to wait for it; its next change is another try.
+                log.exception("what is unreserved in namespace %s stays as it was: an error in Muster", namespace)
+                continue
+            yield namespace, found
 
     def _reasons(self, namespace: str) -> dict[Key, str]:
         entry, view = self._store.known(namespace), self._observer.view(namespace)

@@ -96,6 +96,7 @@ class WhatIfCluster:
 
     def _feed(self, *, alone: bool) -> None:
         cluster, pods = self.cluster, self.state.of(kinds.PODS)
+        cluster.close_nodes(self.state.closed_nodes)
         cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
         for kind, learn in (*handlers(cluster).items(), (kinds.QUEUES, cluster.queue)):
             for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():

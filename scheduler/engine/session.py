@@ -93,7 +93,7 @@ class Session:
             (info.name, info.weight, info.priority, info.state, info.parent, *map(str, info.amounts))
             for info in self.snapshot.queues.values()
         ]
-        digest = blake2b(repr((table.names, table.ready, queues)).encode(), digest_size=16)
+        digest = blake2b(repr((table.names, table.ready, sorted(table.closed), queues)).encode(), digest_size=16)
         digest.update(self.snapshot.idle.tobytes())
         return digest.digest()
 

@@ -98,7 +98,7 @@ class Binder:
         except errors.FenceLostError:
             log.info("pod %s is left to the next leader", bind.task)
             return False
-        except errors.KubeError as error:
+        except Exception as error:  # noqa: BLE001 - a bug must not take the other binds with it
             self._pause(bind, error)
             return False
         self._failing.pop(uid, None)
@@ -126,8 +126,10 @@ class Binder:
         pod = await self._client.find(kinds.PODS, bind.task.name, bind.task.namespace)
         return pod is not None and pod.metadata.uid == bind.task.uid and pod.spec.node_name == bind.node
 
-    def _pause(self, bind: Bind, error: errors.KubeError) -> None:
+    def _pause(self, bind: Bind, error: Exception) -> None:
         uid = bind.task.uid
+        if not isinstance(error, errors.KubeError) and uid not in self._failing:
+            log.error("the bind of pod %s failed: an error in Muster", bind.task, exc_info=error)
         backoff = self._failing.setdefault(uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
         log.warning("pod %s could not be bound to %s, again in %.1f s: %s", bind.task, bind.node, pause, error)

@@ -31,6 +31,12 @@ class LedgerChanged(Struct, frozen=True):
     namespace: str
 
 
+class NodesClosed(Struct, frozen=True):
+    """These nodes, and no others, have pods that can't be read."""
+
+    names: frozenset[str]
+
+
 class ReservationsRead(Struct, frozen=True):
     """The groups of a namespace that hold nothing of its quota, by (API group, name), each with the reason."""
 
@@ -106,6 +112,7 @@ Event = (
     ObjectChanged
     | AutoscalerSeen
     | LedgerChanged
+    | NodesClosed
     | ReservationsRead
     | LedgerRead
     | PlanDecided

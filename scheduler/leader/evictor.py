@@ -64,7 +64,7 @@ class Evictor:
                 await self._evict_once(eviction)
         except errors.FenceLostError:
             log.info("pod %s is left to the next leader", task)
-        except errors.KubeError as error:
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the pod counted as leaving
             self._emit(EvictionRefused(task.uid))
             await self._pause(eviction, error)
             self._emit(EvictionRetryDue(task.uid))
@@ -92,7 +92,9 @@ class Evictor:
             return True
         return pod.metadata.deletion_timestamp is not None
 
-    async def _pause(self, eviction: Eviction, error: errors.KubeError) -> None:
+    async def _pause(self, eviction: Eviction, error: Exception) -> None:
+        if not isinstance(error, errors.KubeError) and eviction.task.uid not in self._failing:
+            log.error("the eviction of pod %s failed: an error in Muster", eviction.task, exc_info=error)
         backoff = self._failing.setdefault(eviction.task.uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
         log.warning("pod %s is not evicted, and spared for %.1f s: %s", eviction.task, pause, error)

@@ -24,3 +24,5 @@ LONGEST_RESERVATION_RETRY_SECONDS: Final = 60.0
 """The same after many refusals in a row: each time it is twice as long."""
 PHASE_EVENT_SECONDS: Final = 60.0
 """Between two events of phases of one group that aren't the first of their phase."""
+FIND_CULPRIT_SECONDS: Final = 10.0
+"""That the search for the group with which a cycle fails may take: less than what counts as a cycle that hangs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from scheduler.leader.events import (
     EvictionRetryDue,
     LedgerChanged,
     LedgerRead,
+    NodesClosed,
     ObjectChanged,
     PlanDecided,
     ReservationRefused,
@@ -32,6 +33,12 @@ from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
 
+_POD_STEPS: Final[Mapping[type[Event], Callable[[Cluster, str], None]]] = {
+    BindFailed: Cluster.forget,
+    EvictionRefused: Cluster.spare,
+    EvictionRetryDue: Cluster.unspare,
+}
+
 
 class SchedulerState:
     """The cluster as watches show it, and what the leader itself has under way. Only `handle` changes it.
@@ -41,16 +48,30 @@ class SchedulerState:
     """
 
     def __init__(self, scheduler_names: Collection[str]) -> None:
-        self.cluster = Cluster(scheduler_names)
+        self._names = tuple(scheduler_names)
+        self.cluster = Cluster(self._names)
         self._timers = RequeueTimers()
         self._reserved: ReservedNodes | None = None
         self._autoscaler = ""
-        groups = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
-        self._learn: Mapping[Kind[Any], Callable[..., None]] = {
-            **handlers(self.cluster),
-            kinds.QUEUES: self.cluster.queue,
-            **{kind: partial(self.cluster.group, kind.group) for kind in groups},
-        }
+        self._learn = _handlers(self.cluster)
+
+    def rebuild(self, tell_all: Callable[[Callable[[Kind[Any], Any], None]], bool]) -> None:
+        """Make the cluster anew: an error that nobody foresaw may have left it half-updated.
+
+        Args:
+            tell_all: calls what it is given with each object, and returns whether that failed on none; on a further
+                call it leaves out those that it failed on.
+
+        Raises:
+            BlamedError: what is under way for a pod can't be taken over.
+        """
+        while True:
+            cluster = Cluster(self._names)
+            learn = _handlers(cluster)
+            if tell_all(lambda kind, item: learn[kind](item, gone=False)):  # noqa: B023 - called in this round alone
+                break
+        cluster.take_over(self.cluster)
+        self.cluster, self._learn = cluster, learn
 
     def snapshot(self) -> Snapshot:
         """Return what the next cycle decides on."""
@@ -65,16 +86,14 @@ class SchedulerState:
                 self._learn[kind](item, gone=gone)
             case PlanDecided():
                 return self._follow(event)
-            case BindFailed(uid):
-                self.cluster.forget(uid)
-            case EvictionRefused(uid):
-                self.cluster.spare(uid)
-            case EvictionRetryDue(uid):
-                self.cluster.unspare(uid)
+            case BindFailed(uid) | EvictionRefused(uid) | EvictionRetryDue(uid):
+                _POD_STEPS[type(event)](self.cluster, uid)
             case StatusStored(key, group):
                 self._store(key, group)
             case ReservationRefused() | ReservationRetryDue() | ReservationsRead() | LedgerRead():
                 self._learn_reservations(event)
+            case NodesClosed(names):
+                self.cluster.close_nodes(names)
             case AutoscalerSeen(name):
                 changed, self._autoscaler = name != self._autoscaler, name
                 return changed
@@ -110,3 +129,12 @@ class SchedulerState:
             return
         if not versions.at_least(known.metadata.resource_version, group.metadata.resource_version):
             self.cluster.group(key.group, group)
+
+
+def _handlers(cluster: Cluster) -> Mapping[Kind[Any], Callable[..., None]]:
+    groups = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+    return {
+        **handlers(cluster),
+        kinds.QUEUES: cluster.queue,
+        **{kind: partial(cluster.group, kind.group) for kind in groups},
+    }

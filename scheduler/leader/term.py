@@ -9,18 +9,21 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
+from muster.kube.subscription import Derived
 from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.model import kinds
-from muster.model.objects import Object, QuotaLedger
+from muster.model.objects import Object, Pod, PodGroup, QuotaLedger
 from scheduler.controllers.autoscaler import AutoscalerObserver
 from scheduler.controllers.namespace_labels import NamespaceLabelController
 from scheduler.controllers.ownerrules import OwnerRulesController
@@ -31,6 +34,7 @@ from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import ReservationRetries
 from scheduler.leader.binder import Binder
+from scheduler.leader.culprits import find_culprit
 from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.events import (
     AutoscalerSeen,
@@ -38,6 +42,7 @@ from scheduler.leader.events import (
     Event,
     LedgerChanged,
     LedgerRead,
+    NodesClosed,
     ObjectChanged,
     PlanDecided,
     ReservationRefused,
@@ -48,6 +53,7 @@ from scheduler.leader.events import (
 from scheduler.leader.evictor import Evictor
 from scheduler.leader.intervals import (
     CYCLE_HANG_SECONDS,
+    FIND_CULPRIT_SECONDS,
     INLINE_CYCLE_SECONDS,
     INLINE_PENDING_PODS,
     MIN_CYCLE_INTERVAL_SECONDS,
@@ -57,11 +63,14 @@ from scheduler.leader.intervals import (
 )
 from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.leader.pod_conditions import UnplacedPods
+from scheduler.leader.quarantine import QuarantineReporter
+from scheduler.leader.recovery import Recovery
 from scheduler.leader.state import SchedulerState
 from scheduler.leader.status_writer import StatusWriter
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey, Snapshot
+from scheduler.state.blame import BlamedError, Culprit
 from scheduler.state.informers import Informers
 
 log = logging.getLogger(__name__)
@@ -99,7 +108,14 @@ class Term:
         self._informers = informers = Informers(legacy_apis=legacy_apis)
         metrics.watches_failing.set_function(informers.watching.failing)
         metrics.unreadable.count = informers.watching.unknown
-        informers.feed(self._on_object)
+        self._derived = Derived(self._changed.set)
+        informers.feed(self._on_object, self._derived)
+        informers.subscribe_doubtful(self._on_doubt)
+        informers.pods.subscribe(self._drop_pod)
+        for kind, cache in informers.groups.items():
+            cache.subscribe(partial(self._drop_group, kind))
+        self._quarantine = QuarantineReporter(informers, recorder)
+        self._recovery = Recovery()
         ledgers = informers.cache(kinds.QUOTALEDGERS)
 
         # What goes out.
@@ -145,6 +161,7 @@ class Term:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run(self._client, synced), name="informers")
             group.create_task(self._recorder.run(), name="events")
+            group.create_task(self._quarantine.run(), name="quarantine")
             group.create_task(self._rules.run(), name="owner rules")
             group.create_task(self._autoscaler.run(), name="autoscaler")
             await self._rules.synced()
@@ -194,11 +211,17 @@ class Term:
 
     def handle(self, event: Event) -> None:
         """Take an event in: what is known of the cluster, then what follows for requests under way."""
-        if self._state.handle(event):
-            self._changed.set()
+        try:
+            changed = self._state.handle(event)
+        except Exception:
+            if isinstance(event, ObjectChanged | PlanDecided):
+                raise  # Its object is quarantined, its cycle tried again.
+            log.exception("%s wasn't followed: an error in Muster", type(event).__name__)
+            self._derived.spoil()
+        else:
+            if changed:
+                self._changed.set()
         match event:
-            case ObjectChanged(kind, item, True):
-                self._drop(kind.group, kind.name, item)
             case BindFailed():
                 self._metrics.unbound.inc()
             case ReservationRefused(key, reason):
@@ -212,13 +235,18 @@ class Term:
     def _on_object(self, kind: kinds.Kind[Any], item: Object, gone: bool) -> None:  # noqa: FBT001 - as watches tell it
         self.handle(ObjectChanged(kind, item, gone))
 
-    def _drop(self, api_group: str, kind: str, item: Object) -> None:
+    def _on_doubt(self) -> None:
+        self.handle(NodesClosed(frozenset(self._informers.closed_nodes())))
+
+    def _drop_pod(self, change: ObjectChange[Pod]) -> None:
         """Keep nothing for another try for what is gone."""
-        if kind == kinds.PODS.name:
-            self._binder.forget(item.metadata.uid)
-            self._evictor.forget(item.metadata.uid)
-        elif kind == kinds.PODGROUPS.name:
-            key = GroupKey(api_group, item.namespace, item.name)
+        if change.new is None and change.old is not None:
+            self._binder.forget(change.old.metadata.uid)
+            self._evictor.forget(change.old.metadata.uid)
+
+    def _drop_group(self, kind: kinds.Kind[PodGroup], change: ObjectChange[PodGroup]) -> None:
+        if change.new is None and change.old is not None:
+            key = GroupKey(kind.group, change.old.namespace, change.old.name)
             self._statuses.forget(key)
             self._retries.forget(key)
 
@@ -229,16 +257,45 @@ class Term:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            self._read_ledgers()
-            self._changed.clear()
-            with self._metrics.cycle_seconds.time():
-                now = self._clock.now()
-                plan = await self._decide(self._state.snapshot(), now)
-            self._report.report(plan, now.timestamp(), self._took)
-            statuses_due = self._perform(plan, now)
-            # As long as it took, at least: the other half of the time is for those who carry it out.
-            await asyncio.sleep(max(MIN_CYCLE_INTERVAL_SECONDS, loop.time() - began))
-            await self._change_before(min(statuses_due, self._next_cycle(plan)))
+            try:
+                until = await self._cycle()
+            except BlamedError as error:
+                self._deciding = None
+                await self._quarantine_culprit(error)
+            except Exception as error:  # noqa: BLE001 - nobody foresaw it, so the state may be wrong
+                self._deciding = None
+                await self._recovery.pause(error)
+            else:
+                self._recovery.reset()
+                # As long as it took, at least: the other half of the time is for those who carry it out.
+                await asyncio.sleep(max(MIN_CYCLE_INTERVAL_SECONDS, loop.time() - began))
+                await self._change_before(until)
+                continue
+            self._cache = DecisionCache()
+            self._derived.spoil()
+
+    async def _cycle(self) -> float:
+        """Decide once and begin to carry that out; return the loop's time at which to decide again in any case."""
+        self._changed.clear()
+        if self._derived.stale:
+            self._state.rebuild(self._informers.tell_all)
+            self._derived.stale = False
+        self._read_ledgers()
+        self._changed.clear()
+        with self._metrics.cycle_seconds.time():
+            now = self._clock.now()
+            plan = await self._decide(self._state.snapshot(), now)
+        self._report.report(plan, now.timestamp(), self._took)
+        statuses_due = self._perform(plan, now)
+        return min(statuses_due, self._next_cycle(plan))
+
+    async def _quarantine_culprit(self, error: BlamedError) -> None:
+        """Leave an object out that a cycle fails with, so that the next one does without it."""
+        cause = error.__cause__
+        if not isinstance(cause, Exception) or not self._informers.quarantine(error.culprit, cause):
+            await self._recovery.pause(error)
+            return
+        await asyncio.sleep(MIN_CYCLE_INTERVAL_SECONDS)
 
     def _read_ledgers(self) -> None:
         for namespace, unreserved in self._ledgers.unreserved_groups.news():
@@ -251,12 +308,30 @@ class Term:
         loop = asyncio.get_running_loop()
         began = self._deciding = loop.time()
         pending = sum(len(job.pending) for job in snapshot.jobs)
-        if self._took < INLINE_CYCLE_SECONDS and pending < INLINE_PENDING_PODS:
-            plan = decide(snapshot, self._policy, now, self._cache)
-        else:
-            plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now, self._cache))
+        inline = self._took < INLINE_CYCLE_SECONDS and pending < INLINE_PENDING_PODS
+        try:
+            if inline:
+                plan = decide(snapshot, self._policy, now, self._cache)
+            else:
+                plan = self._up_to_date(await asyncio.to_thread(decide, snapshot, self._policy, now, self._cache))
+        except Exception as error:
+            search = partial(self._find_culprit, snapshot, now, began + FIND_CULPRIT_SECONDS, loop)
+            culprit = search() if inline else await asyncio.to_thread(search)
+            if culprit is None:
+                raise
+            raise BlamedError(culprit) from error
         self._deciding, self._took = None, loop.time() - began
         return plan
+
+    def _find_culprit(
+        self, snapshot: Snapshot, now: datetime, end: float, loop: asyncio.AbstractEventLoop
+    ) -> Culprit | None:
+        """Return the group that deciding fails with, where it is one, and it is found by the loop's time ``end``."""
+
+        def attempt(some: Snapshot) -> None:
+            decide(some, self._policy, now, DecisionCache())
+
+        return find_culprit(snapshot, attempt, lambda: loop.time() > end)
 
     def _up_to_date(self, plan: Plan) -> Plan:
         """Leave out the groups of which a pod or a node has gone since the snapshot: a gang is bound whole."""

@@ -248,17 +248,25 @@ class Budget(Struct, frozen=True):
 
 
 class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
-    """What about nodes changes rarely; its arrays are read-only."""
+    """What about nodes changes rarely; its arrays are read-only.
+
+    Attributes:
+        closed: the names of nodes with pods that can't be read: nobody knows what is free there.
+    """
 
     nodes: tuple[Node, ...]
     axes: Axes
     allocatable: Matrix
     ready: tuple[bool, ...]
+    closed: frozenset[str] = frozenset()
 
     @cached_property
     def serving(self) -> Mask:
-        """Which nodes take new pods at all: ready, and not cordoned."""
-        serving = [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)]
+        """Which nodes take new pods at all: ready, not cordoned, and with known pods."""
+        serving = [
+            up and not node.spec.unschedulable and node.name not in self.closed
+            for up, node in zip(self.ready, self.nodes, strict=True)
+        ]
         return read_only(np.array(serving, dtype=np.bool_))
 
     @cached_property

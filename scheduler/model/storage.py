@@ -163,6 +163,10 @@ class StorageCache:
         if choices:
             self._chosen[pod] = choices
 
+    def chosen(self, pod: str) -> tuple[VolumeDecision, ...]:
+        """Return what is being done for a pod, by its uid."""
+        return self._chosen.get(pod, ())
+
     def view(self) -> Storage:
         """Return the present state."""
         if self._view is None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta, field
 
+from muster.model.text import counted
 from scheduler.engine import messages
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Plugin, Vote
@@ -47,6 +48,10 @@ class Overcommit(Plugin):
             where += f" (excluding what is held for {self._holders(job)}, admitted earlier)"
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
+        if closed := len(self.session.snapshot.table.closed):
+            where += (
+                f" ({counted(closed, 'node')} {'is' if closed == 1 else 'are'} closed, for a pod there can't be read)"
+            )
         count = max(job.info.min_member - job.ready, 1)
         return messages.obstacle(count, wanted, free, self.session.axes, where)
 

@@ -122,6 +122,7 @@ def _rules(arguments: PredicatesArguments) -> _Rules:
     fixed: list[tuple[bool, str, Callable[[NodeTable, Constraints], Mask]]] = [
         (True, "not ready", node_filters.unready),
         (True, "cordoned", node_filters.cordoned),
+        (True, "closed, for a pod there can't be read", node_filters.closed),
         (arguments.affinity, "not matched by the node selector or affinity", node_filters.unselected),
         (arguments.taints, "tainted", node_filters.tainted),
     ]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from scheduler.model.plan import GroupStatus, Plan
+from scheduler.state.blame import about
 from scheduler.state.cluster import Cluster
 
 
@@ -17,11 +18,16 @@ def apply_plan(cluster: Cluster, plan: Plan, statuses: Iterable[GroupStatus] | N
     """Count a plan as carried out: pods as bound or leaving, statuses as stored, and what the next cycle is to know.
 
     ``statuses``: those of the plan that count as stored; all where nothing is said.
+
+    Raises:
+        BlamedError: nobody foresaw it; how much of the plan counts as carried out isn't known then.
     """
     for bind in plan.binds:
-        cluster.assume(bind.task.uid, bind.node, bind.volumes)
+        with about("", "pods", bind.task.namespace, bind.task.name):
+            cluster.assume(bind.task.uid, bind.node, bind.volumes)
     for eviction in plan.evictions:
-        cluster.evicting(eviction.task.uid)
+        with about("", "pods", eviction.task.namespace, eviction.task.name):
+            cluster.evicting(eviction.task.uid)
     carry_over(cluster, plan)
     for status in plan.statuses if statuses is None else statuses:
         group = cluster.find_group(status.key)

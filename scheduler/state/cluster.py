@@ -42,9 +42,12 @@ from scheduler.model.tasks import count_tasks
 from scheduler.state import conversion, group_facts
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.axes import AxesChooser
+from scheduler.state.batch_jobs import BatchJobs
+from scheduler.state.blame import about
 from scheduler.state.group_facts import LimitedNames
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.pods import PodChange, PodIndex
+from scheduler.state.reservations import Reservations
 
 
 class Cluster:
@@ -63,8 +66,7 @@ class Cluster:
         self._nodes: dict[str, Node] = {}
         self._groups: dict[GroupKey, PodGroup] = {}
         self._kinds: set[str] = set()
-        self._batch_jobs: dict[str, Job] = {}
-        self._batch_of: dict[GroupName, set[str]] = {}
+        self._batch_jobs = BatchJobs()
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
         self._classes_of_priority: dict[str, PriorityClass] = {}
@@ -73,27 +75,30 @@ class Cluster:
         self.storage = StorageCache()
         self._jobs: dict[GroupKey, JobInfo] = {}
         self._restated: set[GroupKey] = set()
-        self._unreserved: dict[str, Mapping[tuple[str, str], str]] = {}
-        self._refused: dict[GroupKey, str] = {}
-        self._late: dict[str, set[str]] = {}
+        self._reservations = Reservations()
         self._limited = LimitedNames()
         self._limits_changed: set[str] = set()
-        self._ledgers: dict[str, Table] = {}
         self._changes = 0
         self._axes = AxesChooser()
+        self._closed: frozenset[str] = frozenset()
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def node(self, node: Node, *, gone: bool = False) -> None:
         """Learn of a node."""
         old = self._nodes.get(node.name)
-        if gone:
-            self._nodes.pop(node.name, None)
-        else:
-            self._nodes[node.name] = node
+        conversion.put(self._nodes, node, gone=gone)
         self._images.node(node, gone=gone)
         self._axes.node(old, None if gone else node)
         if gone or old is None or not conversion.same_node(old, node):
+            self._pods.usage.table_changed()
+            self._changes += 1
+
+    def close_nodes(self, names: Iterable[str]) -> None:
+        """Learn on which nodes is what nobody can read: they take no more pods, until that is known."""
+        closed = frozenset(names)
+        if closed != self._closed:
+            self._closed = closed
             self._pods.usage.table_changed()
             self._changes += 1
 
@@ -149,14 +154,10 @@ class Cluster:
         if gone:
             self._groups.pop(key, None)
             self._jobs.pop(key, None)
-            self._refused.pop(key, None)
         else:
             self._groups[key] = group
             self._kinds.add(api_group)
-        if not gone and reserves_late(group.metadata) and conversion.phase_of(group) is Phase.PENDING:
-            self._late.setdefault(group.namespace, set()).add(group.name)
-        elif group.namespace in self._late:
-            self._late[group.namespace].discard(group.name)
+        self._reservations.observe(key, group, gone=gone)
         known = self._jobs.get(key)
         if alike and known is not None and old is not None and group_facts.holds_the_same(known, old, group):
             self._restated.add(key)
@@ -172,44 +173,26 @@ class Cluster:
 
     def unreserved(self, namespace: str, reasons: Mapping[tuple[str, str], str]) -> None:
         """Learn which groups of a namespace hold nothing of its quota: by (API group, name), the reason."""
-        old = self._unreserved.pop(namespace, {})
-        if reasons:
-            self._unreserved[namespace] = reasons
-        for key in {key for key, _ in old.items() ^ reasons.items()}:
-            self._touch((namespace, key[1]))
+        for name in self._reservations.observe_unreserved(namespace, reasons):
+            self._touch((namespace, name))
 
     def late(self) -> Iterable[tuple[str, Collection[str]]]:
         """Return the namespaces with Pending groups that reserve late, and those groups' names."""
-        return [(namespace, names) for namespace, names in self._late.items() if names]
+        return self._reservations.late()
 
     def ledger(self, namespace: str, table: Table | None) -> None:
         """Learn what is reserved in a namespace."""
-        if table is None:
-            self._ledgers.pop(namespace, None)
-        else:
-            self._ledgers[namespace] = table
+        self._reservations.observe_ledger(namespace, table)
 
     def refused(self, key: GroupKey, reason: str) -> None:
         """Learn that the ledger refused a group its minimum, or with an empty reason that it may ask again."""
-        if self._refused.pop(key, "") != reason:
+        if self._reservations.observe_refusal(key, reason):
             self._touch((key.namespace, key.name))
-        if reason:
-            self._refused[key] = reason
 
     def batch_job(self, job: Job, *, gone: bool = False) -> None:
         """Learn of a Job (batch/v1)."""
-        uid = job.metadata.uid
-        old = self._batch_jobs.pop(uid, None)
-        if old is not None:
-            group_name = (old.namespace, conversion.group_of_job(old))
-            self._batch_of[group_name].discard(uid)
-            if not self._batch_of[group_name]:
-                del self._batch_of[group_name]
-            self._touch(group_name)
-        if not gone and job.spec.template.spec.scheduler_name in self._ours:
-            self._batch_jobs[uid] = job
-            group_name = (job.namespace, conversion.group_of_job(job))
-            self._batch_of.setdefault(group_name, set()).add(uid)
+        ours = job.spec.template.spec.scheduler_name in self._ours
+        for group_name in self._batch_jobs.update(job if ours and not gone else None, job.metadata.uid):
             self._touch(group_name)
 
     def queue(self, queue: Queue, *, gone: bool = False) -> None:
@@ -230,10 +213,7 @@ class Cluster:
 
     def priority_class(self, priority: PriorityClass, *, gone: bool = False) -> None:
         """Learn of a PriorityClass."""
-        if gone:
-            self._classes_of_priority.pop(priority.name, None)
-        else:
-            self._classes_of_priority[priority.name] = priority
+        conversion.put(self._classes_of_priority, priority, gone=gone)
         self._changes += 1
 
     def assume(self, uid: str, node: str, volumes: tuple[VolumeDecision, ...] = ()) -> None:
@@ -280,6 +260,29 @@ class Cluster:
         """
         self._reserved_nodes, self._partially_bound, self._left_out = reserved, dict(partially_bound), left_out
 
+    def take_over(self, old: Cluster) -> None:
+        """Learn what no object tells from the cluster that this one replaces: what its leader has under way."""
+        for key, group in old._groups.items():
+            known = self._groups.get(key)
+            if known is not None and conversion.at_least_as_new(group, known):
+                self.group(key.group, group)  # Its status counts as stored while it is being written.
+        placed, leaving, spared = old._pods.under_way()
+        for pod in filter(None, map(self._pods.get, {**placed, **dict.fromkeys(leaving), **dict.fromkeys(spared)})):
+            uid = pod.metadata.uid
+            with about("", "pods", pod.namespace, pod.name):
+                if uid in placed:
+                    self.assume(uid, placed[uid], old.storage.chosen(uid))
+                if uid in leaving:
+                    self.evicting(uid)
+                if uid in spared:
+                    self.spare(uid)
+        self._nominated, self._reserved_nodes = old._nominated, old._reserved_nodes
+        self._partially_bound, self._left_out = old._partially_bound, old._left_out
+        self._reservations.take_over(old._reservations, self._groups.keys())
+        self.close_nodes(old._closed)
+        # Whoever compares this number finds that something changed.
+        self._changes += old.changes + 1
+
     def find_group(self, key: GroupKey) -> PodGroup | None:
         """Return a PodGroup as it was last seen."""
         return self._groups.get(key)
@@ -301,7 +304,7 @@ class Cluster:
             self._jobs, self._grown = {job.key: job for job in jobs}, False
         usage = self._pods.usage
         axes = self._axes.needed(usage.axes, self._pods.classes, self._jobs.values())
-        table, idle, releasing = usage.matrices(axes, self._nodes)
+        table, idle, releasing = usage.matrices(axes, self._nodes, self._closed)
         return Snapshot(
             table=table,
             idle=idle,
@@ -316,7 +319,7 @@ class Cluster:
             nominated=self._nominated,
             reserved_nodes=self._reserved_nodes,
             partially_bound=self._partially_bound,
-            ledgers=dict(self._ledgers),
+            ledgers=dict(self._reservations.ledgers),
             peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),
@@ -336,7 +339,8 @@ class Cluster:
                 key = GroupKey(kind, namespace, name)
                 if key in self._groups:
                     self._grown |= key not in self._jobs
-                    self._jobs[key] = self._job(key, self._groups[key])
+                    with about(kind, "podgroups", namespace, name):
+                        self._jobs[key] = self._job(key, self._groups[key])
         for key in self._restated & self._jobs.keys():
             if (key.namespace, key.name) not in self._dirty:
                 group = self._groups[key]
@@ -351,7 +355,7 @@ class Cluster:
         counts = self._pods.aggregated_counts(group_name) if phase is not Phase.COMPLETED else None
         members = self._pods.members(group_name) if counts is None else []
         tasks = tuple(member.task for member in members)
-        batch = [self._batch_jobs[uid] for uid in sorted(self._batch_of.get(group_name, ()))]
+        batch = self._batch_jobs.of(group_name)
         held = group_facts.held(batch)
         try:
             stated = conversion.min_resources(group)
@@ -377,7 +381,7 @@ class Cluster:
             task_counts=count_tasks(tasks) if counts is None else counts,
             expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes)),
             held=held,
-            unreserved=self._unreserved.get(key.namespace, {}).get((key.group, key.name), self._refused.get(key, "")),
+            unreserved=self._reservations.reason(key),
             reserves_late=reserves_late(group.metadata),
             holding=conversion.holding(status),
             next_holding=group_facts.next_holding(group, batch, members, limits) if counts is None else None,

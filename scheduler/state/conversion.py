@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
 
 from muster.ledger.conversion import readable
-from muster.model import grouping, names
+from muster.model import grouping, names, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
-from muster.model.objects import Job, Node, Pod, PodDisruptionBudget, PodGroup, PodGroupStatus, PriorityClass, Queue
+from muster.model.objects import (
+    Job,
+    Node,
+    Object,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PodGroupStatus,
+    PriorityClass,
+    Queue,
+)
 from muster.model.objects.scheduling import PodGroupSpec
 from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
+
+T = TypeVar("T", bound=Object)
 
 ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
 SYSTEM_CLASSES: Final = {"system-cluster-critical": 2 * 10**9, "system-node-critical": 2 * 10**9 + 1000}
@@ -31,6 +43,14 @@ _PREEMPTABLE: Final = "volcano.sh/preemptable"
 _FEW: Final = 64
 """Resources of a group whose amounts are remembered; memory is bounded by how many there are, and by how large each is."""
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
+
+
+def put(there: dict[str, T], item: T, *, gone: bool) -> None:
+    """Put the new version of an object where its kind is kept by name, or take out one that is gone."""
+    if gone:
+        there.pop(item.name, None)
+    else:
+        there[item.name] = item
 
 
 def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
@@ -195,6 +215,12 @@ def same_spec(old: PodGroup, new: PodGroup) -> bool:
         == (theirs.uid, theirs.annotations, theirs.labels, theirs.deletion_timestamp)
         and old.spec == new.spec
     )
+
+
+def at_least_as_new(one: PodGroup, other: PodGroup) -> bool:
+    """Whether a version of a group is of the same group as another, and no older."""
+    mine, theirs = one.metadata, other.metadata
+    return mine.uid == theirs.uid and versions.at_least(mine.resource_version, theirs.resource_version)
 
 
 def same_status(old: PodGroup, new: PodGroup) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import Watching
+from muster.kube.subscription import Derived, Subscription
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
+from scheduler.state.blame import Culprit
 from scheduler.state.handlers import WATCHED
 
 T = TypeVar("T", bound=Object)
@@ -50,6 +52,7 @@ class Informers:
             kinds.JOBS: self.jobs,
             **{kind: ObjectCache() for kind in _PLAIN},
         }
+        self._fed: dict[Kind[Any], Subscription[Any]] = {}
         self.watching = Watching(self._caches)
 
     def cache(self, kind: Kind[T]) -> ObjectCache[T]:
@@ -80,21 +83,71 @@ class Informers:
         """Return the Jobs whose pods are in a group; not to be kept across an await."""
         return self.jobs.indexed(BY_GROUP, group_index_key(group.namespace, group.name))
 
-    def feed(self, tell: Callable[[Kind[Any], Any, bool], None]) -> None:
+    def feed(self, tell: Callable[[Kind[Any], Any, bool], None], derived: Derived) -> None:
         """Call ``tell`` with each new version of an object, or with its last one and true when it is gone.
 
-        Of queues of one name it is told the one that holds, under the primary kind.
+        Of queues of one name it is told the one that holds, under the primary kind. ``derived`` becomes stale where
+        ``tell`` raises: see `tell_all`.
         """
         for kind in (*WATCHED, *self.groups):
-            self._caches[kind].subscribe(_passing(kind, tell))
-        for cache in self.queues.values():
-            cache.subscribe(partial(self._pass_queue, tell))
+            self._fed[kind] = self._caches[kind].subscribe(_passing(kind, tell), derived)
+        for kind, cache in self.queues.items():
+            self._fed[kind] = cache.subscribe(partial(self._pass_queue, tell), derived)
 
     def _pass_queue(self, tell: Callable[[Kind[Any], Any, bool], None], change: ObjectChange[Queue]) -> None:
         one = change.new or change.old
         if one is not None:
             holds = self.queue(one.name)
             tell(kinds.QUEUES, holds or one, holds is None)
+
+    def tell_all(self, tell: Callable[[Kind[Any], Any], None]) -> bool:
+        """Call ``tell`` with each object that isn't quarantined; return whether that worked for all.
+
+        Those that it fails on are quarantined.
+        """
+        whole = True
+        for kind, subscription in self._fed.items():
+            for item in list(subscription.items()):
+                if kind in self.queues and self.queue(item.name) is not item:
+                    continue  # An alias.
+                try:
+                    tell(kinds.QUEUES if kind in self.queues else kind, item)
+                except Exception as error:  # noqa: BLE001 - it is this object's
+                    subscription.fail(item, error)
+                    whole = False
+        return whole
+
+    def quarantine(self, culprit: Culprit, error: Exception) -> bool:
+        """Have an object left out of what `feed` and `tell_all` tell, for an error that came of it; tell whether it is there."""
+        found = (each for each in self._fed if (each.group, each.plural) == (culprit.group, culprit.plural))
+        kind = next(found, None)
+        item = self._caches[kind].get(culprit.name, culprit.namespace) if kind is not None else None
+        if kind is None or item is None:
+            return False
+        self._fed[kind].fail(item, error)
+        return True
+
+    def closed_nodes(self) -> set[str]:
+        """Return the nodes with a pod of which nobody knows what it takes."""
+        closed: set[str] = set()
+        for where in self.pods.doubtful():
+            known, unreadable = self.pods.get(where[1], where[0]), self.pods.unreadable_items.get(where)
+            closed |= {known.spec.node_name if known is not None else "", unreadable.node if unreadable else ""}
+        return closed - {""}
+
+    def doubtful(self) -> Iterator[tuple[Kind[Any], Object, str]]:
+        """Iterate over the objects of whose state nobody can be sure, each with the reason."""
+        for kind, cache in self._caches.items():
+            for where, reason in cache.doubtful().items():
+                unreadable = cache.unreadable_items.get(where)
+                known = unreadable.about if unreadable is not None else cache.get(where[1], where[0])
+                if known is not None:
+                    yield kind, known, reason
+
+    def subscribe_doubtful(self, changed: Callable[[], None]) -> None:
+        """Have ``changed`` called whenever `doubtful` may have changed."""
+        for cache in self._caches.values():
+            cache.subscribe_doubtful(changed)
 
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all caches up to date, until cancelled; ``synced`` is set when each has shown a whole list."""

@@ -21,6 +21,7 @@ from scheduler.model.snapshot import Status, Task, TaskClass, seconds
 from scheduler.model.tasks import TaskCounts
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, GroupName
+from scheduler.state.blame import about
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.task_classes import TaskClasses
 from scheduler.state.usage import Usage
@@ -164,6 +165,15 @@ class PodIndex:
         self._again(uid)
         return True
 
+    def get(self, uid: str) -> Pod | None:
+        """Return the pod of that uid, if there is one."""
+        member = self._pods.get(uid)
+        return member.pod if member is not None else None
+
+    def under_way(self) -> tuple[Mapping[str, str], Collection[str], Collection[str]]:
+        """Return the pods whose binding is on the way, each with its node, those being evicted, and those spared that."""
+        return {uid: each.node for uid, each in self._assumed.items()}, self._evicting, self._spared
+
     def give_up(self, uid: str) -> None:
         """Take back an assumption."""
         if uid in self._assumed:
@@ -203,7 +213,8 @@ class PodIndex:
                     self._expand(each.uid)
         for uid in sorted(self._peers.renew()):
             member = self._pods[uid]
-            self._relearn(member, member.pod)
+            with about("", "pods", member.pod.namespace, member.pod.name):
+                self._relearn(member, member.pod)
 
     def _renew(self, pod: Pod) -> bool:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""

@@ -16,6 +16,7 @@ from scheduler.model.cache import Cache
 from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
 from scheduler.model.vectors import Axes, Matrix, Vector
 from scheduler.state import conversion
+from scheduler.state.blame import about
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -78,12 +79,17 @@ class Usage:
         self._used[node] = amounts if used is None else vectors.add(used, amounts)
         self._dirty.add(node)
 
-    def matrices(self, axes: Axes, nodes: Mapping[str, Node]) -> tuple[NodeTable, Matrix, Matrix]:
-        """Return the node table, what is idle and what is being released, [nodes, resources]; not to be changed."""
+    def matrices(
+        self, axes: Axes, nodes: Mapping[str, Node], closed: frozenset[str] = frozenset()
+    ) -> tuple[NodeTable, Matrix, Matrix]:
+        """Return the node table, what is idle and what is being released, [nodes, resources]; not to be changed.
+
+        ``closed``: the nodes that take no more pods, for what is on them can't be read.
+        """
         if axes is not self.axes:
             self._recount(axes)
         if self._table is None:
-            self._table = self._known_table(axes, nodes) or self._new_table(axes, nodes)
+            self._table = self._known_table(axes, nodes, closed) or self._new_table(axes, nodes, closed)
             self._tables.add(self._table)
             self._idle = self._table.allocatable - _matrix(axes, self._used, self._table.names)
             self._releasing = _matrix(axes, self._leaving, self._table.names)
@@ -100,21 +106,22 @@ class Usage:
         self._dirty.clear()
         return self._table, vectors.read_only(self._idle), vectors.read_only(self._releasing)
 
-    def _known_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable | None:
+    def _known_table(self, axes: Axes, nodes: Mapping[str, Node], closed: frozenset[str]) -> NodeTable | None:
         """Return the table of just these nodes where somebody has kept it: what is remembered of it is of use again."""
         for table in self._tables:
-            same = table.axes is axes and len(table.nodes) == len(nodes)
+            same = table.axes is axes and len(table.nodes) == len(nodes) and table.closed == closed
             if same and all(nodes.get(node.name) is node for node in table.nodes):
                 return table
         return None
 
-    def _new_table(self, axes: Axes, nodes: Mapping[str, Node]) -> NodeTable:
+    def _new_table(self, axes: Axes, nodes: Mapping[str, Node], closed: frozenset[str]) -> NodeTable:
         """Make the table; most nodes are those of the last one."""
         known, self._rows, alike = self._rows, {}, Cache()
         for name, node in sorted(nodes.items()):
             row = known.get(name)
             if row is None or row.node is not node or row.axes is not axes:
-                row = _row(axes, node, alike)
+                with about("", "nodes", "", name):
+                    row = _row(axes, node, alike)
             self._rows[name] = row
         rows = self._rows.values()
         allocatable = np.array([row.amounts for row in rows], dtype=np.int64).reshape(len(rows), len(axes.names))
@@ -123,6 +130,7 @@ class Usage:
             axes=axes,
             allocatable=vectors.read_only(allocatable),
             ready=tuple([row.ready for row in rows]),
+            closed=closed,
         )
 
     def compare(self, recount: Usage) -> None:

@@ -32,6 +32,13 @@ def cordoned(table: NodeTable, demands: Constraints) -> Mask:
     return np.array([node.spec.unschedulable for node in table.nodes], dtype=np.bool_)
 
 
+def closed(table: NodeTable, _: Constraints) -> Mask:
+    """Tell on which nodes is a pod that can't be read, so that nobody knows what is free there."""
+    if not table.closed:
+        return np.zeros(len(table.nodes), dtype=np.bool_)
+    return np.array([name in table.closed for name in table.names], dtype=np.bool_)
+
+
 def unselected(table: NodeTable, demands: Constraints) -> Mask:
     """Tell which nodes the selector or the required node affinity excludes."""
     if not demands.selector and demands.required is None:
@@ -45,7 +52,7 @@ def tainted(table: NodeTable, demands: Constraints) -> Mask:
     return np.array(found, dtype=np.bool_)
 
 
-_ALL: Final = (unready, cordoned, unselected, tainted)
+_ALL: Final = (unready, cordoned, closed, unselected, tainted)
 
 
 def eligible(topology: TopologyCounts, demands: Constraints) -> Mask:

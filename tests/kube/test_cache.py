@@ -6,6 +6,7 @@ import pytest
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.decoding import Unreadable
+from muster.kube.subscription import Derived
 from muster.model.objects import Meta, Object, Pod, PodSpec
 
 
@@ -77,19 +78,98 @@ def test_a_subscriber_that_fails_is_logged_and_hurts_no_other(cache, told, caplo
     assert cache.quarantined == {}
 
 
-def test_what_was_made_of_an_object_is_in_doubt_until_it_changes_or_goes(cache):
-    def failing(change):
-        raise RecursionError
+def test_an_object_is_in_doubt_until_a_retry_succeeds_or_it_goes(cache):
+    poisoned, seen = {"a", "b"}, []
 
-    end = cache.subscribe(failing)
+    def failing(change):
+        if (change.new or change.old).name in poisoned:
+            raise RecursionError
+        seen.append((change.type, change.new))
+
+    cache.subscribe(failing)
     cache.replace([pod("a", 1), pod("b", 2)], "3")
-    end()
-    cache.replace([pod("a", 1), pod("b", 4)], "5")
-    assert cache.unknown("ns") == ["a"]
-    cache.drop(pod("a", 6))
+    assert cache.unknown("ns") == ["a", "b"]
+    cache.put(pod("a", 4))  # another state of it isn't tried before its time
+    assert (cache.unknown("ns"), cache.retry(("ns", "a")), seen) == (["a", "b"], False, [])
+    poisoned.clear()
+    assert cache.retry(("ns", "a"))
+    assert (cache.unknown("ns"), seen) == (["b"], [("ADDED", pod("a", 4))])
+    cache.drop(pod("b", 6))
     assert cache.unknown("ns") == []
     cache.set_aside(Unreadable(pod("c", 7), "no pod"))
     assert cache.unknown("ns") == ["c"]
+
+
+def test_what_is_derived_is_stale_after_a_failure_and_told_nothing_until_it_is_made_anew(cache, caplog):
+    shown, spoilt = {}, []
+
+    def follow(change):
+        if change.new is None:
+            del shown[change.old.name]
+            return
+        shown[change.new.name] = "half"
+        if change.new.spec.node_name == "poison":
+            raise ZeroDivisionError
+        shown[change.new.name] = "whole"
+
+    derived = Derived(lambda: spoilt.append(1))
+    subscription = cache.subscribe(follow, derived)
+    cache.replace([pod("a", 1), pod("b", 2, node="poison"), pod("c", 2)], "3")
+    assert (derived.stale, spoilt, shown["b"]) == (True, [1], "half")
+    cache.drop(pod("a", 4))
+    assert cache.retry(("ns", "b")) is None  # nobody was asked: it goes into what is to be made anew
+    shown = dict.fromkeys((each.name for each in subscription.items()), "whole")
+    derived.stale = False
+    assert shown == {"c": "whole"}
+    cache.put(pod("b", 5, node="poison"))
+    assert (shown, derived.stale) == ({"c": "whole"}, False)  # a quarantined object costs nothing
+    assert cache.retry(("ns", "b")) is False
+    assert derived.stale
+    shown, derived.stale = {"c": "whole"}, False
+    cache.put(pod("b", 6))
+    assert cache.retry(("ns", "b"))
+    assert shown == {"c": "whole", "b": "whole"}
+    assert caplog.text.count("a subscriber failed on") == 1
+
+
+def test_what_is_derived_and_never_had_a_quarantined_object_is_not_told_that_it_went(cache):
+    told = []
+
+    def follow(change):
+        told.append(change.type)
+        raise LookupError
+
+    derived = Derived()
+    cache.subscribe(follow, derived)
+    cache.put(pod("a", 1))
+    derived.stale = False
+    cache.drop(pod("a", 2))
+    assert (told, cache.unknown("ns"), derived.stale) == (["ADDED"], [], False)
+
+
+def test_an_object_whose_keys_can_not_be_told_is_left_out_of_the_index_alone(told):
+    poisoned = {"bad"}
+
+    def keys(each):
+        if each.name in poisoned:
+            raise KeyError(each.name)
+        return (each.spec.node_name,)
+
+    view = ObjectCache(indexes={"node": keys})
+    view.subscribe(told.append)
+    view.replace([pod("good", 1, node="n1"), pod("bad", 2, node="n1")], "3")
+    assert [each.name for each in view.indexed("node", "n1")] == ["good"]
+    assert (len(told), view.unknown("ns")) == (2, ["bad"])
+    view.put(pod("bad", 4, node="n1"))
+    assert view.retry(("ns", "bad")) is False
+    poisoned.clear()
+    assert view.retry(("ns", "bad"))
+    assert sorted(each.name for each in view.indexed("node", "n1")) == ["bad", "good"]
+    poisoned.add("good")
+    view.put(pod("good", 5, node="n2"))  # its old keys can't be told any more
+    assert [each.name for each in view.indexed("node", "n1")] == ["bad"]
+    view.drop(pod("good", 6))
+    assert view.unknown("ns") == []
 
 
 def test_an_index_follows_every_change(cache):

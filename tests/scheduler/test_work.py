@@ -190,3 +190,23 @@ def test_pauses_without_jitter_double_exactly_and_another_error_ends_the_queue()
 
     virtual_time.run(main())
     assert began == [0, 1, 3, 5]
+
+
+def test_a_key_that_fails_in_a_way_that_nobody_foresaw_holds_up_nobody_and_is_logged_once(caplog):
+    began: list[tuple[float, str]] = []
+
+    async def main() -> None:
+        async def handle(key: str) -> None:
+            began.append((asyncio.get_running_loop().time(), key))
+            if key == "bad" and len(began) < 6:
+                raise ZeroDivisionError(key)
+
+        work = WorkQueue("a thing", handle, at_once=1)
+        async with running(work):
+            for key in ("bad", "good", "fine"):
+                work.add(key)
+            await asyncio.sleep(100)
+
+    virtual_time.run(main())
+    assert [key for _, key in began] == ["bad", "good", "fine", "bad", "bad", "bad"]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
