@@ -99,6 +99,7 @@ class Committer:
         self._metrics = metrics
         self._waits = waits
         self._queues: dict[str, _NamespaceQueue] = {}
+        observer.timeline.subscribe(metrics.restores.inc)
 
     async def reserve(
         self, request: ReservationRequest, *, deadline: float, dry_run: bool

@@ -83,6 +83,7 @@ class LedgerController:
         self.unreserved_groups = UnreservedGroups(self._store, ledgers, observer)
         observer.subscribe(self._touch)
         observer.timeline.subscribe(self._begin_anew)
+        observer.timeline.subscribe(metrics.restores.inc)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
 
     async def run(self) -> None:

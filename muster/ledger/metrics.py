@@ -55,6 +55,11 @@ class LedgerMetrics:
         self.expiries = Counter(
             "muster_ledger_expiries", "Reservations whose object was never stored.", registry=registry
         )
+        self.restores = Counter(
+            "muster_cluster_restores",
+            "Times that the state of the API server was seen to go back, as when etcd is restored.",
+            registry=registry,
+        )
         self.overcommitted = Gauge(
             "muster_ledger_overcommitted_namespaces",
             "Namespaces with more reserved than their quota allows.",

@@ -37,6 +37,7 @@ class Overcommit(Plugin):
         super().__init__(arguments, session)
         self._free: Vector | None = None
         self._awaiting: list[GroupKey] = []
+        self._room: dict[str, Vector] | None = None
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what exceeds the free part; leave the rest to others."""
@@ -69,10 +70,47 @@ class Overcommit(Plugin):
 
     def _set_aside(self, free: Vector, job: JobState) -> None:
         """Count as taken what a job that was admitted waits for; what is reserved for one is out of the count already."""
-        lacking = job.lacking() if job is not self.session.reserved_for else self.session.axes.zero
+        lacking = self._bounded(job) if job is not self.session.reserved_for else self.session.axes.zero
         if any(lacking):
             self._free = vectors.subtract(free, lacking)
             self._awaiting.append(job.info.key)
+
+    def _bounded(self, job: JobState) -> Vector:
+        """Return what a job waits for, as far as its queue and those above may have it.
+
+        A job was judged when it was admitted; what its group asks for can be enlarged afterwards.
+        """
+        held = job.lacking()
+        if not any(held):
+            return held
+        left, limits = self._left(), self._limits(job.info.queue)
+        for name in limits:
+            held = vectors.least(held, left[name])
+        for name in limits:
+            left[name] = vectors.subtract(left[name], held)
+        return held
+
+    def _limits(self, name: str) -> list[str]:
+        """Return the queues with a capability among a queue and those above it; each once, where parents form a circle."""
+        line, queues = list[str](), self.session.queues
+        while name in queues and name not in line:
+            line.append(name)
+            name = queues[name].info.parent
+        return [each for each in line if queues[each].info.capability is not None]
+
+    def _left(self) -> dict[str, Vector]:
+        """Return what each queue with a capability may still have, beyond what it and those below have and hold."""
+        if self._room is None:
+            axes, queues, used = self.session.axes, self.session.queues, dict[str, Vector]()
+            for queue in queues.values():
+                for name in self._limits(queue.name) if any(queue.allocated) else ():
+                    used[name] = vectors.add(used.get(name, axes.zero), queue.allocated)
+            self._room = {
+                name: vectors.above_zero(vectors.subtract(axes.limit(limit), used.get(name, axes.zero)))
+                for name, limit in ((queue.name, queue.info.capability) for queue in queues.values())
+                if limit is not None
+            }
+        return self._room
 
     def _holders(self, job: JobState) -> str:
         """Name the only one to those who may see it: the message is a condition of ``job``, for its namespace to read."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 import binaries
@@ -8,6 +9,7 @@ import pytest
 import siege
 from controlplane import ControlPlane
 from deployed import Deployed, Program
+from sandboxed import DeployedOnSandbox, SandboxProcess
 from siege import Siege, Watched
 
 from muster.kube import auth
@@ -22,12 +24,20 @@ def _watched(name: str, program: Program) -> Watched:
 
 
 @pytest.fixture(scope="module")
-def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    """Muster under its own accounts on a control plane of its own, with both tenants' namespaces."""
-    if _MISSING:
-        pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
-    with ControlPlane() as plane:
-        made = Deployed(plane, tmp_path_factory.mktemp("hostile"))
+def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """Muster under its own accounts on a control plane of its own, with both tenants' namespaces.
+
+    The parameter ``sandbox`` has it on a sandbox; without one it is the real control plane.
+    """
+    folder = tmp_path_factory.mktemp("hostile")
+    with contextlib.ExitStack() as stack:
+        made: Deployed
+        if getattr(request, "param", "") == "sandbox":
+            made = DeployedOnSandbox(stack.enter_context(SandboxProcess(folder)), folder)
+        elif _MISSING:
+            pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
+        else:
+            made = Deployed(stack.enter_context(ControlPlane()), folder)
         asyncio.run(_prepare(made))
         yield made
         for program in (made.scheduler, made.webhook):

@@ -105,3 +105,12 @@ async def test_answers_are_counted_under_labels_that_no_renaming_of_classes_chan
     request = ReservationRequest("dev", "PodGroup", "scheduling.volcano.sh", "a", "u", Resources({"cpu": CORE}))
     assert await committer.reserve(request, deadline=0.0, dry_run=False) == answer
     assert registry.get_sample_value("muster_ledger_answers_total", {"answer": label}) == 1
+
+
+def test_a_restore_is_counted_by_who_writes_ledgers(metrics: LedgerMetrics, registry: CollectorRegistry) -> None:
+    nobody: Any = None  # no request leaves the committer
+    observer = Observer({}, ObjectCache(), ObjectCache())
+    Committer(nobody, ObjectCache(), observer, SystemClock(), metrics)
+    assert registry.get_sample_value("muster_cluster_restores_total") == 0
+    observer.timeline.went_back("podgroups", "a list is at 5, and 9 was seen")
+    assert registry.get_sample_value("muster_cluster_restores_total") == 1

@@ -49,6 +49,25 @@ def test_who_has_to_wait_holds_up_nobody_behind(build):
     assert phases(build.decide()) == {"large": "Pending", "small": "Inqueue"}
 
 
+CAREFUL = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: overcommit, arguments: {overcommit-factor: 1.0}}]
+"""
+
+
+@pytest.mark.parametrize("above", [False, True], ids=["its queue's", "the parent's"])
+def test_what_is_enlarged_after_its_admission_holds_no_more_than_a_capability(build, above):
+    limited = {"parent": "team"} if above else {"capability": {"cpu": "3"}}
+    build.node("a", "8").queue("team", capability={"cpu": "3"}).queue("greedy", **limited).queue("other")
+    for number in range(3):
+        build.group(f"enlarged-{number}", 1, queue="greedy", minResources={"cpu": "100"}, age=30)
+    build.gang("victim", 5, 5, phase="Pending", queue="other", age=10)
+    build.gang("late", 1, 1, phase="Pending", queue="other", age=5)
+    found = phases(build.decide(CAREFUL))
+    assert (found["victim"], found["late"]) == ("Inqueue", "Pending")
+
+
 # ── what is malformed ────────────────────────────────────────────────────────────────────────────────────────────
 
 

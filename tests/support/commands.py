@@ -8,7 +8,7 @@ import gc
 import ssl
 import sys
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -18,7 +18,7 @@ from muster.cli import main
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.sandbox.compose import Sandbox
-from muster.sandbox.core.users import ADMIN
+from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
 
 QUICK = (
@@ -33,8 +33,11 @@ QUICK = (
 
 
 @contextlib.asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Client]:
-    """Run an API server; its kubeconfig is the file of that name in ``folder``."""
+async def cluster(folder: Path, users: Mapping[str, User] | None = None) -> AsyncIterator[Client]:
+    """Run an API server; its administrator's kubeconfig is the file of that name in ``folder``.
+
+    ``users`` are others, each with a kubeconfig ``<name>.kubeconfig``.
+    """
     clock = SystemClock()
     ca = authority.new_ca(clock.now())
     pair = authority.issue(ca, ("127.0.0.1",), clock.now())
@@ -44,8 +47,12 @@ async def cluster(folder: Path) -> AsyncIterator[Client]:
     caller = HttpWebhookCaller()
     sandbox = Sandbox(clock, caller=caller, root_ca=ca.certificate.decode())
     await sandbox.start()
-    front = HttpFront(sandbox.server, users={"token": ADMIN}, tls=context, host="127.0.0.1", port=0)
-    (folder / "kubeconfig").write_text(kubeconfig(await front.start(), "token", ca.certificate))
+    everybody = {"token": ADMIN, **(users or {})}
+    front = HttpFront(sandbox.server, users=everybody, tls=context, host="127.0.0.1", port=0)
+    url = await front.start()
+    for name in users or ():
+        (folder / f"{name}.kubeconfig").write_text(kubeconfig(url, name, ca.certificate))
+    (folder / "kubeconfig").write_text(kubeconfig(url, "token", ca.certificate))
     yield Client(sandbox.transport())
     await front.stop()
     await caller.close()

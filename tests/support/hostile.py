@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from muster.kube.transport import Request
+from muster.kube.transport import MERGE_PATCH, Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 
@@ -74,6 +74,10 @@ Species = Callable[[Tenant], Sequence[Request]]
 def create(kind: Kind[Any], tenant: Tenant, manifest: Mapping[str, Any]) -> Request:
     whole = {"apiVersion": kind.api_version, "kind": kind.name, **manifest}
     return Request("POST", kind.path(tenant.namespace), {}, json.dumps(whole).encode())
+
+
+def patch(kind: Kind[Any], tenant: Tenant, name: str, change: Mapping[str, Any]) -> Request:
+    return Request("PATCH", kind.path(tenant.namespace, name), {}, json.dumps(change).encode(), MERGE_PATCH)
 
 
 def meta(name: str, **annotations: str) -> dict[str, Any]:
@@ -289,6 +293,111 @@ def _many(tenant: Tenant, what: str, small: dict[str, Any]) -> dict[str, Any]:
             return small | {"volumes": claims}
 
 
+_AMOUNTS = (
+    *("9223372036854775807", "99999999999999999999E", "1e30", "0.000000001n", "1n", "0", "-1", "-0", "+5", ".5", "5."),
+    *("1e-30", "9" * 60, "0." + "0" * 60 + "1", "1e9999", "1Ei", "8191Pi", "1E", "1e", "", " 1", "1 ", "١"),
+)
+_SLOW_FOR_KUBERNETES = ("1e999999999", "1e-999999999")
+"""Quantities over which kube-apiserver itself works for minutes: only where it doesn't read them."""
+
+
+def absurd_amounts(tenant: Tenant) -> list[Request]:
+    """Quantities at the ends of what can be written."""
+    made = []
+    for text in _AMOUNTS:
+        made += [
+            pod(tenant, tenant.name("amount"), spec(text)),
+            group(tenant, tenant.name("amount"), {"minMember": 1, "minResources": {"cpu": text, "memory": text}}),
+        ]
+    for text in _AMOUNTS + _SLOW_FOR_KUBERNETES:
+        made += [job(tenant, tenant.name("amount"), spec(), **{names.GROUP_MIN_RESOURCES: json.dumps({"cpu": text})})]
+    return made
+
+
+def absurd_durations(tenant: Tenant) -> list[Request]:
+    """Waiting times, delays and deadlines at the ends of what can be written."""
+    texts = (
+        "1e309h",
+        "9" * 63 + "h",
+        "-1s",
+        "0s",
+        "nan",
+        "inf",
+        "1h" * 30,
+        "0.0000001ms",
+        "1h1h",
+        "９s",
+        "1" * 4000 + "h",
+    )
+    made = [
+        group(tenant, tenant.name("while"), {"minMember": 1}, **{key: text})
+        for text in texts
+        for key in (*_SLA, names.DELAY)
+    ]
+    made += [job(tenant, tenant.name("while"), spec(), **{names.DELAY: text}) for text in texts]
+    made += [pod(tenant, tenant.name("while"), spec(activeDeadlineSeconds=each)) for each in (1, 2**31 - 1, 2**31, 0)]
+    return made
+
+
+def absurd_counts(tenant: Tenant) -> list[Request]:
+    """Gangs of as many pods as an int32 takes, of thousands of tasks."""
+    tasks = {f"task-{number}": 2**31 - 1 for number in range(256)}
+    made = [group(tenant, tenant.name("count"), {"minMember": many}) for many in (0, 2**31 - 1, 100_000)]
+    made += [group(tenant, tenant.name("count"), {"minMember": 1, "minTaskMember": tasks})]
+    made += [group(tenant, tenant.name("count"), {"minMember": 1, "minTaskMember": {tenant.odd() or "x": 1}})]
+    for many in ("2147483647", "9" * 4000, "-1", "1e9", "0x10", " 1", "1_0", "٣"):
+        for key in names.GROUP_MIN_MEMBER_KEYS:
+            made += [job(tenant, tenant.name("count"), spec(), **{key: many})]
+            made += [pod(tenant, tenant.name("count"), spec(), **{key: many})]
+    made += [job(tenant, tenant.name("count"), spec("1"), 2**31 - 1)]
+    return made
+
+
+def edits(tenant: Tenant) -> list[Request]:
+    """Changes, after admission, of what amounts are counted by."""
+    made = []
+    facts = (
+        "BestEffort",
+        "NotBestEffort",
+        "Terminating",
+        "NotTerminating",
+        "PriorityClass=x",
+        "a b",
+        "@",
+        "\n",
+        "x" * 5000,
+    )
+    for text in facts:
+        name = tenant.name("edited")
+        made += [
+            group(tenant, name, {"minMember": 1, "minResources": {"cpu": "1"}}),
+            patch(kinds.PODGROUPS, tenant, name, {"metadata": {"annotations": {names.POD_TRAITS: text}}}),
+            patch(kinds.PODGROUPS, tenant, name, {"spec": {"minResources": {"cpu": "9"}}}),
+            patch(kinds.PODGROUPS, tenant, name, {"metadata": {"annotations": {names.POD_TRAITS: tenant.odd()}}}),
+            pod(tenant, name, spec("1")),
+            patch(kinds.PODS, tenant, name, {"spec": {"activeDeadlineSeconds": 2**31 - 1}}),
+            patch(kinds.PODS, tenant, name, {"spec": {"activeDeadlineSeconds": 5}}),
+            patch(kinds.PODS, tenant, name, {"metadata": {"annotations": {names.GROUP_NAME: tenant.odd()}}}),
+            patch(kinds.PODS, tenant, name, {"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/stay"]}}),
+        ]
+    return made
+
+
+def budgets(tenant: Tenant) -> list[Request]:
+    """PodDisruptionBudgets that match by thousands of expressions."""
+    values = [f"v{number}" for number in range(2000)]
+    many = [{"key": f"k{number}", "operator": "NotIn", "values": values[:20]} for number in range(1000)]
+    return [
+        create(
+            kinds.DISRUPTIONBUDGETS,
+            tenant,
+            {"metadata": meta(tenant.name("budget")), "spec": {"minAvailable": least, "selector": chosen}},
+        )
+        for least in (0, 2**31 - 1, "100%")
+        for chosen in ({"matchExpressions": many}, {}, {"matchExpressions": [many[0] | {"values": values}]})
+    ]
+
+
 SPECIES: tuple[Species, ...] = (
     deep_metadata,
     long_annotations,
@@ -301,4 +410,25 @@ SPECIES: tuple[Species, ...] = (
     many_terms,
     many_spread_constraints,
     many_parts,
+    absurd_amounts,
+    absurd_durations,
+    absurd_counts,
+    edits,
+    budgets,
 )
+
+
+LARGE: frozenset[Species] = frozenset(
+    {deep_metadata, long_annotations, invented_resources, many_terms, many_spread_constraints, many_parts, budgets}
+)
+"""Species whose objects are hundreds of kilobytes: seldom, or the API server does nothing else."""
+
+_SELDOM = 0.03
+
+
+def mixed(tenant: Tenant, species: Sequence[Species] = SPECIES) -> Iterator[Request]:
+    """Return requests of all species in turns, without end; what belongs together stays in order."""
+    large = [each for each in species if each in LARGE]
+    small = [each for each in species if each not in LARGE]
+    while True:
+        yield from tenant.chance.choice(large if tenant.chance.random() < _SELDOM else small)(tenant)

@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import workloads
 
 from muster.kube import errors, wait
 from muster.kube.client import Client
 from muster.kube.transport import Request
+from muster.ledger.audit import AuditedNamespace, sums
+from muster.ledger.conversion import observed_group, observed_pod, observed_quota
 from muster.ledger.table import Table
 from muster.model import kinds, names
 from muster.model.kinds import Kind
+from muster.model.nesting import decode_shallow
 
 PATIENCE = 120.0
 MOST_GROWTH = 256 * 1024
@@ -41,6 +45,7 @@ _AT_ONCE = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
 _EDITOR = "mallory"
 _CONTENTS: tuple[Kind[Any], ...] = (kinds.JOBS, kinds.PODS, kinds.PODGROUPS, kinds.DISRUPTIONBUDGETS)
 _IN_FLIGHT = 8
+_AT_ONE_TIME = 500
 _NUMBERS = itertools.count(1)
 
 
@@ -83,10 +88,14 @@ class Siege:
     answers: Counter[str] = field(default_factory=Counter)
 
     async def attack(self, species: str, requests: Iterable[Request]) -> None:
-        """Send requests, those for one object in order."""
-        lanes: dict[str, list[Request]] = {}
-        for number, request in enumerate(requests):
-            lanes.setdefault(request.path if request.method == "PATCH" else f"{number}", []).append(request)
+        """Send requests: what creates objects first, and then changes, those of one object in order."""
+        created: list[list[Request]] = []
+        changed: dict[str, list[Request]] = {}
+        for request in requests:
+            if request.method == "POST":
+                created.append([request])
+            else:
+                changed.setdefault(request.path, []).append(request)
         room = asyncio.Semaphore(_IN_FLIGHT)
 
         async def send(lane: list[Request]) -> None:
@@ -94,10 +103,8 @@ class Siege:
                 for request in lane:
                     await self.send(species, request)
 
-        # What changes an object comes after what makes it.
-        made = [lane for lane in lanes.values() if lane[0].method == "POST"]
-        await asyncio.gather(*map(send, made))
-        await asyncio.gather(*(send(lane) for lane in lanes.values() if lane not in made))
+        await asyncio.gather(*map(send, created))
+        await asyncio.gather(*map(send, changed.values()))
 
     async def send(self, species: str, request: Request) -> bool:
         """Send one; tell whether it was stored."""
@@ -146,34 +153,80 @@ class Siege:
         assert listed.unreadable == ()
         return {each.namespace: Table.parse(each.data) for each in listed.items}
 
+    async def within(self) -> None:
+        """Fail where more is stored in a guaranteed namespace than its quota allows, at one revision of the API server."""
+        for namespace in (VICTIM, "guaranteed"):
+            groups, version = await self._listed(kinds.PODGROUPS, namespace)
+            pods, _ = await self._listed(kinds.PODS, namespace, version)
+            quotas, _ = await self._listed(kinds.RESOURCEQUOTAS, namespace, version)
+            stored = AuditedNamespace(
+                tuple(observed_group(kinds.PODGROUPS.group, each, 0) for each in groups),
+                tuple(map(observed_pod, pods)),
+                tuple(map(observed_quota, quotas)),
+            )
+            taken = sums(stored)
+            for quota in stored.quotas:
+                over = {resource: taken.taken(resource) for resource in quota.hard}
+                assert all(over[resource] <= quota.hard[resource] for resource in over), (namespace, version, over)
+
+    async def _listed(self, kind: Kind[Any], namespace: str, version: str = "") -> tuple[tuple[Any, ...], str]:
+        """Return what there is now, or was at a version, and the version."""
+        exactly = {"resourceVersion": version, "resourceVersionMatch": "Exact"} if version else {}
+        page = await self.admin.page(kind, namespace, exactly)
+        assert page.unreadable == ()
+        return page.items, page.resource_version
+
     async def stands(self, leader: tuple[str | None, int | None], resident: Mapping[str, int]) -> None:
-        """Fail unless both programs live and are ready, the same leads, memory is bounded, and all ledgers can be read."""
+        """Fail unless both programs live and are ready, the same leads, memory is bounded, ledgers can be read, quotas hold."""
         assert await self.lease() == leader
         programs = self.programs()
         assert {each.name: await asyncio.to_thread(each.ready) for each in programs} == dict.fromkeys(resident, "")
         now = {each.name: each.resident() for each in programs}
         assert all(0 < size < resident[name] + MOST_GROWTH for name, size in now.items()), (resident, now)
         assert {VICTIM, "guaranteed"} <= set(await self.ledgers())
+        await self.within()
 
-    async def clear(self) -> None:
-        """Take away what the hostile tenant made."""
-        for namespace in HOSTILE:
-            for kind in _CONTENTS:
-                await self.admin.send(Request("DELETE", kind.path(namespace), _AT_ONCE))
-        async with asyncio.timeout(PATIENCE):
-            while left := await self._left():
-                for kind, namespace, name in left:
-                    with contextlib.suppress(errors.NotFoundError):
-                        await self.admin.patch(kind, name, {"metadata": {"finalizers": None}}, namespace)
-                        await self.admin.send(Request("DELETE", kind.path(namespace, name), _AT_ONCE))
+    async def alive(self, namespace: str) -> int:
+        """Count what there is in a namespace, without reading it."""
+        return sum([await self._count(kind, namespace) for kind in _CONTENTS])
 
-    async def _left(self) -> list[tuple[Kind[Any], str, str]]:
-        return [
-            (kind, namespace, each.name)
-            for namespace in HOSTILE
-            for kind in _CONTENTS
-            for each in (await self.admin.list(kind, namespace)).items
-        ]
+    async def _count(self, kind: Kind[Any], namespace: str) -> int:
+        answer = await self.admin.send(Request("GET", kind.path(namespace), {"limit": "1"}))
+        # Deep metadata is too deep for a decoder here, too.
+        listed = decode_shallow(_COUNTED.decode, answer.body)
+        return len(listed.items) + listed.metadata.remaining_item_count
+
+    async def clear(self, *namespaces: str) -> None:
+        """Take away what the hostile tenant made: in these namespaces, or in all."""
+        await asyncio.gather(*map(self._clear, namespaces or HOSTILE))
+
+    async def _clear(self, namespace: str) -> None:
+        async with asyncio.timeout(10 * PATIENCE):
+            while await self.alive(namespace):
+                for kind in _CONTENTS:
+                    # More than it can delete in time: it is asked again.
+                    with contextlib.suppress(errors.UnreachableError, errors.ServerError):
+                        await self.admin.send(Request("DELETE", kind.path(namespace), _AT_ONCE))
+                    await self._let_go(kind, namespace)
+
+    async def _let_go(self, kind: Kind[Any], namespace: str) -> None:
+        """Remove the finalizers of what is being deleted."""
+        for each in (await self.admin.page(kind, namespace, {"limit": f"{_AT_ONE_TIME}"})).items:
+            if each.metadata.finalizers and each.metadata.deletion_timestamp:
+                with contextlib.suppress(errors.NotFoundError):
+                    await self.admin.patch(kind, each.name, {"metadata": {"finalizers": None}}, namespace)
+
+
+class _CountedMeta(msgspec.Struct, rename="camel"):
+    remaining_item_count: int = 0
+
+
+class _Counted(msgspec.Struct):
+    metadata: _CountedMeta
+    items: list[msgspec.Raw] = []
+
+
+_COUNTED = msgspec.json.Decoder(_Counted)
 
 
 async def prepare(admin: Client, cpu: str = "32", nodes: int = 4) -> None:
