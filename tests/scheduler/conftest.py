@@ -28,6 +28,8 @@ from scheduler.leader.worker import Worker
 from scheduler.model.plan import Plan
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
+from webhooks.compose import Options, serving
+from webhooks.server import Listen
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLES = "muster_scheduler_cycle_seconds_count"
@@ -244,6 +246,25 @@ async def world(plane: Plane) -> AsyncIterator[World]:
         yield world
     finally:
         await world.stop()
+
+
+@pytest.fixture
+async def under_quota(world: World, plane: Plane) -> AsyncIterator[World]:
+    """The world with webhooks in front and a worker, under a quota of 4 cpu."""
+    async with contextlib.AsyncExitStack() as stack:
+        await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
+        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+        server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
+        await plane.register(server, namespace=world.namespace)
+        stack.push_async_callback(plane.unregister)
+        stack.push_async_callback(world.stop)
+        await world.create(
+            {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "4"}}}
+        )
+        await world.becomes(kinds.RESOURCEQUOTAS, "team", lambda quota: quota.status.hard)
+        await world.node("16")
+        await world.work()
+        yield world
 
 
 class Build:

@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.ledger.reservations import JOB, ReservationRequest
-from muster.model import grouping, kinds, names, scopes
+from muster.ledger.reservations import JOB, ReservationRequest, reserves_late, taken_by_spec
+from muster.model import border, grouping, kinds, names, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
 from muster.model.requests import pod_request
@@ -21,6 +21,8 @@ from webhooks.view import AdmissionView, groups_named
 
 _OFF: Final = "off"
 _DELAYS: Final = ("suspend", _OFF)
+_WAITING: Final = frozenset({"", "Pending"})
+"""Phases of a group of which nothing has started."""
 
 
 def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
@@ -57,8 +59,11 @@ def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: 
     problems = common.annotation_problems(job.metadata, job.spec.template.metadata)
     problems += _queue_problems(place, request, view)
     warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
-    if place.group or not grouping.owns_group(job.metadata, settings.rules):
-        # The group exists, or it is made for an owner above or for each pod, and judged then.
+    if place.group:
+        # What the group states was judged when it was created.
+        return judge(problems, warnings, _reserving_for_group(job, place.group, request, view))
+    if not grouping.owns_group(job.metadata, settings.rules):
+        # The group is made for an owner above or for each pod, and judged then.
         return judge(problems, warnings)
     member, minimum, more = _minimum(job)
     warnings += common.size_warnings(view, member, minimum)
@@ -139,6 +144,22 @@ def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: Ad
     place = (request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
     reservation = ReservationRequest(*place, minimum, scope_facts=scope_facts)
     return Allowed(reservation=reservation)
+
+
+def _reserving_for_group(job: Job, name: str, request: AdmissionRequest, view: AdmissionView) -> Allowed:
+    """Ask for the minimum of a group that states none: of its pods, this Job is the first that is known."""
+    api_group, group = next(iter(groups_named(view, request.namespace, name).items()), ("", None))
+    if group is None or group.spec.min_resources is not None or not group.spec.min_member:
+        return ALLOWED
+    if group.status.phase not in _WAITING or reserves_late(group.metadata):
+        return ALLOWED
+    try:
+        minimum = taken_by_spec(job.spec.template.spec) * group.spec.min_member
+    except QuantityError:
+        return ALLOWED  # an API server stores no pod of it
+    facts = border.traits(group.metadata.annotation(names.POD_TRAITS))
+    place = (request.namespace, JOB, api_group, group.name, job.metadata.uid)
+    return Allowed(reservation=ReservationRequest(*place, minimum, scope_facts=facts))
 
 
 def _delay(job: Job, request: AdmissionRequest, view: AdmissionView) -> str:
