@@ -106,6 +106,11 @@ def _flowed(text: str, width: int, first: str, others: str) -> list[str]:
     ) or [first.rstrip()]
 
 
+def moment(when: datetime | None) -> str:
+    """Write when something was, as the API does."""
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}" if when is not None else "<unknown>"
+
+
 def age(since: datetime | None, now: datetime) -> str:
     """Write how long ago ``since`` was, as kubectl does: 45s, 3m12s, 5h, 2d3h."""
     if since is None:

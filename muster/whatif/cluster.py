@@ -20,6 +20,7 @@ from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
 from muster.model.objects import Job, Meta, Node, Pod, PodGroup, PodStatus, Queue
+from muster.whatif import shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
@@ -88,6 +89,9 @@ class WhatIfCluster:
         first = self.snapshot()
         # To be found again once supposed nodes are gone.
         self._table = first.table
+        self.shortages = dict(shortages.found(state, first))
+        for key, lacks in self.shortages.items():
+            self.cluster.refused(key, wording.unreserved(lacks))
         if alone:
             self._standing = {job.key: job for job in satisfied.found(first)}
             self._beside = satisfied.sum_by_queue(self._standing.values(), first.axes)

@@ -89,7 +89,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     record = plan.records.get(key)
     if record is None:
         return Explanation(key, group, cluster.state.taken, called=cluster.called(key))
-    (per_resource, shortage), job = _quotas(cluster.state, key), cluster.job(key)
+    (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
     return Explanation(
         key,
         group,
@@ -140,11 +140,13 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
     return (each.key for each in sorted(waiting, key=lambda each: each.ahead))
 
 
-def _quotas(state: ClusterObjects, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
-    """Return where the namespace's quotas stand, and what they lack for a group that holds nothing."""
+def _quotas(cluster: WhatIfCluster, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
+    """Return where the namespace's quotas stand, and what they lack for a group that holds nothing, or too little."""
+    state = cluster.state
     table = state.ledger(key.namespace)
     if table is None:
         return (), QuotaShortage()
     view = ledger_view(state, key.namespace)
-    short = next((lacks for each, lacks in table.outside(view).items() if each.name == key.name), ())
+    outside = table.outside(view).items()
+    short = next((lacks for each, lacks in outside if each.name == key.name), cluster.shortages.get(key, ()))
     return report(key.namespace, "", "", table, view).quotas, QuotaShortage(short, table.holders(view, short))

@@ -47,28 +47,31 @@ class Content(Struct, frozen=True):
 
 
 def status(queue: Queue, content: Content) -> QueueStatus:
-    """Compute a queue's status from what it is asked to be and what it holds.
+    """Compute a queue's status from what it is asked to be and what it holds. Each group counts once.
 
-    A foreign controller's group counts as unknown beside its phase: how its job stands can't be read.
+    A foreign controller's group counts as unknown: how its job stands can't be read.
     """
-    phases = Counter(conversion.phase_of(group) for group, _ in content.groups)
-    state, message = _state(queue, content, any(phases[phase] for phase in _UNFINISHED))
+    unfinished = any(conversion.phase_of(group) in _UNFINISHED for group, _ in content.groups)
+    state, message = _state(queue, content, unfinished)
+    counters = Counter(_counter(group, jobs) for group, jobs in content.groups)
     return QueueStatus(
         state=state,
         message=message,
         total=len(content.groups),
-        unknown=sum(
-            conversion.phase_of(group) is Phase.UNKNOWN or grouping.is_foreign(group.metadata)
-            for group, _ in content.groups
-        ),
-        pending=phases[Phase.PENDING],
-        inqueue=phases[Phase.INQUEUE],
-        running=phases[Phase.RUNNING],
-        completed=phases[Phase.COMPLETED],
-        failed=sum(any(_failed(job) for job in jobs) for _, jobs in content.groups),
-        aborted=sum(any(_aborted(group, job) for job in jobs) for group, jobs in content.groups),
         allocated=content.allocated.quantities() or None,
+        **counters,
     )
+
+
+def _counter(group: PodGroup, jobs: Collection[Job]) -> str:
+    """Return the counter in which a group counts."""
+    if grouping.is_foreign(group.metadata):
+        return "unknown"
+    if any(map(_failed, jobs)) and all(map(conversion.job_finished, jobs)):
+        return "failed"
+    if any(_aborted(group, job) for job in jobs) or (not jobs and _abandoned(group)):
+        return "aborted"
+    return conversion.phase_of(group).value.lower()
 
 
 def circle(name: str, parent: Callable[[str], str]) -> tuple[str, ...]:
@@ -95,9 +98,10 @@ def _is_open(queue: Queue) -> bool:
     return shown and queue.spec.desired_state != CLOSED and queue.metadata.deletion_timestamp is None
 
 
-def _counted_as(group: PodGroup) -> tuple[str, Phase, bool, bool]:
+def _counted_as(group: PodGroup) -> tuple[str, Phase, bool, bool, bool]:
     """Return all of a group that its queue's status depends on, the queue first."""
-    return queue_of(group), conversion.phase_of(group), grouping.is_foreign(group.metadata), _started(group)
+    foreign, runs = grouping.is_foreign(group.metadata), group.status.running > 0
+    return queue_of(group), conversion.phase_of(group), foreign, _started(group), runs
 
 
 def _failed(job: Job) -> bool:
@@ -107,6 +111,12 @@ def _failed(job: Job) -> bool:
 def _aborted(group: PodGroup, job: Job) -> bool:
     """Whether a Job was stopped by its user after it had started."""
     return _started(group) and (conversion.held_by_user(job) or job.metadata.deletion_timestamp is not None)
+
+
+def _abandoned(group: PodGroup) -> bool:
+    """Whether a group that a user made ran, and lost its Job and all its pods since; it isn't deleted with them."""
+    lost = conversion.phase_of(group) is Phase.PENDING and not group.status.running
+    return lost and _started(group) and not grouping.is_generated(group.name)
 
 
 def _started(group: PodGroup) -> bool:
@@ -167,7 +177,7 @@ class QueueController:
 
     def _look(self, name: str) -> None:
         for kind, cache in self._informers.queues.items():
-            if kind is kinds.QUEUES or cache.get(name) is not None:
+            if kind is kinds.QUEUES or name == names.DEFAULT_QUEUE or cache.get(name) is not None:
                 self.work.add(_QueueRef(kind, name))
 
     def _on_queue(self, change: ObjectChange[Queue]) -> None:
@@ -236,8 +246,8 @@ class QueueController:
         if shown is None:
             self._written.pop(key, None)
             self._stored.pop(key, None)
-            if key == _QueueRef(kinds.QUEUES, names.DEFAULT_QUEUE):
-                await self._create_default()
+            if key.name == names.DEFAULT_QUEUE:
+                await self._create_default(key.kind)
             return
         queue = self._newest(key, shown)
         if self._informers.queue(key.name) is shown:
@@ -277,10 +287,10 @@ class QueueController:
         elif names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()) and queue.name not in _PERMANENT:
             await self._set_finalizers(key, queue, [*(queue.metadata.finalizers or ()), names.QUEUE_FINALIZER])
 
-    async def _create_default(self) -> None:
+    async def _create_default(self, kind: Kind[Queue]) -> None:
         manifest = {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {"weight": 1}}
         try:
-            await self._client.create(kinds.QUEUES, manifest)
+            await self._client.create(kind, manifest)
         except errors.AlreadyExistsError:
             return  # The watch will show it.
 

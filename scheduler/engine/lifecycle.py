@@ -162,6 +162,8 @@ def conditions(
     ``transition`` names the session that makes a change; the time is that of the last change of status.
     """
     by_type = {condition.type: condition for condition in old}
+    if facts.restarts and phase is Phase.PENDING:
+        by_type.pop(SCHEDULED, None)  # That was its former life.
     wrong = trouble(phase, facts)
     wanted: dict[str, tuple[str, str, str]] = {}
     if wrong is not None:
@@ -171,7 +173,7 @@ def conditions(
     else:
         if UNSCHEDULABLE in by_type:
             wanted[UNSCHEDULABLE] = ("False", "", "")
-        if facts.ready and facts.placed and phase is not Phase.COMPLETED:
+        if facts.ready and facts.placed and phase is not Phase.COMPLETED and not facts.restarts:
             minimum = counted(max(facts.minimum, 1), "pod")
             wanted[SCHEDULED] = ("True", "Scheduled", f"the minimum of {minimum} has nodes")
     if facts.postponed is not None:

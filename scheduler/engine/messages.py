@@ -8,6 +8,7 @@ from muster.model.amounts import NANO, Resources
 from muster.model.text import counted
 from scheduler.model import vectors
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
+from scheduler.model.snapshot import JobInfo
 from scheduler.model.vectors import Axes, Vector
 
 
@@ -49,3 +50,9 @@ def _are(amounts: Resources) -> str:
     """Choose the verb: nothing is, 1 cpu is, 4 cpu are."""
     values = list(amounts.positive().nano.values())
     return "is" if not values or values == [NANO] else "are"
+
+
+def next_start(job: JobInfo) -> str:
+    """Write for whom a group that was Completed is started again."""
+    count = len(job.pending) or sum(each.count for each in job.expected_pods)
+    return f"{counted(count, 'pod')} {'waits' if count == 1 else 'wait'} for its next start"

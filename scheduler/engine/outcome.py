@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from muster.model.objects import Condition
 from muster.model.text import counted
-from scheduler.engine import lifecycle, partial_gangs, placement, requeue, reservations
+from scheduler.engine import lifecycle, messages, partial_gangs, placement, requeue, reservations
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.explain import Explanations
 from scheduler.engine.lifecycle import Facts
@@ -23,6 +23,7 @@ from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgenc
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Status, Task
 
+_NO_NODE_HELPS: Final = frozenset({Reason.NOT_ENOUGH_QUOTA, Reason.QUEUE_CLOSED})
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 
 
@@ -254,6 +255,9 @@ class PlanBuilder:
                 f"{counted(job.ready, 'pod')} of the minimum of {job.info.min_member} have nodes, {there} of them bound"
             )
             return Record(key, queue, Stage.BIND, None, words, 0)
+        if job.info.restarts and self._obstacle(job) is None:
+            words = f"{messages.next_start(job.info)}: it is started again, and reserves what is missing of its minimum"
+            return Record(key, queue, Stage.QUOTA, None, words, ahead)
         if job.pipelined and job.obstacle is None:
             was = "has a reserved place" if job.pipelined == 1 else "have reserved places"
             words = f"{counted(job.pipelined, 'pod')} {was} that other pods are leaving"
@@ -278,13 +282,16 @@ class PlanBuilder:
     def _find_obstacle(self, job: JobState) -> Obstacle | None:
         if job.info.restarts:
             # Whatever else it has to wait for, it waits for once it is Pending.
-            return placement.unreserved(job)
+            refused = placement.unreserved(job)
+            words = f"it is Completed, and {messages.next_start(job.info)}"
+            return replace(refused, message=f"{words}: {refused.message}") if refused is not None else None
         if self._session.queue_of(job) is None:
             wrong = self._session.snapshot.unreadable.get(job.info.queue)
-            words = f"queue {job.info.queue} doesn't exist; create it, or name another in spec.queue"
             if wrong is not None:
                 words = f"queue {job.info.queue} can't be read and takes no part: {wrong}; correct it"
-            return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+                return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+            words = f"queue {job.info.queue} doesn't exist; create it, or name another in spec.queue"
+            return Obstacle(Reason.QUEUE_NOT_FOUND, words, Stage.QUEUE)
         if (unreserved := placement.unreserved(job)) is not None:
             return unreserved
         if (
@@ -305,7 +312,7 @@ class PlanBuilder:
             return self._explanations.of(job, job.blocked_class)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about;
         # no node helps a queue that is used up.
-        capped = job.obstacle is not None and job.obstacle.reason is Reason.NOT_ENOUGH_QUOTA
+        capped = job.obstacle is not None and job.obstacle.reason in _NO_NODE_HELPS
         if (
             job.unfinished
             and job.obstacle is not None

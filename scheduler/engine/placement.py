@@ -33,7 +33,7 @@ def closed(queue: QueueState) -> Obstacle | None:
     if queue.info.state != "Closed":
         return None
     words = f"queue {queue.name} is Closed; open it, or delete the group"
-    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+    return Obstacle(Reason.QUEUE_CLOSED, words, Stage.QUEUE)
 
 
 def crowded(queue: QueueState, count: int) -> Obstacle | None:

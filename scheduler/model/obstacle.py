@@ -16,6 +16,8 @@ class Reason(Enum):
     NOT_ENOUGH_RESOURCES = "NotEnoughResources"
     NOT_ENOUGH_TASKS = "NotEnoughTasks"
     NOT_ENOUGH_QUOTA = "NotEnoughQuota"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_CLOSED = "QueueClosed"
     POD_FAILED = "PodFailed"
     POD_DELETED = "PodDeleted"
 

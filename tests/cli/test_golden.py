@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-BUSY, QUOTA, EMPTY, LETIN, SCALED = (f"states/{name}.yaml" for name in ("busy", "quota", "empty", "letin", "scaled"))
+BUSY, QUOTA, EMPTY, LETIN, SCALED, AGAIN = (
+    f"states/{name}.yaml" for name in ("busy", "quota", "empty", "letin", "scaled", "again")
+)
 
 CASES: dict[str, tuple[int, str]] = {
     "why-not-enough-room": (0, f"podgroup why train -n team-a --state {BUSY}"),
@@ -21,6 +23,8 @@ CASES: dict[str, tuple[int, str]] = {
     "why-no-such-queue": (0, f"podgroup why lost -n team-a --state {BUSY}"),
     "why-it-runs": (0, f"podgroup why first --state {BUSY}"),
     "why-it-is-over": (0, f"podgroup why done -n team-a --state {BUSY}"),
+    "why-it-is-over-with-pods-that-wait": (0, f"podgroup why late -n team-a --state {AGAIN}"),
+    "admit-a-job-of-a-completed-group": (0, f"admit -f files/again.yaml --state {AGAIN}"),
     "why-a-quota": (0, f"podgroup why late -n team-a --state {QUOTA}"),
     "why-a-quota-yaml": (0, f"podgroup why late -n team-a --state {QUOTA} -o yaml"),
     "why-beside-one-let-in-before": (0, f"podgroup why train -n team-a --state {LETIN}"),

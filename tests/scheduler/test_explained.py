@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.model import kinds
+from muster.model import kinds, names
 from scheduler.configuration import config
 from scheduler.model.obstacle import Stage
-from scheduler.model.snapshot import Phase
+from scheduler.model.snapshot import GroupKey, Phase
 from scheduler.simulator import state
 
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
@@ -250,3 +250,27 @@ def test_every_group_that_does_not_run_has_a_record(make_build, data):
     idle = {key for key, status in plan.groups.items() if status.phase not in {Phase.RUNNING, Phase.COMPLETED}}
     assert set(plan.records) == idle
     assert all(each.message for each in plan.records.values())
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_a_queue_that_is_missing_or_closed_is_a_reason_of_its_own(build, record, phase):
+    build.queue("shut", state="Closed").node("a", "8")
+    build.gang("lost", 1, 1, queue="nowhere", phase=phase).gang("late", 1, 1, queue="shut", phase=phase)
+    plan = build.decide()
+    reasons = {key.name: status.conditions[0].reason for key, status in plan.groups.items()}
+    assert reasons == {"lost": "QueueNotFound", "late": "QueueClosed"}
+    assert {name: record(plan, name).reason.value for name in reasons} == reasons
+
+
+def test_a_completed_group_with_waiting_pods_that_can_not_start_says_so(build, record):
+    build.node("a", "8").gang("again", 2, 2, phase="Completed")
+    build.cluster.refused(GroupKey(names.VOLCANO_GROUP, "ns", "again"), "quota q is short by 1 cpu")
+    plan = build.decide()
+    (status,) = plan.groups.values()
+    words = "it is Completed, and 2 pods wait for its next start: quota q is short by 1 cpu"
+    assert (status.phase.value, status.conditions[0].reason, status.conditions[0].message) == (
+        "Completed",
+        "NotEnoughQuota",
+        words,
+    )
+    assert (record(plan, "again").stage, record(plan, "again").message) == (Stage.QUOTA, words)

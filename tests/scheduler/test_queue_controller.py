@@ -57,6 +57,7 @@ def a_job(condition: str = "", *, suspended: bool = False) -> Job:
 
 
 def test_each_counter_counts_what_the_design_says():
+    deleted = a_group("Pending", ran=True), ()
     groups = (
         (a_group(""), ()),
         (a_group("Pending"), ()),
@@ -71,10 +72,15 @@ def test_each_counter_counts_what_the_design_says():
         (a_group("Unknown", ("spark.example.com/v1", "SparkApplication")), ()),
         (a_group("Pending", ("batch/v1", "Job")), ()),
         (a_group("Pending", ("ray.io/v1", "RayCluster"), "podgroup-u"), ()),
+        (a_group("Running", ran=True), (a_job("Failed"), a_job())),
+        deleted,
+        (a_group("Completed", ran=True), ()),
     )
     found = queues.status(Queue(metadata=Meta(name="q")), Content(groups))
-    assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (13, 6, 1, 3, 1)
-    assert (found.unknown, found.failed, found.aborted) == (3, 1, 2)
+    assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (16, 5, 1, 2, 1)
+    assert (found.unknown, found.failed, found.aborted) == (3, 1, 3)
+    counters = ("unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
+    assert found.total == sum(getattr(found, name) for name in counters), "each group counts once"
 
 
 parents = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["", *"abcdef"]))
@@ -144,12 +150,12 @@ async def test_a_queue_counts_its_groups_by_what_became_of_them(world):
     await world.create(job("fails", team, **at_once, **{"sandbox.muster.sh/exit-code": "1"}))
     await world.create(group("comes", queue=team, minMember=1, minResources={"cpu": "1"}))
     await world.create(group("waits", queue=team, minMember=1, minResources={"cpu": "99"}))
-    await world.becomes(kinds.QUEUES, team, lambda one: one.status.completed == 2)
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.completed == one.status.failed == 1)
     stopped = await world.job("stopped")
     await world.phase(f"podgroup-{stopped.metadata.uid}", "Running")
     await world.patch(kinds.JOBS, "stopped", {"spec": {"suspend": True}})
 
-    counts = {"total": 6, "pending": 2, "inqueue": 1, "running": 1, "completed": 2, "failed": 1, "aborted": 1}
+    counts = {"total": 6, "pending": 1, "inqueue": 1, "running": 1, "completed": 1, "failed": 1, "aborted": 1}
 
     def counted(one: Any) -> bool:
         return {name: getattr(one.status, name) for name in counts} == counts
@@ -157,7 +163,8 @@ async def test_a_queue_counts_its_groups_by_what_became_of_them(world):
     found = await world.becomes(kinds.QUEUES, team, counted)
     assert found.status.unknown == 0
     # Its pods are gone, so that it holds nothing and would have to start anew.
-    group_of_it = await world.group(f"podgroup-{stopped.metadata.uid}")
+    group_of_it = await world.phase(f"podgroup-{stopped.metadata.uid}", "Pending")
+    assert counted(await world.client.get(kinds.QUEUES, team))
     said = {each.type: each.message for each in group_of_it.status.conditions}
     assert "is suspended by its user" in said["Unschedulable"]
 
@@ -195,13 +202,32 @@ async def test_counts_are_right_whatever_comes_goes_moves_and_comes_back_at_once
     await counted({one: 7, other: 9})
 
 
-async def test_a_foreign_controllers_group_counts_as_unknown_too(world):
+async def test_a_deleted_job_of_a_users_group_counts_as_aborted_until_the_group_starts_again(world):
+    await world.node("8")
+    await world.work()
+    team = world.plane.unique("team")
+    await world.create(queue(team), group("mine", queue=team, minMember=1, minResources={"cpu": "1"}))
+    named = {names.GROUP_NAME: "mine"}
+    await world.create(job("first", team, **named))
+    await world.becomes(kinds.QUEUES, team, lambda one: one.status.running == 1)
+    await world.client.delete(kinds.JOBS, "first", world.namespace, propagation="Background")
+    gone = await world.becomes(kinds.QUEUES, team, lambda one: one.status.aborted == 1)
+    assert (gone.status.total, gone.status.running) == (1, 0)
+    await world.phase("mine", "Pending")
+    await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: not pods)
+    assert (await world.client.get(kinds.QUEUES, team)).status.aborted == 1
+    await world.create(job("second", team, **named))
+    again = await world.becomes(kinds.QUEUES, team, lambda one: one.status.running == 1)
+    assert (again.status.total, again.status.aborted) == (1, 0)
+
+
+async def test_a_foreign_controllers_group_counts_as_unknown_only(world):
     await world.work()
     team = world.plane.unique("team")
     made = await world.client.create(kinds.CONFIGMAPS, {"metadata": {"name": "app"}}, world.namespace)
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "app", "uid": made.metadata.uid, "controller": True}
     await world.create(queue(team), group("theirs", owner, queue=team, minResources={"cpu": "9"}, minMember=1))
-    await world.becomes(kinds.QUEUES, team, lambda one: (one.status.pending, one.status.unknown) == (1, 1))
+    await world.becomes(kinds.QUEUES, team, lambda one: (one.status.pending, one.status.unknown) == (0, 1))
     assert (await world.client.get(kinds.QUEUES, team)).status.total == 1
 
 
@@ -287,8 +313,20 @@ async def test_legacy_queues_are_queues_and_one_of_a_primary_ones_name_is_its_al
         alias = await world.becomes(legacy, team, lambda one: one.status.inqueue == 1 and not one.metadata.finalizers)
         await world.client.delete(legacy, alias.name)
         assert (await world.group(f"in-{team}")).status.phase == "Inqueue"
-    default = await world.plane.create(kinds.LEGACY_QUEUES[0], queue("default", kinds.LEGACY_QUEUES[0], weight=1))
-    await world.becomes(kinds.LEGACY_QUEUES[0], default.name, lambda one: one.status.state == "Open")
+
+
+async def test_the_default_queue_of_kube_batchs_groups_is_made_where_they_are_served(world):
+    await world.plane.legacy_apis()
+    await world.work(legacy_apis=True)
+    for legacy in kinds.LEGACY_QUEUES:
+        made = await world.becomes(legacy, names.DEFAULT_QUEUE, lambda one: one.status.state == "Open")
+        assert not made.metadata.finalizers
+        await world.client.delete(legacy, names.DEFAULT_QUEUE)
+        await world.plane.until(
+            legacy,
+            names.DEFAULT_QUEUE,
+            holds=lambda one, made=made: one is not None and one.metadata.uid != made.metadata.uid,
+        )
 
 
 async def test_uninstalling_lets_go_of_the_queues_of_all_groups(world):

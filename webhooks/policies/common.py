@@ -168,7 +168,7 @@ def limit_warnings(view: AdmissionView, name: str) -> list[str]:
     if queue is None or not queue.spec.max_pod_groups:
         return []
     most = queue.spec.max_pod_groups
-    past = queue.status.total - queue.status.completed - queue.status.pending
+    past = queue.status.total - queue.status.completed - queue.status.failed - queue.status.pending
     if past < most:
         return []
     return [

@@ -12,7 +12,7 @@ from muster.cli.commands.quota import podgroups
 from muster.cli.commands.why import why
 from muster.cli.connect import connected, namespace_of, runs
 from muster.cli.options import cluster_options, examples, namespace_option
-from muster.cli.output import DOCUMENTS, age, document, output_option, table
+from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model import kinds, names
@@ -70,7 +70,7 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
             answer = await client.send(Request("GET", kind.path(where, name)))
             document(msgspec.json.decode(answer.body), output)
             return
-        _show([(kind, group)], output, named=False)
+        _show([(kind, group)], output, named=False, created=True)
 
 
 async def _groups(client: Client, namespace: str) -> list[tuple[Kind[PodGroup], PodGroup]]:
@@ -98,7 +98,7 @@ async def _group(client: Client, name: str, namespace: str) -> tuple[Kind[PodGro
     return kinds.PODGROUPS, await client.get(kinds.PODGROUPS, name, namespace)
 
 
-def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, named: bool) -> None:
+def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, named: bool, created: bool = False) -> None:
     now = SystemClock().now()
     if output == "name":
         for kind, group in found:
@@ -118,6 +118,10 @@ def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, name
         ]
         for group in groups
     ]
+    if created:
+        columns.append("created")
+        for row, group in zip(rows, groups, strict=True):
+            row.append(moment(group.metadata.creation_timestamp))
     if output == "wide":
         columns += ["made for", "waits for"]
         for row, group in zip(rows, groups, strict=True):

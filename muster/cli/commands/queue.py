@@ -11,7 +11,7 @@ import msgspec
 from muster.cli import completion
 from muster.cli.connect import connected, runs
 from muster.cli.options import cluster_options, examples
-from muster.cli.output import DOCUMENTS, age, document, output_option, table
+from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
@@ -124,7 +124,7 @@ async def view(
             document(await _raw(client, name), output)
             return
         found = await client.get(kinds.QUEUES, name)
-    _show([found], output)
+    _show([found], output, created=True)
 
 
 @queue.command(epilog=examples("muster queue close research"))
@@ -185,25 +185,27 @@ async def _raw(client: Client, name: str) -> Any:
     return msgspec.json.decode((await client.send(Request("GET", kinds.QUEUES.path(name=name)))).body)
 
 
-def _show(queues: list[Queue], output: str) -> None:
+def _show(queues: list[Queue], output: str, *, created: bool = False) -> None:
     if output == "name":
         for each in queues:
             click.echo(f"queue.{names.VOLCANO_GROUP}/{each.name}")
     else:
-        _print_table(queues, wide=output == "wide")
+        _print_table(queues, wide=output == "wide", created=created)
 
 
-def _print_table(queues: list[Queue], *, wide: bool) -> None:
+def _print_table(queues: list[Queue], *, wide: bool, created: bool) -> None:
     now = SystemClock().now()
     shown = (*_COUNTS, *_MORE_COUNTS) if wide else _COUNTS
     columns = ["Name", "Weight", "Total", *(count.capitalize() for count in shown), "State"]
     rows: list[list[object]] = []
     for each in queues:
         counts = [getattr(each.status, count) for count in shown]
-        total = sum(getattr(each.status, count) for count in (*_COUNTS, *_MORE_COUNTS))
         state = each.status.state or "Open"
-        row: list[object] = [each.name, each.spec.weight, total, *counts, state]
+        row: list[object] = [each.name, each.spec.weight, each.status.total, *counts, state]
+        if created:
+            row.append(moment(each.metadata.creation_timestamp))
         if wide:
             row += [each.spec.parent or names.ROOT_QUEUE, age(each.metadata.creation_timestamp, now)]
         rows.append(row)
-    table([*columns, "Parent", "Age"] if wide else columns, rows)
+    columns += [*(["Created"] if created else []), *(["Parent", "Age"] if wide else [])]
+    table(columns, rows)
