@@ -36,7 +36,7 @@ _LISTS: Final = 60.0
     "configuration",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, backfill.",
+    help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, reclaim, backfill.",
 )
 @click.option(
     "--scheduler-name",

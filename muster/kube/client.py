@@ -166,8 +166,8 @@ class Client:
             },
         )
 
-    async def evict(self, namespace: str, pod: str, uid: str) -> None:
-        """Evict a pod, budgets respected.
+    async def evict(self, namespace: str, pod: str, uid: str, *, dry_run: bool = False) -> None:
+        """Evict a pod, budgets respected; ``dry_run``: learn whether it may be.
 
         Raises:
             TooManyRequestsError: a PodDisruptionBudget doesn't allow it now.
@@ -182,6 +182,7 @@ class Client:
                 "metadata": {"name": pod, "namespace": namespace},
                 "deleteOptions": {"preconditions": {"uid": uid}},
             },
+            dry_run=dry_run,
         )
 
     async def send(self, request: Request) -> Response:
@@ -200,8 +201,11 @@ class Client:
         decoded: T = decoding.strictly(kind.struct, response.body)
         return decoded
 
-    async def _subresource(self, namespace: str, pod: str, subresource: str, body: dict[str, Any]) -> None:
-        await self.send(Request("POST", PODS.path(namespace, pod, subresource), _query(), msgspec.json.encode(body)))
+    async def _subresource(
+        self, namespace: str, pod: str, subresource: str, body: dict[str, Any], *, dry_run: bool = False
+    ) -> None:
+        path, query = PODS.path(namespace, pod, subresource), _query(dry_run=dry_run)
+        await self.send(Request("POST", path, query, msgspec.json.encode(body)))
 
 
 def _may_be_name(name: str) -> bool:

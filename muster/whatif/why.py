@@ -16,7 +16,8 @@ from muster.whatif import remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from muster.whatif.remedies import QuotaShortage, Remedy
-from scheduler.actions.enqueue import Enqueue, EnqueueArguments
+from scheduler.actions.enqueue import Enqueue
+from scheduler.engine.requeue import EnqueueArguments
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record

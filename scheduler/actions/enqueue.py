@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
-
-from msgspec import Meta, field
+from typing import Final
 
 from scheduler.engine import placement, requeue
 from scheduler.engine.action import Action
-from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
+from scheduler.engine.requeue import EnqueueArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import Phase, Snapshot
+from scheduler.model.snapshot import Phase
 
 _MOMENT: Final = 3.0
 """Seconds that a group's Job may come after it."""
-_STANDING: Final = 60.0
-_SCALING: Final = 900.0
-
-
-class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
-    """How long a job that was admitted may wait for something to happen, and whether nodes come when pods ask for them.
-
-    ``autoscaling`` is true, false, or ``auto``: as `Snapshot.autoscaler` has it. ``timeout`` is in seconds; by default it
-    is a minute, and with autoscaling a quarter of an hour.
-    """
-
-    autoscaling: bool | Literal["auto"] = "auto"
-    timeout: Annotated[float | None, Meta(gt=0, le=86400)] = field(default=None, name="inqueueTimeoutSeconds")
-
-    def scales(self, snapshot: Snapshot) -> bool:
-        """Whether nodes are made for pods that lack them."""
-        return bool(snapshot.autoscaler) if self.autoscaling == "auto" else self.autoscaling
-
-    def requeue_after(self, *, scales: bool) -> float:
-        """Return the seconds."""
-        return self.timeout if self.timeout is not None else _SCALING if scales else _STANDING
 
 
 class Enqueue(Action):
@@ -71,7 +48,7 @@ class Enqueue(Action):
             if queue.info.max_groups
         }
         for queue, job in JobOrder(session, pending):
-            job.obstacle = (
+            barred = (
                 job.rolled_back
                 or _held(job)
                 or _deserted(job)
@@ -80,9 +57,10 @@ class Enqueue(Action):
                 or _early(session, job)
                 or placement.closed(queue)
                 or placement.crowded(queue, past.get(queue.name, 0))
-                # What a reservation keeps for it is its room.
-                or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
             )
+            # What a reservation keeps for it is its room.
+            job.obstacle = barred or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
+            job.voted_down = barred is None and job.obstacle is not None
             if scales and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
                 scaling.add(queue.name)
                 job.obstacle = None

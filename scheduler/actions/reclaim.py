@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from scheduler.engine.action import Action
-from scheduler.engine.eviction import EvictionArguments, EvictionRun, Rules, starving_jobs
-from scheduler.engine.job_order import JobOrder
+from scheduler.engine.eviction import EvictionRun, starving_jobs
+from scheduler.engine.eviction_rules import EvictionArguments, ReclaimArguments, in_turns, preemption, reclamation
 from scheduler.engine.session import Session
 from scheduler.engine.states import QueueState
+from scheduler.model.snapshot import Phase
 
 
 class Reclaim(Action):
-    """One attempt for each job that starves, in the order of queues and jobs. Which tasks may go is up to the plugins."""
+    """From pods that are made again first, and from nobody who has just begun. Which tasks may go is up to the plugins.
+
+    A Pending job is admitted where that gives it its whole minimum, together with what the action preempt would take,
+    where that action runs, too.
+    """
 
     name = "reclaim"
-    arguments_type = EvictionArguments
+    arguments_type = ReclaimArguments
 
-    def __call__(self, session: Session, arguments: EvictionArguments, /) -> None:
+    def __call__(self, session: Session, arguments: ReclaimArguments, /) -> None:
         """Evict what lets such jobs start."""
 
-        def sources(queue: QueueState) -> Iterable[QueueState]:
-            return (other for other in session.queues.values() if other is not queue and other.info.reclaimable)
+        def allowed(queue: QueueState) -> bool:
+            return queue.info.state == "Open" and not session.extensions.overused(queue)
 
-        rules = Rules(
-            sources=sources,
-            choose=session.extensions.reclaimable,
-            eligible=session.extensions.preemptive,
-            whole=arguments.whole,
-        )
-        evictions = EvictionRun(session, rules)
-        order = JobOrder(session, starving_jobs(session))
-        for queue, job in order:
-            if queue.info.state != "Open" or session.extensions.overused(queue):
-                order.drop_queue(queue)
-            else:
-                evictions.attempt(queue, job)
+        if sum(any(queue.allocated) and queue.info.reclaimable for queue in session.queues.values()) == 0:
+            return
+        rules = reclamation(session, arguments)
+        run = EvictionRun(session, [rules])
+        in_turns(session, run, starving_jobs(session), allowed)
+        preempting = session.policy.arguments.get("preempt")
+        if isinstance(preempting, EvictionArguments):
+            run = EvictionRun(session, [preemption(session, preempting), rules])
+            in_turns(session, run, [job for job in starving_jobs(session) if job.phase is Phase.PENDING], allowed)

@@ -51,14 +51,14 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = {
     )
 }
 _TIERS: Final[tuple[tuple[type[Plugin], ...], ...]] = (
-    (Priority, Gang, Conformance),
+    (Priority, Gang, Conformance, Pdb),
     (ResourceQuotaPlugin, Overcommit, Drf, Predicates, Proportion, NodeOrder, Binpack),
 )
 
 
 def policy() -> Policy:
     """Return what `scheduler.configuration.config.DEFAULT` says. To read that would take longer than many a question that it answers."""
-    actions = tuple(ACTIONS[name] for name in ("enqueue", "allocate", "backfill"))
+    actions = tuple(ACTIONS[name] for name in ("enqueue", "allocate", "reclaim", "backfill"))
     tiers = tuple(tuple(_enabled(plugin) for plugin in tier) for tier in _TIERS)
     return Policy(actions, tiers, {each.name: each.arguments_type() for each in actions})
 

@@ -1,6 +1,6 @@
 """The scheduler's configuration: the YAML its users have, checked, as a `Policy`.
 
-    actions: "enqueue, allocate, backfill"
+    actions: "enqueue, allocate, reclaim, backfill"
     tiers:
     - plugins:
       - name: gang
@@ -35,12 +35,13 @@ from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
 from scheduler.engine.policy import Enabled, Policy
 
 DEFAULT: Final = """\
-actions: "enqueue, allocate, backfill"
+actions: "enqueue, allocate, reclaim, backfill"
 tiers:
 - plugins:
   - name: priority
   - name: gang
   - name: conformance
+  - name: pdb
 - plugins:
   - name: resourcequota
   - name: overcommit

@@ -18,7 +18,7 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
-from scheduler.model.snapshot import Phase, Snapshot, Status, Task, TaskClass
+from scheduler.model.snapshot import JobInfo, Phase, Snapshot, Status, Task, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
@@ -63,6 +63,7 @@ class Allocations:
         committed: the operations of all statements that were committed, in order.
         hidden: what `hide` keeps out of sight.
         leaving: uids of the tasks that are evicted.
+        stand_ins: by uid, the jobs of tasks that stand for pods which don't exist yet.
         releasing: whether anything will be idle that isn't yet.
         ports, ports_later: host ports taken by row, now and once the pods that are leaving are gone.
     """
@@ -87,6 +88,7 @@ class Allocations:
         self.ports_later = {row[name]: list(taken) for name, taken in snapshot.ports_later.items()}
         self.committed: list[Operation] = []
         self.leaving: set[str] = set()
+        self.stand_ins: dict[str, JobState] = {}
         self.releasing = bool(np.count_nonzero(snapshot.releasing))
         self._held: Held | None = None
         self.hidden = NOTHING_HELD
@@ -116,7 +118,17 @@ class Allocations:
     @cached_property
     def victims(self) -> Victims:
         """Who runs where; worked out when somebody is to be evicted."""
-        return Victims(self._jobs, self._snapshot.table, self.leaving, self.request)
+        return Victims(
+            (*self._jobs, *self._satisfied), self._snapshot.table, self.leaving, self.request, self.stand_ins
+        )
+
+    @cached_property
+    def _satisfied(self) -> list[JobState]:
+        """The jobs that a snapshot has beside its jobs, as far as their tasks are known; who evicts needs them."""
+        return [self._job_state(job) for each in self._snapshot.satisfied.values() for job in each.jobs if job.tasks]
+
+    def _job_state(self, job: JobInfo) -> JobState:
+        return JobState(job, self._vectors, self._vectors.amounts(job.task_counts))
 
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,10 +264,8 @@ class Allocations:
         self._validate_ports()
 
     def _validate_jobs(self) -> None:
-        again = {
-            id(job): JobState(job.info, self._vectors, self._vectors.amounts(job.info.task_counts))
-            for job in self._jobs
-        }
+        beside = self._satisfied if "_satisfied" in vars(self) else []
+        again = {id(job): self._job_state(job.info) for job in (*self._jobs, *beside)}
         for operation in self.committed:
             job, kind = again[id(operation.job)], operation.tasks[0].task_class
             gain = -1 if operation.status is Status.RELEASING else 1
@@ -276,6 +286,10 @@ class Allocations:
             if job.info.queue in queues:
                 queue = queues[job.info.queue]
                 queue.allocated = vectors.add(queue.allocated, counted.allocated)
+        for job in beside:
+            queue, counted = queues[job.info.queue], again[id(job)]
+            change = vectors.subtract(counted.allocated, job.amounts.allocated)
+            queue.allocated = vectors.add(queue.allocated, change)
         for name, queue in self._queues.items():
             _same(f"allocated of queue {name}", queue.allocated, queues[name].allocated)
 
@@ -318,7 +332,8 @@ class Allocations:
             self._validate_victims()
 
     def _validate_victims(self) -> None:
-        again = Victims(self._jobs, self._snapshot.table, self.leaving, self.request)
+        jobs = (*self._jobs, *self._satisfied)
+        again = Victims(jobs, self._snapshot.table, self.leaving, self.request, self.stand_ins)
         for operation in self.committed:
             if operation.status is Status.RELEASING:
                 again.evicted(operation.job, operation.tasks[0].task_class, operation.rows[0], 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from scheduler.engine import partial_gangs, placement, reservations
+from scheduler.engine import kept_places, partial_gangs, placement, reservations
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
@@ -27,6 +27,7 @@ def decide(
 
     # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
     #    committed or undone there.
+    kept_places.restore(session)
     placement.place_nominated(session)
     reservations.honour(session)
     for action in policy.actions:
@@ -54,6 +55,7 @@ def decide(
         released=outcome.released(),
         waiting=any(job.waiting or job.unplaced for job in session.jobs)
         or any(each.phase in {Phase.PENDING, Phase.INQUEUE} for each in statuses),
+        kept_places=kept_places.left(session),
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.extensions.faults.values()),

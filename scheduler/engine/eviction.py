@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Any
 
 import numpy as np
-from msgspec import Meta, Struct, field
+from msgspec import Struct
 
-from scheduler.engine import placement
-from scheduler.engine.action import ActionArguments
-from scheduler.engine.arguments import without_effect
+from scheduler.engine import kept_places, placement, requeue
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
 from scheduler.model import vectors
 from scheduler.model.constraints import ports_clash
-from scheduler.model.snapshot import OCCUPYING, Task
+from scheduler.model.kept_places import KeptPlace
+from scheduler.model.snapshot import OCCUPYING, Phase, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.node_filters import eligible
-
-_ALL_JUDGED: Final = without_effect("all nodes are judged, with all predicates")
 
 Helps = Callable[[Session, Task, Task, Vector], bool]
 """Whether a task gains by a victim's going, on a node that is short of some amounts."""
 
 _MOST_CROWDED = 100
 """Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
-
-
-class EvictionArguments(ActionArguments, frozen=True, kw_only=True):
-    """Arguments of the actions that evict."""
-
-    whole: bool = field(default=False, name="evictWholeJobs")
-    topology: Annotated[bool, _ALL_JUDGED] = field(default=False, name="enableTopologyAwarePreemption")
-    workers: Annotated[int, Meta(ge=1), _ALL_JUDGED] = field(default=16, name="topologyAwarePreemptWorkerNum")
-    least_part: Annotated[int, Meta(ge=0, le=100), _ALL_JUDGED] = field(default=10, name="minCandidateNodesPercentage")
-    least: Annotated[int, Meta(ge=0), _ALL_JUDGED] = field(default=1, name="minCandidateNodesAbsolute")
-    most: Annotated[int, Meta(ge=1), _ALL_JUDGED] = field(default=100, name="maxCandidateNodesAbsolute")
 
 
 class Rules(Struct, frozen=True):
@@ -48,58 +34,119 @@ class Rules(Struct, frozen=True):
         sources: the queues to take from.
         choose: which of the candidates, the one to go first first, may go for a task.
         eligible: whether others may be evicted for a task at all.
+        permits: whether a pod may be evicted by this action, whoever it is for.
+        order: what the least important pods have most of.
         whole: whether a job may be evicted as a whole, where its surplus isn't enough.
     """
 
     sources: Callable[[QueueState], Iterable[QueueState]]
     choose: Callable[[Task, Sequence[Task]], list[Task]]
     eligible: Callable[[QueueState, Task], bool]
+    permits: Callable[[Task], bool]
+    order: Callable[[Task], tuple[Any, ...]]
     whole: bool
 
 
 def starving_jobs(session: Session) -> list[JobState]:
-    """Return the jobs for which others may be evicted."""
+    """Return the jobs for which others may be evicted: admitted ones that lack their minimum, and Pending ones that lack room."""
     found = []
     for job in session.jobs:
+        if not (job.waiting or job.unplaced or job.info.expected_pods):
+            continue
         session.retry(job)
         before = job.obstacle
-        if session.extensions.starving(job) and placement.may_run(session, job):
+        if _may_take(session, job):
             found.append(job)
         job.obstacle = job.obstacle or before
     return found
 
 
-class EvictionRun:
-    """The evictions of one run of an action."""
+def _may_take(session: Session, job: JobState) -> bool:
+    if job.phase is Phase.PENDING and session.policy.enqueues:
+        return job.voted_down and (session.extensions.valid(job) is None or kept_places.lacks_pods(session, job))
+    if session.extensions.starving(job) and placement.may_run(session, job):
+        return True
+    # Its Job has yet to make its pods, and what was kept for them is gone.
+    queue = session.queue_of(job)
+    if job.phase is not Phase.INQUEUE or job.kept or queue is None or not session.policy.enqueues:
+        return False
+    if placement.unreserved(job) is not None or placement.closed(queue) is not None or session.extensions.ready(job):
+        return False
+    return kept_places.lacks_pods(session, job)
 
-    def __init__(self, session: Session, rules: Rules) -> None:
+
+class EvictionRun:
+    """The evictions of one run of an action, by one set of rules or several.
+
+    Attributes:
+        looked_at: how many nodes were looked at in vain.
+    """
+
+    def __init__(self, session: Session, rules: Sequence[Rules]) -> None:
         self._session = session
         self._rules = rules
         self._hopeless: set[object] = set()
+        self._barred: dict[tuple[int, str], Matrix] = {}
+        self.looked_at = 0
 
     def attempt(self, queue: QueueState, job: JobState) -> bool:
-        """Evict what lets a job start, and reserve the places for it; leave everything as it was where that fails."""
+        """Evict what lets a job start, and reserve the places for it; leave everything as it was where that fails.
+
+        A Pending job is admitted then. One that reserves of a quota only now is admitted and nothing else: once it has
+        its reservation, it is tried again.
+        """
+        session, waiting = self._session, job.waiting
+        if requeue.evictions_paused(session, job):
+            return False
+        whole = session.extensions.valid(job) is None
+        if not whole:
+            job.waiting = deque(kept_places.stand_ins(session, job))
+        done = self._try(queue, job, whole=whole)
+        if not whole:
+            job.waiting = waiting
+        if done and _awaits_admission(session, job):
+            session.admit(job)
+        return done
+
+    def _try(self, queue: QueueState, job: JobState, *, whole: bool) -> bool:
         session = self._session
-        taken: list[Task] = []
-        unplaced: list[Task] = []
         counts = bool(queue.info.max_groups) and not job.started
         if counts and placement.crowded(queue, queue.started) is not None:
             return False
         with session.reservation.visible_to(job), session.statement() as statement:
-            while job.waiting and session.extensions.starving(job):
-                task = job.waiting.popleft()
-                taken.append(task)
-                if not self._place(statement, queue, job, task):
-                    unplaced.append(task)
-            # One that needs no evictions is left to the action allocate.
-            if statement.evicts and session.extensions.pipelined(job):
+            tried, unplaced = self._place_all(statement, queue, job)
+            # One that needs no evictions is left to the actions enqueue and allocate.
+            done = statement.evicts and session.extensions.pipelined(job) and _may_start(session, statement, job)
+            if done and counts:
+                queue.job_started()
+            if done and not job.info.about_to_reserve:
                 statement.commit()
-                if counts:
-                    queue.job_started()
-                job.unplaced += unplaced
+                job.unplaced += unplaced if whole else ()
+                if not whole:
+                    self._keep(statement, job)
                 return True
-        job.waiting.extendleft(reversed(taken))
-        return False
+        job.waiting.extendleft(reversed(tried))
+        return done
+
+    def _keep(self, statement: Statement, job: JobState) -> None:
+        """Have the next cycles keep the places for pods that are yet to come; for pods that exist they do in any case."""
+        names = self._session.snapshot.table.names
+        places = [KeptPlace(names[row], task.task_class, task.role) for task, row in statement.placed]
+        kept_places.keep(self._session, job, places, self._session.now.timestamp())
+
+    def _place_all(self, statement: Statement, queue: QueueState, job: JobState) -> tuple[list[Task], list[Task]]:
+        """Place tasks until the job starves no more; return those that were tried, and those of them that found no place."""
+        tried, unplaced, failed = list[Task](), list[Task](), set[TaskClass]()
+        while job.waiting and self._session.extensions.starving(job):
+            task, before = job.waiting.popleft(), len(statement)
+            tried.append(task)
+            if task.task_class in failed or not self._place(statement, queue, job, task):
+                failed.add(task.task_class)
+                unplaced.append(task)
+            elif len(statement) > before + 1:
+                # Who left may leave more than this one takes.
+                failed.clear()
+        return tried, unplaced
 
     def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
         """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""
@@ -109,27 +156,44 @@ class EvictionRun:
             if row is not None:
                 statement.pipeline(job, task, row)
                 return True
+        return any(self._take(statement, queue, job, task, rules) for rules in self._rules)
+
+    def _take(self, statement: Statement, queue: QueueState, job: JobState, task: Task, rules: Rules) -> bool:
+        """Reserve a place for a task that others are evicted from by some rules."""
+        session = self._session
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
-        alike = (queue.name, task.task_class, task.priority, job.info.priority_class)
-        if task.never_preempts or alike in self._hopeless or not self._rules.eligible(queue, task):
+        alike = (id(rules), queue.name, task.task_class, task.priority, job.info.priority_class)
+        if task.never_preempts or alike in self._hopeless or not rules.eligible(queue, task):
             return False
-        room = self._room(queue)
+        room = self._room(queue, rules)
         rows = session.picker.ranked(task.task_class, room)
-        if any(self._make_room(statement, queue, job, task, row, _helps) for row in rows):
+        if any(self._make_room(statement, queue, job, task, row, rules, _helps) for row in rows):
             return True
         others = self._crowded(task, room, rows) if task.task_class.constraints.conflicts_beyond_resources else ()
-        if any(self._make_room(statement, queue, job, task, row, _gives_way) for row in others):
+        if any(self._make_room(statement, queue, job, task, row, rules, _gives_way) for row in others):
             return True
         if not statement:
             self._hopeless.add(alike)
         return False
 
-    def _room(self, queue: QueueState) -> Matrix:
+    def _room(self, queue: QueueState, rules: Rules) -> Matrix:
         """What each node would have if all that may be evicted were, [nodes, resources]."""
         room = self._session.future.copy()
-        for source in self._rules.sources(queue):
-            room += self._session.victims.amounts(source.name)
+        for source in rules.sources(queue):
+            room += self._session.victims.amounts(source.name) - self._protected(source.name, rules)
         return room
+
+    def _protected(self, source: str, rules: Rules) -> Matrix:
+        """What pods use that these rules never evict, [nodes, resources]; they stay, so it is counted once."""
+        known = self._barred.get((id(rules), source))
+        if known is None:
+            session = self._session
+            known = np.zeros_like(session.victims.amounts(source))
+            for row, task in session.victims.of_queue(source):
+                if task.uid not in session.allocations.leaving and not rules.permits(task):
+                    known[row] += session.allocations.request(task.task_class)
+            self._barred[id(rules), source] = known
+        return known
 
     def _crowded(self, task: Task, room: Matrix, known: Sequence[int]) -> list[int]:
         """Return nodes on which others may be in its way by more than what they use: at most so many."""
@@ -139,7 +203,7 @@ class EvictionRun:
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
     def _make_room(
-        self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps
+        self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, rules: Rules, helps: Helps
     ) -> bool:
         """Evict from a node until a task fits, and reserve the place for it; nothing where that can't be."""
         start, gone = len(statement), list[Task]()
@@ -147,15 +211,16 @@ class EvictionRun:
         def fits_without(going: list[Task]) -> bool:
             statement.undo_to(start)
             for victim in going:
-                self._evict(statement, job, task, victim)
+                self._evict(statement, job, task, victim, rules)
             return self._fits(queue, task, row)
 
-        for victim in self._victims(queue, job, task, row, helps):
+        for victim in self._victims(queue, job, task, row, rules, helps):
             gone.append(victim)
             if fits_without(gone):
                 break
         else:
             statement.undo_to(start)
+            self.looked_at += 1
             return False
         # The last one was needed; of those before it some may not be, now that it goes.
         for victim in gone[-2::-1]:
@@ -172,33 +237,26 @@ class EvictionRun:
             and session.extensions.allocatable(queue, task) is None
         )
 
-    def _victims(self, queue: QueueState, job: JobState, task: Task, row: int, helps: Helps) -> list[Task]:
+    def _victims(
+        self, queue: QueueState, job: JobState, task: Task, row: int, rules: Rules, helps: Helps
+    ) -> list[Task]:
         """Return the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
         short = vectors.short(session.vector(task.task_class), tuple(session.future[row].tolist()))
         candidates = [
             each
-            for source in self._rules.sources(queue)
+            for source in rules.sources(queue)
             for each in session.victims.on_node(source.name, row)
-            if session.victims.job_of(each) is not job and helps(session, task, each, short)
+            if session.victims.job_of(each) is not job and helps(session, task, each, short) and rules.permits(each)
         ]
-        candidates.sort(key=self._importance, reverse=True)
+        candidates.sort(key=rules.order, reverse=True)
         candidates.sort(key=lambda each: session.extensions.victim_queue_key(self._queue_of(each), queue))
-        return self._rules.choose(task, candidates) if candidates else []
+        return rules.choose(task, candidates) if candidates else []
 
     def _queue_of(self, task: Task) -> QueueState:
         return self._session.queues[self._session.victims.job_of(task).info.queue]
 
-    def _importance(self, task: Task) -> tuple[Any, ...]:
-        session = self._session
-        job = session.victims.job_of(task)
-        return (
-            session.extensions.queue_key(self._queue_of(task)),
-            session.extensions.job_key(job),
-            session.extensions.task_key(task),
-        )
-
-    def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task) -> None:
+    def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task, rules: Rules) -> None:
         """Evict a task; and with it all of its job, where it would be left below its minimum and that is allowed."""
         session = self._session
         owner = session.victims.job_of(victim)
@@ -206,17 +264,32 @@ class EvictionRun:
             return
         rows = session.snapshot.table.row
         going = [victim]
-        if self._rules.whole and not owner.spares(Counter([victim.role])):
+        if rules.whole and not owner.spares(Counter([victim.role])):
             going = [
                 each
                 for each in owner.info.tasks
                 if each.status in OCCUPYING and each.uid not in session.allocations.leaving
             ]
-            chosen = self._rules.choose(task, going)
-            if any(each not in chosen or not each.preemptable or each.node not in rows for each in going):
+            chosen = rules.choose(task, going)
+            if any(
+                each not in chosen or not each.preemptable or not rules.permits(each) or each.node not in rows
+                for each in going
+            ):
                 return
         for each in going:
             statement.evict(owner, each, rows[each.node], job)
+
+
+def _awaits_admission(session: Session, job: JobState) -> bool:
+    return job.phase is Phase.PENDING and session.policy.enqueues
+
+
+def _may_start(session: Session, statement: Statement, job: JobState) -> bool:
+    """Whether a job that isn't admitted may be, once those are gone who have to go for it: its room is proved."""
+    if not _awaits_admission(session, job):
+        return True
+    with statement.evictions_only():
+        return session.extensions.enqueueable(job, room=False) is None
 
 
 def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:

@@ -6,7 +6,7 @@ wins at once and a tier with a permit decides; valid, ready and allocatable: all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -181,9 +181,14 @@ class Extensions:
 
     # ── victims and nodes ────────────────────────────────────────────────────────────────────────────────────────
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
-        """Choose victims within a queue: those that all plugins of the first tier with an answer agree on."""
-        return tiers.victims(self._tiers["preemptable"], claimant, candidates)
+    def preemptable(
+        self, claimant: Task, candidates: Sequence[Task], *, besides: Collection[str] = frozenset()
+    ) -> list[Task]:
+        """Choose victims within a queue: those that all plugins of the first tier with an answer agree on.
+
+        ``besides``: uids of others that may go, if no plugin protects them.
+        """
+        return tiers.victims(self._tiers["preemptable"], claimant, candidates, besides)
 
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
         """Choose victims in other queues: those that all plugins of the first tier with an answer agree on."""

@@ -46,6 +46,14 @@ def obstacle(
     return Obstacle(reason, shortage(count, wanted, free, axes, where), stage, limit, grows)
 
 
+def places(pipelined: int, kept: int) -> str:
+    """Say how many places others are leaving for pods; of ``kept`` ones the pods are yet to come."""
+    if kept:
+        return f"{'a place is' if kept == 1 else f'{kept} places are'} kept for its pods, which other pods are leaving"
+    was = "has a reserved place" if pipelined == 1 else "have reserved places"
+    return f"{counted(pipelined, 'pod')} {was} that other pods are leaving"
+
+
 def _are(amounts: Resources) -> str:
     """Choose the verb: nothing is, 1 cpu is, 4 cpu are."""
     values = list(amounts.positive().nano.values())

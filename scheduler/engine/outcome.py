@@ -61,6 +61,7 @@ class PlanBuilder:
             if operation.status is status
             and (status is Status.PIPELINED or self._session.extensions.ready(operation.job))
             for task, row in zip(operation.tasks, operation.rows, strict=True)
+            if task.uid not in self._session.allocations.stand_ins
         )
 
     def evictions(self) -> tuple[Eviction, ...]:
@@ -131,6 +132,8 @@ class PlanBuilder:
     ) -> Mapping[GroupKey, Mapping[Status, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
         seen = {job.info.key: job.info.counts for job in self._session.jobs}
+        for operation in self._session.allocations.committed if evictions else ():
+            seen.setdefault(operation.job.info.key, operation.job.info.counts)
         changes = [
             *[(bind.group, Status.PENDING, Status.BINDING) for bind in binds],
             *[(bind.group, Status.PENDING, Status.PIPELINED) for bind in pipelined],
@@ -259,9 +262,7 @@ class PlanBuilder:
             words = f"{messages.next_start(job.info)}: it is started again, and reserves what is missing of its minimum"
             return Record(key, queue, Stage.QUOTA, None, words, ahead)
         if job.pipelined and job.obstacle is None:
-            was = "has a reserved place" if job.pipelined == 1 else "have reserved places"
-            words = f"{counted(job.pipelined, 'pod')} {was} that other pods are leaving"
-            return Record(key, queue, Stage.NODES, None, words, ahead)
+            return Record(key, queue, Stage.NODES, None, messages.places(job.pipelined, job.kept), ahead)
         obstacle = self._obstacle(job)
         if obstacle is None:
             stage, words = Stage.ENQUEUE, "it has its turn in the next cycle"

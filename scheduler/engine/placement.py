@@ -79,7 +79,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
 
 def place_nominated(session: Session) -> None:
     """Place first the tasks for which a former cycle reserved a node."""
-    nominated = session.snapshot.nominated
+    nominated = session.nominated
     for job in session.jobs if nominated else ():
         count, queue = sum(task.uid in nominated for task in job.waiting), session.queue_of(job)
         if not count or queue is None or not may_run(session, job):
@@ -91,7 +91,7 @@ def place_nominated(session: Session) -> None:
 
 def _nominated_row(session: Session, task: Task) -> int | None:
     """Return the row of the node that is reserved for a task, None where there is none."""
-    name = session.snapshot.nominated.get(task.uid)
+    name = session.nominated.get(task.uid)
     return session.snapshot.table.row.get(name) if name is not None else None
 
 
@@ -130,7 +130,7 @@ def _place(
 def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
-    alike, nominated = [first], session.snapshot.nominated
+    alike, nominated = [first], session.nominated
     most = session.extensions.missing(job) if session.at_once(first.task_class) and first.uid not in nominated else 1
     while job.waiting and len(alike) < most:
         other = job.waiting[0]

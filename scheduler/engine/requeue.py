@@ -6,26 +6,65 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, field
+from msgspec.structs import replace
 
 from muster.model import grouping
 from muster.model.objects import Condition
 from muster.model.text import counted
+from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState
+from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState, Snapshot
 
 POSTPONED: Final = "Postponed"
 """True of a group that was taken back: how often, and when its next attempt is. The next leader reads it there."""
 
 _ATTEMPTS: Final = re.compile(r"([0-9]{1,6}) attempts? came to nothing; the next is after ([0-9TZ:-]{20})")
 
+_STANDING: Final = 60.0
+_SCALING: Final = 900.0
 _ANY: Final = 0
 _FIRST: Final = 10.0
 _MOST: Final = 300.0
 _MOST_IDLE: Final = 3600.0
 """Seconds until a group that was taken back may be admitted again: the first time, at most, and at most where no pods came."""
+
+
+class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
+    """How long a job that was admitted may wait for something to happen, and whether nodes come when pods ask for them.
+
+    ``autoscaling`` is true, false, or ``auto``: as `Snapshot.autoscaler` has it. ``timeout`` is in seconds; by default it
+    is a minute, and with autoscaling a quarter of an hour.
+    """
+
+    autoscaling: bool | Literal["auto"] = "auto"
+    timeout: Annotated[float | None, Meta(gt=0, le=86400)] = field(default=None, name="inqueueTimeoutSeconds")
+
+    def scales(self, snapshot: Snapshot) -> bool:
+        """Whether nodes are made for pods that lack them."""
+        return bool(snapshot.autoscaler) if self.autoscaling == "auto" else self.autoscaling
+
+    def requeue_after(self, *, scales: bool) -> float:
+        """Return the seconds."""
+        return self.timeout if self.timeout is not None else _SCALING if scales else _STANDING
+
+
+def evictions_paused(session: Session, job: JobState) -> bool:
+    """Whether nobody is evicted for a group yet, since a pod's eviction for it was refused; it is told so."""
+    pause = session.snapshot.eviction_pauses.get(job.info.uid)
+    if pause is None or session.deadlines.passed(pause.until):
+        return False
+    moment = datetime.fromtimestamp(pause.until, UTC)
+    text = f"evictions for it wait until {moment:%H:%M:%S} UTC, since one was refused: {pause.reason}"
+    if job.obstacle is None:
+        job.obstacle = Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)
+    elif text not in job.obstacle.message:
+        job.obstacle = replace(job.obstacle, message=f"{job.obstacle.message}; {text}")
+    return True
 
 
 def judged_again(job: JobState) -> bool:
@@ -49,7 +88,7 @@ def deserted(job: JobState) -> bool:
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     """Say why a group goes back: nothing happened for so long, and its minimum has no nodes."""
     wait = session.snapshot.requeues.get(job.info.uid)
-    if job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.pipelined:
+    if job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.pipelined > job.kept:
         return None
     if wait is None:
         session.deadlines.after(seconds)

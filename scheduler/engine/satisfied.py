@@ -21,9 +21,15 @@ _EVICTING: Final = frozenset({"preempt", "reclaim"})
 
 
 def may_aggregate(policy: Policy) -> bool:
-    """Whether nothing looks at who runs: nobody is evicted, and no plugin of a user's own is asked."""
-    if any(action.name in _EVICTING for action in policy.actions):
-        return False
+    """Whether nothing looks at who runs, so that their pods needn't be known: nobody is evicted, either."""
+    return may_set_aside(policy) and not any(action.name in _EVICTING for action in policy.actions)
+
+
+def may_set_aside(policy: Policy) -> bool:
+    """Whether satisfied groups need not be among the jobs of a snapshot: no plugin of a user's own is asked.
+
+    Who evicts finds their pods all the same (`scheduler.engine.allocations.Allocations.victims`).
+    """
     return not any(enabled.isolated for tier in policy.tiers for enabled in tier)
 
 

@@ -17,7 +17,8 @@ from scheduler.engine.session_cache import SessionCache
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
-from scheduler.model.snapshot import Phase, Snapshot, TaskClass
+from scheduler.model.kept_places import KeptPlaces
+from scheduler.model.snapshot import GroupKey, Phase, Snapshot, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Vector
 from scheduler.topology.domains import TopologyCounts
@@ -31,6 +32,8 @@ class Session:
         extensions: what the plugins say.
         allocations: what jobs and queues have, and what is left on the nodes.
         reservation: the nodes that are kept for one job.
+        nominated: names of the nodes that are reserved for pods, by uid.
+        kept: places that are kept for pods which don't exist yet.
         deadlines: when time alone would change what is decided.
         picker: finds the best nodes.
     """
@@ -52,6 +55,8 @@ class Session:
         self.idle, self.future = self.allocations.idle, self.allocations.future
         self.ports, self.ports_later = self.allocations.ports, self.allocations.ports_later
         self.reservation = NodeReservation(self.allocations, snapshot.priorities)
+        self.nominated = dict(snapshot.nominated)
+        self.kept: dict[GroupKey, KeptPlaces] = {}
         self.extensions = Extensions(policy, self, self.allocations, self.reservation)
         self._order_tasks()
         self.picker = Picker(

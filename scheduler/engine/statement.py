@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from scheduler.engine.allocations import Allocations, Operation
@@ -53,6 +54,31 @@ class Statement:
         """Undo what came after the first ``length`` operations, the last one first."""
         while len(self._operations) > length:
             self._allocations.undo(self._operations.pop())
+
+    @contextmanager
+    def evictions_only(self) -> Iterator[None]:
+        """Undo all but the evictions for a while: what a job is about to take isn't in its own way."""
+        operations = list(self._operations)
+        self.undo_to(0)
+        for operation in operations:
+            if operation.status is Status.RELEASING:
+                self._apply(operation)
+        try:
+            yield
+        finally:
+            self.undo_to(0)
+            for operation in operations:
+                self._apply(operation)
+
+    @property
+    def placed(self) -> list[tuple[Task, int]]:
+        """The tasks that have a place now, or one that others leave, with their rows."""
+        return [
+            pair
+            for operation in self._operations
+            if operation.status is not Status.RELEASING
+            for pair in zip(operation.tasks, operation.rows, strict=True)
+        ]
 
     def commit(self) -> None:
         """Keep the operations."""

@@ -63,9 +63,11 @@ class JobState:
         unplaced: tasks that found no place in this cycle.
         ready: tasks that count toward the minimum: placed, placed in this cycle, or succeeded.
         pipelined: tasks for which this cycle reserved a place.
+        kept: how many of these stand for pods that don't exist yet.
         roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
         obstacle: why it got no further in this cycle, as far as an action knows.
         rolled_back: why it was taken back in this cycle, after it had been admitted for too long in vain.
+        voted_down: it is Pending, and nothing but the plugins' votes keeps it there.
         blocked_class: the class of a task that found no node.
     """
 
@@ -80,6 +82,7 @@ class JobState:
         self.unplaced: list[Task] = []
         self.ready = tally.ready
         self.pipelined = 0
+        self.kept = 0
         self.roles = _NO_ROLES
         if job.min_task_member:
             self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
@@ -87,6 +90,7 @@ class JobState:
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
+        self.voted_down = False
         self.blocked_class: TaskClass | None = None
 
     @property

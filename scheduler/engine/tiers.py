@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from scheduler.engine.plugin import POINTS, Permit, Plugin, Vote, defines
@@ -30,22 +30,34 @@ def _has(plugin: type[Plugin], point: str, *, isolated: bool) -> bool:
 
 
 def victims(
-    tiers: list[list[Callable[..., Sequence[Task] | None]]], claimant: Task, candidates: Sequence[Task]
+    tiers: list[list[Callable[..., Sequence[Task] | None]]],
+    claimant: Task,
+    candidates: Sequence[Task],
+    besides: Collection[str] = frozenset(),
 ) -> list[Task]:
-    """Take the first tier whose plugins agree on somebody to whom no guard of any tier objects."""
+    """Take the first tier whose plugins agree on somebody to whom no guard of any tier objects.
+
+    ``besides``: uids of candidates that need no plugin's choice; guards may object to them, too.
+    """
     guards = [method for tier in tiers for method in tier if plugin_of(method).guards]
     for tier in tiers:
         answers = [method(claimant, candidates) for method in tier if not plugin_of(method).guards]
         agreed = [{task.uid for task in answer} for answer in answers if answer is not None]
         if answers and not agreed:
             continue
-        chosen = [task for task in candidates if all(task.uid in each for each in agreed)]
-        for method in guards:
-            answer = method(claimant, chosen) if chosen else None
-            chosen = list(answer) if answer is not None else chosen
-        if chosen:
-            return chosen
-    return []
+        chosen = [task for task in candidates if task.uid in besides or all(task.uid in each for each in agreed)]
+        if spared := _unguarded(guards, claimant, chosen):
+            return spared
+    return _unguarded(guards, claimant, [task for task in candidates if task.uid in besides])
+
+
+def _unguarded(
+    guards: Sequence[Callable[..., Sequence[Task] | None]], claimant: Task, chosen: Sequence[Task]
+) -> list[Task]:
+    for method in guards:
+        answer = method(claimant, chosen) if chosen else None
+        chosen = list(answer) if answer is not None else chosen
+    return list(chosen)
 
 
 def plugin_of(method: Callable[..., object]) -> Plugin:

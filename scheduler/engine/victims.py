@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -19,6 +19,7 @@ class Victims:
     """The evictable tasks of a cycle by queue and node, and the jobs that all tasks belong to.
 
     ``leaving``: uids of those that are evicted already, kept up to date by who evicts. ``request``: what a task takes.
+    ``stand_ins``: the jobs of tasks that stand for pods, kept up to date by who makes such.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class Victims:
         table: NodeTable,
         leaving: AbstractSet[str],
         request: Callable[[TaskClass], Matrix],
+        stand_ins: Mapping[str, JobState],
     ) -> None:
-        self._leaving, self._request = leaving, request
+        self._leaving, self._request, self._stand_ins = leaving, request, stand_ins
         self._shape = table.allocatable.shape
         self._jobs = {task.uid: job for job in jobs for task in job.info.tasks}
         self._on: dict[tuple[str, int], list[Task]] = {}
@@ -42,11 +44,17 @@ class Victims:
 
     def job_of(self, task: Task) -> JobState:
         """Return the job of a task."""
-        return self._jobs[task.uid]
+        return self._jobs.get(task.uid) or self._stand_ins[task.uid]
 
     def on_node(self, queue: str, row: int) -> list[Task]:
         """Return the tasks of a queue's jobs that may still be evicted from a node."""
         return [task for task in self._on.get((queue, row), ()) if task.uid not in self._leaving]
+
+    def of_queue(self, queue: str) -> Iterator[tuple[int, Task]]:
+        """Return all tasks of a queue's jobs that might be evicted, each with its row; those that leave already, too."""
+        for (name, row), tasks in self._on.items():
+            if name == queue:
+                yield from [(row, task) for task in tasks]
 
     def amounts(self, queue: str) -> Matrix:
         """Return what those tasks use, [nodes, resources]; not to be changed."""

@@ -7,14 +7,69 @@ often it was taken back and until when; since when one that is admitted waits it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from muster.kube.backoff import Backoff
 from scheduler.engine.requeue import recorded
 from scheduler.leader.intervals import LONGEST_RESERVATION_RETRY_SECONDS, RESERVATION_RETRY_SECONDS
+from scheduler.model.kept_places import EvictionPause
 from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Status
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds for which nobody is evicted for a group, after one was refused: twice as long each time."""
+_STARTED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
+
+
+class EvictionPauses:
+    """For how long nobody is evicted for groups, since an eviction for them was refused.
+
+    Attributes:
+        by_uid: the pauses of groups that haven't started, past ones too: the next is longer.
+    """
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, EvictionPause] = {}
+        self._now = 0.0
+
+    def refused(self, uid: str, reason: str) -> None:
+        """Begin a pause for a group. Its evictions were decided just before, so that moment counts as now."""
+        known = self.by_uid.get(uid)
+        tries = known.tries + 1 if known is not None else 1
+        pause = min(_FIRST_PAUSE * 2.0 ** min(tries - 1, 10), _LONGEST_PAUSE)
+        self.by_uid = {**self.by_uid, uid: EvictionPause(tries, self._now + pause, reason)}
+
+    def observe(self, plan: Plan, now: float) -> None:
+        """Take over what a cycle decided at ``now``: who has started, or is gone, needs no pause."""
+        self._now = now
+        if self.by_uid:
+            waiting = {each.uid for each in plan.groups.values() if each.phase not in _STARTED}
+            self.by_uid = {uid: pause for uid, pause in self.by_uid.items() if uid in waiting}
+
+
+class EvictionTally:
+    """Who was evicted for groups that haven't started yet, and how many of those went in vain."""
+
+    def __init__(self) -> None:
+        self._evicted: dict[GroupKey, int] = {}
+
+    def evicted(self, beneficiary: GroupKey) -> None:
+        """Learn that a pod left for a group."""
+        self._evicted[beneficiary] = self._evicted.get(beneficiary, 0) + 1
+
+    def in_vain(self, plan: Plan) -> Mapping[GroupKey, int]:
+        """Return for which groups how many left in vain, as a plan shows: they go back to Pending, or are gone."""
+        found = {}
+        for key in list(self._evicted):
+            status = plan.groups.get(key)
+            if status is None or status.uid in plan.rolled_back:
+                found[key] = self._evicted.pop(key)
+            elif status.phase in _STARTED:
+                del self._evicted[key]
+        return found
 
 
 class RequeueTimers:

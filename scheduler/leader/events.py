@@ -71,9 +71,25 @@ class BindFailed(Struct, frozen=True):
 
 
 class EvictionRefused(Struct, frozen=True):
-    """A pod can't be evicted for a while: it stays, and others are to be looked for."""
+    """A pod can't be evicted for a while: it stays, and others are to be looked for.
+
+    Attributes:
+        others: uids of those that were to leave for the same group, and stay for now.
+        beneficiary: that group, for which nobody is evicted for a while; None where a gang is undone.
+        reason: what its users may know of it.
+    """
 
     uid: str
+    others: tuple[str, ...] = ()
+    beneficiary: GroupKey | None = None
+    reason: str = ""
+
+
+class PodEvicted(Struct, frozen=True):
+    """A pod is leaving, or gone, for a group."""
+
+    uid: str
+    beneficiary: GroupKey
 
 
 class EvictionRetryDue(Struct, frozen=True):
@@ -108,6 +124,9 @@ class AutoscalerSeen(Struct, frozen=True):
     name: str
 
 
+EvictionEvent = EvictionRefused | EvictionRetryDue | PodEvicted
+"""What becomes of evictions."""
+
 Event = (
     ObjectChanged
     | AutoscalerSeen
@@ -119,6 +138,7 @@ Event = (
     | BindFailed
     | EvictionRefused
     | EvictionRetryDue
+    | PodEvicted
     | StatusStored
     | ReservationRefused
     | ReservationRetryDue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from muster.kube import errors
@@ -13,7 +13,8 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.model import kinds
 from muster.model.objects import Meta, Object
-from scheduler.leader.events import EvictionRefused, EvictionRetryDue
+from scheduler.leader.events import EvictionEvent, EvictionRefused, EvictionRetryDue, PodEvicted
+from scheduler.model.affinity import Purpose
 from scheduler.model.plan import Eviction
 
 log = logging.getLogger(__name__)
@@ -23,16 +24,19 @@ _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
-class Evictor:
-    """Evicts pods, 32 at a time.
+_Refusal = tuple[Eviction, Exception]
 
-    A pod that can't be evicted now, for a budget's sake or because the server is busy, is spared until it is time to
-    try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never repeated blind.
+
+class Evictor:
+    """Evicts pods for groups, all that a group needs or as few as can be, 32 at a time.
+
+    All victims of a group are tried as dry runs first; the first that is refused spares the others. Pods with a budget
+    are evicted one after the other, since a dry run doesn't spend the budget. Whose eviction is refused is spared until
+    it is time to try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never
+    repeated blind.
     """
 
-    def __init__(
-        self, client: Client, recorder: EventRecorder, emit: Callable[[EvictionRefused | EvictionRetryDue], None]
-    ) -> None:
+    def __init__(self, client: Client, recorder: EventRecorder, emit: Callable[[EvictionEvent], None]) -> None:
         self._client = client
         self._recorder = recorder
         self._emit = emit
@@ -41,9 +45,14 @@ class Evictor:
         self._failing: dict[str, Backoff] = {}
 
     def start(self, evictions: Iterable[Eviction]) -> None:
-        """Begin to evict; returns at once. The caller counts the pods as leaving until an `EvictionRefused` is emitted."""
-        for eviction in evictions:
-            task = asyncio.create_task(self._evict(eviction), name=f"evict {eviction.task}")
+        """Begin to evict; returns at once. The caller counts the pods as leaving until it is told that one stays."""
+        batches: dict[object, list[Eviction]] = {}
+        for each in evictions:
+            # Of a gang that is undone each pod goes for its own sake.
+            undone = each.beneficiary == each.group
+            batches.setdefault(each.task.uid if undone else each.beneficiary, []).append(each)
+        for batch in batches.values():
+            task = asyncio.create_task(self._evict_all(batch), name=f"evict for {batch[0].beneficiary}")
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
@@ -57,20 +66,69 @@ class Evictor:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _evict(self, eviction: Eviction) -> None:
+    async def _evict_all(self, batch: Sequence[Eviction]) -> None:
+        evicted: set[str] = set()
+        try:
+            # Of one alone the eviction itself tells.
+            refusal = await self._rehearse(batch) if len(batch) > 1 else None
+            if refusal is None:
+                refusal = await self._carry_out(batch, evicted)
+        except errors.FenceLostError:
+            log.info("the eviction of %d pods is left to the next leader", len(batch) - len(evicted))
+            return
+        if refusal is not None:
+            await self._refused(*refusal, batch, evicted)
+
+    async def _rehearse(self, batch: Sequence[Eviction]) -> _Refusal | None:
+        """Try all as dry runs; return the first that is refused."""
+
+        async def rehearse(each: Eviction) -> _Refusal | None:
+            async with self._slots:
+                return await _attempt(each, self._dry_run)
+
+        outcomes = await asyncio.gather(*[rehearse(each) for each in batch])
+        return next((each for each in outcomes if each is not None), None)
+
+    async def _carry_out(self, batch: Sequence[Eviction], evicted: set[str]) -> _Refusal | None:
+        """Evict until one is refused; return that."""
+        found: list[_Refusal] = []
+
+        async def evict(each: Eviction) -> None:
+            async with self._slots:
+                if found:
+                    return
+                refusal = await _attempt(each, self._evict_once)
+            if refusal is not None:
+                found.append(refusal)
+                return
+            evicted.add(each.task.uid)
+            self._failing.pop(each.task.uid, None)
+            self._record(each)
+            self._emit(PodEvicted(each.task.uid, each.beneficiary))
+
+        for each in batch:
+            if _has_budget(each):
+                await evict(each)
+        await asyncio.gather(*[evict(each) for each in batch if not _has_budget(each)])
+        return found[0] if found else None
+
+    async def _refused(
+        self, eviction: Eviction, error: Exception, batch: Sequence[Eviction], evicted: Collection[str]
+    ) -> None:
+        """Spare the pod for a while, and the others for this time."""
+        task = eviction.task
+        others = tuple([each.task.uid for each in batch if each.task.uid not in {task.uid, *evicted}])
+        beneficiary = eviction.beneficiary if eviction.beneficiary != eviction.group else None
+        self._emit(EvictionRefused(task.uid, others, beneficiary, _reason(eviction, error)))
+        await self._pause(eviction, error)
+        self._emit(EvictionRetryDue(task.uid))
+
+    async def _dry_run(self, eviction: Eviction) -> None:
         task = eviction.task
         try:
-            async with self._slots:
-                await self._evict_once(eviction)
-        except errors.FenceLostError:
-            log.info("pod %s is left to the next leader", task)
-        except Exception as error:  # noqa: BLE001 - a bug must not leave the pod counted as leaving
-            self._emit(EvictionRefused(task.uid))
-            await self._pause(eviction, error)
-            self._emit(EvictionRetryDue(task.uid))
-        else:
-            self._failing.pop(task.uid, None)
-            self._record(eviction)
+            await self._client.evict(task.namespace, task.name, task.uid, dry_run=True)
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # Gone, or another pod by now.
 
     async def _evict_once(self, eviction: Eviction) -> None:
         task = eviction.task
@@ -110,3 +168,25 @@ class Evictor:
         if eviction.beneficiary == eviction.group:
             words = f"Evicted: the other pods of PodGroup {eviction.group}, which must start together, found no nodes"
         self._recorder.record(kinds.PODS, about, "Preempted", words)
+
+
+async def _attempt(eviction: Eviction, step: Callable[[Eviction], Awaitable[None]]) -> _Refusal | None:
+    try:
+        await step(eviction)
+    except errors.FenceLostError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bug must not leave the pod counted as leaving
+        return eviction, error
+    return None
+
+
+def _has_budget(eviction: Eviction) -> bool:
+    return any(peers.purpose is Purpose.BUDGET for peers in eviction.task.task_class.constraints.peers)
+
+
+def _reason(eviction: Eviction, error: Exception) -> str:
+    """Say what was refused, for those who see the beneficiary, who may not see the namespace of the pod."""
+    if eviction.task.namespace != eviction.beneficiary.namespace:
+        return "a pod of another namespace may not be evicted now"
+    text = error.message if isinstance(error, errors.ApiError) else str(error)
+    return f"pod {eviction.task.name} may not be evicted now: {text}"

@@ -50,6 +50,11 @@ class SchedulerMetrics:
         self.evictions = Counter(
             "muster_scheduler_evictions", "Pods chosen to leave for others.", registry=self.registry
         )
+        self.in_vain = Counter(
+            "muster_scheduler_evictions_in_vain",
+            "Pods that were evicted for a PodGroup which went back to Pending, or was deleted, before it ran.",
+            registry=self.registry,
+        )
         self.faults = FaultLog(self.registry)
         self.ledger = LedgerMetrics(self.registry)
         self.audit = AuditMetrics(self.registry)

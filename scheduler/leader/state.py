@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from muster.model import kinds, versions
 from muster.model.kinds import Kind
 from muster.model.objects import PodGroup
-from scheduler.leader.backoff import RequeueTimers
+from scheduler.leader.backoff import EvictionPauses, RequeueTimers
 from scheduler.leader.events import (
     AutoscalerSeen,
     BindFailed,
@@ -35,7 +35,6 @@ from scheduler.state.handlers import handlers
 
 _POD_STEPS: Final[Mapping[type[Event], Callable[[Cluster, str], None]]] = {
     BindFailed: Cluster.forget,
-    EvictionRefused: Cluster.spare,
     EvictionRetryDue: Cluster.unspare,
 }
 
@@ -51,6 +50,7 @@ class SchedulerState:
         self._names = tuple(scheduler_names)
         self.cluster = Cluster(self._names)
         self._timers = RequeueTimers()
+        self._pauses = EvictionPauses()
         self._reserved: ReservedNodes | None = None
         self._autoscaler = ""
         self._learn = _handlers(self.cluster)
@@ -75,7 +75,12 @@ class SchedulerState:
 
     def snapshot(self) -> Snapshot:
         """Return what the next cycle decides on."""
-        return replace(self.cluster.snapshot(), requeues=self._timers.requeues, autoscaler=self._autoscaler)
+        return replace(
+            self.cluster.snapshot(),
+            requeues=self._timers.requeues,
+            eviction_pauses=self._pauses.by_uid,
+            autoscaler=self._autoscaler,
+        )
 
     def handle(self, event: Event) -> bool:
         """Take an event in; tell whether a cycle is due because of it."""
@@ -86,8 +91,10 @@ class SchedulerState:
                 self._learn[kind](item, gone=gone)
             case PlanDecided():
                 return self._follow(event)
-            case BindFailed(uid) | EvictionRefused(uid) | EvictionRetryDue(uid):
+            case BindFailed(uid) | EvictionRetryDue(uid):
                 _POD_STEPS[type(event)](self.cluster, uid)
+            case EvictionRefused():
+                self._refuse(event)
             case StatusStored(key, group):
                 self._store(key, group)
             case ReservationRefused() | ReservationRetryDue() | ReservationsRead() | LedgerRead():
@@ -118,9 +125,20 @@ class SchedulerState:
         """Count a plan as carried out; tell whether it changes what those that it left out wait for."""
         plan = decided.plan
         self._timers.observe(plan, decided.at)
+        self._pauses.observe(plan, decided.at)
         apply_plan(self.cluster, plan, decided.assumed)
         before, self._reserved = self._reserved, plan.reserved_nodes
         return plan.unsettles(before)
+
+    def _refuse(self, refused: EvictionRefused) -> None:
+        """Have a pod stay, and those that were to leave together with it."""
+        self.cluster.spare(refused.uid)
+        for uid in refused.others:
+            self.cluster.spare(uid)
+            self.cluster.unspare(uid)
+        group = self.cluster.find_group(refused.beneficiary) if refused.beneficiary is not None else None
+        if group is not None:
+            self._pauses.refused(group.metadata.uid, refused.reason)
 
     def _store(self, key: GroupKey, group: PodGroup) -> None:
         """Take over what the server stored, unless the watch has shown what came after it."""

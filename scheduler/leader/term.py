@@ -32,7 +32,7 @@ from scheduler.controllers.queues import QueueController
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
-from scheduler.leader.backoff import ReservationRetries
+from scheduler.leader.backoff import EvictionTally, ReservationRetries
 from scheduler.leader.binder import Binder
 from scheduler.leader.culprits import find_culprit
 from scheduler.leader.cycle_report import CycleReport
@@ -45,6 +45,7 @@ from scheduler.leader.events import (
     NodesClosed,
     ObjectChanged,
     PlanDecided,
+    PodEvicted,
     ReservationRefused,
     ReservationRetryDue,
     ReservationsRead,
@@ -102,6 +103,7 @@ class Term:
         self._state = SchedulerState(scheduler_names)
         self._report = CycleReport(metrics)
         self._retries = ReservationRetries()
+        self._tally = EvictionTally()
         self._recorder = recorder = EventRecorder(client, clock, scheduler_names[0])
 
         # What comes in.
@@ -222,6 +224,8 @@ class Term:
             if changed:
                 self._changed.set()
         match event:
+            case PodEvicted(_, beneficiary):
+                self._tally.evicted(beneficiary)
             case BindFailed():
                 self._metrics.unbound.inc()
             case ReservationRefused(key, reason):
@@ -345,6 +349,9 @@ class Term:
         taken, statuses_due = self._statuses.offer(plan.statuses)
         # What the ledger has yet to agree to, nothing is built on.
         self.handle(PlanDecided(plan, now.timestamp(), tuple(each for each in taken if not each.reserves)))
+        for key, count in self._tally.in_vain(plan).items():
+            log.warning("%d evictions for PodGroup %s were in vain", count, key)
+            self._metrics.in_vain.inc(count)
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)
         self._unplaced.observe(plan)

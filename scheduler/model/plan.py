@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.holding import NO_HOLDING, Holding
+from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.obstacle import PluginFault
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, ReservedNodes, Status, Task
@@ -102,6 +103,7 @@ class Plan(Struct, frozen=True):
         evictions: pods to evict, each for a group that will start once they are gone.
         pipelined: places reserved for pods, to be free once others have left.
         reserved_nodes: the nodes that are kept for a group in the next cycle.
+        kept_places: places that are kept for pods that don't exist yet, by their group.
         partially_bound: groups of which only a part is bound and the rest has no room, and since when.
         statuses: the groups whose status changes.
         groups: the status of every group, changed or not.
@@ -128,6 +130,7 @@ class Plan(Struct, frozen=True):
     tasks: Mapping[GroupKey, Mapping[Status, int]]
     released: frozenset[str]
     waiting: bool
+    kept_places: Mapping[GroupKey, KeptPlaces] = field(default_factory=dict)
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[PluginFault, ...] = ()

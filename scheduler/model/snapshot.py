@@ -22,6 +22,7 @@ from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
 from scheduler.model.affinity import InverseTerm, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
+from scheduler.model.kept_places import EvictionPause, KeptPlaces
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -346,6 +347,8 @@ class Snapshot(Struct, frozen=True, eq=False):
         unreadable: queues that take no part because of what is wrong with them, and what that is.
         nominated: names of the nodes that former cycles reserved for pods, by uid.
         reserved_nodes: the nodes that a former cycle set aside for a group.
+        kept_places: places that others left, or are leaving, for groups that were admitted and whose pods are yet to come.
+        eviction_pauses: by uid, the groups for which nobody is evicted for a while.
         partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         requeues: by uid, how long groups that were admitted have waited for something to come of it.
@@ -365,6 +368,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     unreadable: Mapping[str, str] = field(default_factory=dict)
     nominated: Mapping[str, str] = field(default_factory=dict)
     reserved_nodes: ReservedNodes | None = None
+    kept_places: Mapping[GroupKey, KeptPlaces] = field(default_factory=dict)
+    eviction_pauses: Mapping[str, EvictionPause] = field(default_factory=dict)
     partially_bound: Mapping[GroupKey, float] = field(default_factory=dict)
     requeues: Mapping[str, RequeueState] = field(default_factory=dict)
     ledgers: Mapping[str, Table] = field(default_factory=dict)

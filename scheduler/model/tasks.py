@@ -58,7 +58,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     """A pod of a group. It refers to nothing that refers back, so the garbage collector passes over it.
 
     ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
-    of the object that controls it; ``preemptable``: it may be evicted; ``never_preempts``: nothing may be evicted for it.
+    of the object that controls it; ``preemptable``: it may be evicted; ``never_preempts``: nothing may be evicted for it;
+    ``started``: when its node took it, in seconds of the epoch, 0 where nobody said.
     """
 
     uid: str
@@ -73,6 +74,12 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     controller: str = ""
     preemptable: bool = True
     never_preempts: bool = False
+    started: float = 0.0
+
+    @property
+    def bare(self) -> bool:
+        """Whether nobody makes another when it is evicted. Of a pod that no API server has stored nobody knows."""
+        return bool(self.created) and not self.controller
 
     def __str__(self) -> str:
         """Write it as ``namespace/name``."""
@@ -82,13 +89,16 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 class ExpectedPods(Struct, frozen=True):
     """Pods that a Job has yet to make: ``count`` of one class.
 
-    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them.
+    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them; the rest as of `Task`.
     """
 
     task_class: TaskClass
     count: int
     job: str
     held: bool
+    priority: int = 0
+    role: str = ""
+    never_preempts: bool = False
 
 
 class JobAmounts(NamedTuple):

@@ -196,4 +196,7 @@ def _requested(queue: QueueState) -> Vector:
     for job in queue.jobs:
         if job.waiting:
             requested = vectors.add(requested, job.amounts.wanted)
+        # Pods that its Jobs have yet to make are asked for as well, or a queue of Jobs that are held back deserved nothing.
+        for each in job.info.expected_pods if not job.info.held else ():
+            requested = vectors.add(requested, vectors.scale(job.vector(each.task_class), each.count))
     return requested

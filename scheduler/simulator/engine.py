@@ -90,11 +90,17 @@ class Simulation:
         self._due = 0.0
         self._last = -MIN_CYCLE_INTERVAL_SECONDS
         self._waiting = False
-        self._thins = satisfied.may_aggregate(setting.policy)
+        self._thins = satisfied.may_set_aside(setting.policy)
         self.measures = Measures(setting.capacity, setting.queues)
         self._last_event = 0.0
         self.lifecycle = PodLifecycle(
-            setting.cluster, setting.admission, self.measures, self._events, self._arrived, self._freed
+            setting.cluster,
+            setting.admission,
+            self.measures,
+            self._events,
+            self._arrived,
+            self._freed,
+            setting.start,
         )
         self._workloads = Workloads(
             setting.cluster, setting.admission, self.lifecycle, self.measures, setting.start, setting.draw

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
@@ -72,6 +73,7 @@ class PodLifecycle:
         events: EventQueue,
         changed: Callable[[], None],
         freed: Callable[[], None],
+        start: datetime,
     ) -> None:
         self._cluster = cluster
         self._admission = admission
@@ -79,6 +81,7 @@ class PodLifecycle:
         self._events = events
         self._changed = changed
         self._freed = freed
+        self._start = start
         self.settled = SettledGroups(cluster)
         self.now = 0.0
         self.gangs: dict[GroupName, SimulatedGang] = {}
@@ -129,10 +132,11 @@ class PodLifecycle:
     def bind(self, binds: Iterable[Bind]) -> None:
         """Let pods run where they were placed; those of one group that start at once and run for the same time are looked at again at once."""
         by_group: dict[tuple[GroupKey, int], tuple[Resources, list[Pod]]] = {}
+        running = replace(_RUNNING, start_time=self._start + timedelta(seconds=self.now))
         for bind in binds:
             gang = self.gangs[bind.group.namespace, bind.group.name]
             pod = gang.pods[bind.task.uid]
-            bound = replace(pod, spec=replace(pod.spec, node_name=bind.node), status=_RUNNING)
+            bound = replace(pod, spec=replace(pod.spec, node_name=bind.node), status=running)
             gang.pods[bind.task.uid] = bound
             self._cluster.pod(bound)
             request = bind.task.task_class.request
@@ -160,6 +164,8 @@ class PodLifecycle:
         for eviction in evictions:
             gang = self.gangs[eviction.group.namespace, eviction.group.name]
             beneficiary = self.gangs[eviction.beneficiary.namespace, eviction.beneficiary.name]
+            if gang.key is not None:
+                self.settled.restore(gang.key)
             self._measures.evicted(gang, beneficiary)
             self.leavers.append(str(eviction.task))
             self._events.schedule(self.now + STOP_SECONDS, partial(self._leave, gang, eviction.task.uid))
@@ -200,6 +206,8 @@ class PodLifecycle:
         pod = gang.pods.pop(uid, None)
         if pod is None:
             return  # It ended by itself.
+        if gang.key is not None:
+            self.settled.restore(gang.key)
         self._give_back(gang, [pod])
         self._cluster.pod(pod, gone=True)
         self._admission.hide(kinds.PODS, pod)

@@ -122,7 +122,11 @@ class Workloads:
         gang = self._lifecycle.show_group(kinds.PODGROUPS, group)
         gang.replaced = True
         annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
-        meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations)
+        # Somebody makes another where one is evicted.
+        maker = OwnerReference(
+            api_version="muster.sh/v1alpha1", kind="TraceJob", name=job.name, uid=self._draw(job.name), controller=True
+        )
+        meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations, owner_references=(maker,))
         self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods)
 
     def _create_line(self, job: TraceJob) -> PodGroup | None:

@@ -44,5 +44,5 @@ def carry_over(cluster: Cluster, plan: Plan | None) -> None:
         cluster.nominate({})
         cluster.remember(None, {})
         return
-    cluster.nominate({bind.task.uid: bind.node for bind in plan.pipelined})
+    cluster.nominate({bind.task.uid: bind.node for bind in plan.pipelined}, plan.kept_places)
     cluster.remember(plan.reserved_nodes, plan.partially_bound, left_out=plan.left_out)

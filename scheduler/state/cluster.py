@@ -26,6 +26,7 @@ from muster.model.objects import (
     ResourceQuota,
 )
 from scheduler.model.images import Images
+from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.plan import Bind
 from scheduler.model.snapshot import (
     Budget,
@@ -59,17 +60,16 @@ class Cluster:
         self._peers = PeerIndex()
         self._dirty: set[GroupName] = set()
         self._pods = PodIndex(self._ours, self._peers, self._dirty.add)
-        self._nominated: Mapping[str, str] = {}
+        self._nominated, self._kept_places = dict[str, str](), dict[GroupKey, KeptPlaces]()
         self._reserved_nodes: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
         self._left_out = self._grown = False
-        self._nodes: dict[str, Node] = {}
-        self._groups: dict[GroupKey, PodGroup] = {}
+        self._nodes, self._groups = dict[str, Node](), dict[GroupKey, PodGroup]()
         self._kinds: set[str] = set()
         self._batch_jobs = BatchJobs()
         self._queues: dict[str, QueueInfo] = {}
         self._unreadable: dict[str, str] = {}
-        self._classes_of_priority: dict[str, PriorityClass] = {}
+        self._priority_classes: dict[str, PriorityClass] = {}
         self._images = Images()
         self._budgets: dict[str, Budget] = {}
         self.storage = StorageCache()
@@ -213,7 +213,7 @@ class Cluster:
 
     def priority_class(self, priority: PriorityClass, *, gone: bool = False) -> None:
         """Learn of a PriorityClass."""
-        conversion.put(self._classes_of_priority, priority, gone=gone)
+        conversion.put(self._priority_classes, priority, gone=gone)
         self._changes += 1
 
     def assume(self, uid: str, node: str, volumes: tuple[VolumeDecision, ...] = ()) -> None:
@@ -247,9 +247,9 @@ class Cluster:
         self._pods.unspare(uid)
         self._changes += 1
 
-    def nominate(self, nodes: Mapping[str, str]) -> None:
-        """Remember which nodes are reserved for pods, by uid, in place of all former reservations."""
-        self._nominated = dict(nodes)
+    def nominate(self, nodes: Mapping[str, str], kept_places: Mapping[GroupKey, KeptPlaces] | None = None) -> None:
+        """Remember which nodes are reserved for pods, by uid, and which places for pods that are yet to come; nothing else."""
+        self._nominated, self._kept_places = dict(nodes), dict(kept_places or {})
 
     def remember(
         self, reserved: ReservedNodes | None, partially_bound: Mapping[GroupKey, float], *, left_out: bool = False
@@ -276,7 +276,7 @@ class Cluster:
                     self.evicting(uid)
                 if uid in spared:
                     self.spare(uid)
-        self._nominated, self._reserved_nodes = old._nominated, old._reserved_nodes
+        self._nominated, self._kept_places, self._reserved_nodes = old._nominated, old._kept_places, old._reserved_nodes
         self._partially_bound, self._left_out = old._partially_bound, old._left_out
         self._reservations.take_over(old._reservations, self._groups.keys())
         self.close_nodes(old._closed)
@@ -311,13 +311,14 @@ class Cluster:
             releasing=releasing,
             jobs=tuple(jobs),
             queues=dict(sorted(self._queues.items())),
-            priorities=conversion.priorities(self._classes_of_priority.values()),
+            priorities=conversion.priorities(self._priority_classes.values()),
             ports=self._pods.ports(self._nodes),
             ports_later=self._pods.ports(self._nodes, later=True),
             revision=str(self.changes),
             unreadable=dict(self._unreadable),
             nominated=self._nominated,
             reserved_nodes=self._reserved_nodes,
+            kept_places=self._kept_places,
             partially_bound=self._partially_bound,
             ledgers=dict(self._reservations.ledgers),
             peer_counts=self._peers.counts(),
@@ -379,7 +380,7 @@ class Cluster:
             created=seconds(group.metadata.creation_timestamp),
             tasks=tasks,
             task_counts=count_tasks(tasks) if counts is None else counts,
-            expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes)),
+            expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes, self._priority_classes)),
             held=held,
             unreserved=self._reservations.reason(key),
             reserves_late=reserves_late(group.metadata),

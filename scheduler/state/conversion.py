@@ -15,6 +15,7 @@ from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import (
     Job,
+    Meta,
     Node,
     Object,
     Pod,
@@ -27,7 +28,7 @@ from muster.model.objects import (
 from muster.model.objects.scheduling import PodGroupSpec
 from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.holding import NO_HOLDING, Holding
-from scheduler.model.snapshot import Budget, Phase, QueueInfo, Status, seconds
+from scheduler.model.snapshot import Budget, ExpectedPods, Phase, QueueInfo, Status, TaskClass, seconds
 
 T = TypeVar("T", bound=Object)
 
@@ -96,9 +97,8 @@ def same_requirements(old: Pod, new: Pod) -> bool:
     )
 
 
-def role_of(pod: Pod) -> str:
-    """Return the pod's task, in the sense of minTaskMember."""
-    meta = pod.metadata
+def role_of(meta: Meta) -> str:
+    """Return a pod's task, in the sense of minTaskMember."""
     return meta.annotation(_ROLE) or meta.label(_ROLE)
 
 
@@ -146,6 +146,23 @@ def pods_wanted(job: Job) -> int:
     if job.spec.completions is None:
         return parallelism
     return max(min(parallelism, job.spec.completions - job.status.succeeded), 0)
+
+
+def expected_pods(job: Job, kind: TaskClass, count: int, classes: Mapping[str, PriorityClass]) -> ExpectedPods:
+    """Return the pods that a Job has yet to make, with what admission will fill in of their priority."""
+    template = job.spec.template
+    spec = template.spec
+    named = classes.get(spec.priority_class_name)
+    if named is None and not spec.priority_class_name:
+        named = min((each for each in classes.values() if each.global_default), key=_value, default=None)
+    value = spec.priority or SYSTEM_CLASSES.get(spec.priority_class_name, named.value if named is not None else 0)
+    policy = spec.preemption_policy or (named.preemption_policy if named is not None else "")
+    held, role = held_by_us(job), role_of(template.metadata)
+    return ExpectedPods(kind, count, job.metadata.uid, held, value, role, policy == "Never")
+
+
+def _value(priority: PriorityClass) -> int:
+    return priority.value
 
 
 def held_by_user(job: Job) -> bool:

@@ -11,7 +11,7 @@ from muster.ledger.conversion import limits_of, readable
 from muster.ledger.reservations import limited, taken_by_spec
 from muster.model import scopes
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Job, PodGroup, PodSpec, ResourceQuota
+from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, ResourceQuota
 from scheduler.model.holding import Holding
 from scheduler.model.snapshot import OCCUPYING, ExpectedPods, JobInfo, Phase, Status
 from scheduler.state import conversion
@@ -53,14 +53,16 @@ def held(batch: Collection[Job]) -> str:
     return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"
 
 
-def expected_pods(batch: Iterable[Job], alive: Mapping[str, int], classes: TaskClasses) -> Iterator[ExpectedPods]:
+def expected_pods(
+    batch: Iterable[Job], alive: Mapping[str, int], classes: TaskClasses, priorities: Mapping[str, PriorityClass]
+) -> Iterator[ExpectedPods]:
     """Return the pods that Jobs have yet to make; ``alive``: how many each has, by its uid."""
     for job in batch:
         missing = conversion.pods_wanted(job) - alive.get(job.metadata.uid, 0)
         if missing > 0:
             template = job.spec.template
             kind = classes.of_pod(template.metadata, template.spec)
-            yield ExpectedPods(kind, missing, job.metadata.uid, conversion.held_by_us(job))
+            yield conversion.expected_pods(job, kind, missing, priorities)
 
 
 def over(batch: Collection[Job], members: Iterable[Member]) -> bool:

@@ -226,9 +226,9 @@ class PodIndex:
         if not conversion.same_requirements(old.pod, pod) or self._matters(old.pod) != self._matters(pod):
             self._relearn(old, pod)
             return True
-        task = structs.replace(
-            old.task, status=self._status(pod), node=self._node_of(pod), preemptable=self._may_be_evicted(pod)
-        )
+        status, node, may_go = self._status(pod), self._node_of(pod), self._may_be_evicted(pod)
+        began = seconds(pod.status.start_time)
+        task = structs.replace(old.task, status=status, node=node, preemptable=may_go, started=began)
         member = Member(pod, task, old.group_name)
         self._pods[task.uid] = member
         if old.group_name is not None:
@@ -303,10 +303,11 @@ class PodIndex:
             node=spec.node_name or self._node_of(pod),
             priority=spec.priority or conversion.SYSTEM_CLASSES.get(spec.priority_class_name, 0),
             created=seconds(meta.creation_timestamp),
-            role=conversion.role_of(pod),
+            role=conversion.role_of(meta),
             controller=conversion.controller_uid(pod),
             preemptable=self._may_be_evicted(pod),
             never_preempts=spec.preemption_policy == "Never",
+            started=seconds(pod.status.start_time),
         )
         member = Member(pod, task, self._group_name(pod))
         self._pods[uid] = member

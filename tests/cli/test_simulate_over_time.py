@@ -55,7 +55,7 @@ def test_a_command_of_the_page_prints_what_the_page_shows(command: str, shown: s
 
 
 def test_programs_get_the_state_at_the_end_and_a_report() -> None:
-    said = json.loads(ran(f"{OVER_TIME} --for 30m -o json").stdout)
+    said = json.loads(ran(f"{OVER_TIME} --config keep.yaml --for 30m -o json").stdout)
     assert set(said) == {
         "configuration", "cycles", "binds", "evicted", "pipelined", "podgroups", "queues", "tasks", "report",
     }  # fmt: skip
@@ -72,18 +72,18 @@ def test_programs_get_the_state_at_the_end_and_a_report() -> None:
 
 
 def test_two_configurations_are_two_runs_for_programs() -> None:
-    said = json.loads(ran(f"{OVER_TIME} --compare reclaim.yaml -o json").stdout)
+    said = json.loads(ran(f"{OVER_TIME} --compare keep.yaml -o json").stdout)
     reclaimed = {
         run["configuration"]: run["report"]["queues"]["research"]["evicted"]["reclaimed"] for run in said["runs"]
     }
-    assert reclaimed == {"default": 0, "reclaim.yaml": 4}
-    assert len(said["runs"][1]["evicted"]) == 4
+    assert reclaimed == {"default": 4, "keep.yaml": 0}
+    assert len(said["runs"][0]["evicted"]) == 4
 
 
 @pytest.mark.processes
 def test_the_same_input_gives_the_same_text_whatever_the_hash_seed() -> None:
     def text(seed: str) -> bytes:
-        words = [sys.executable, "-m", "muster.cli", *shlex.split(f"{OVER_TIME} --config reclaim.yaml -o json")]
+        words = [sys.executable, "-m", "muster.cli", *shlex.split(f"{OVER_TIME} --config keep.yaml -o json")]
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         return subprocess.run(words, env=environment, check=True, capture_output=True).stdout
 
@@ -177,7 +177,7 @@ def test_two_jobs_of_one_name_and_a_minimum_above_the_pods_are_told() -> None:
     [
         ("--trace jobs.csv --cycles 2", "--cycles simulates without a clock: remove --trace, --until-idle and --for"),
         ("--until-idle --for 2d", "--until-idle and --for don't go together: give one of them"),
-        ("--compare reclaim.yaml", "--compare needs time to pass: add --until-idle, --for or --trace"),
+        ("--compare keep.yaml", "--compare needs time to pass: add --until-idle, --for or --trace"),
         ("--plot a.png", "--plot needs time to pass: add --until-idle, --for or --trace"),
         ("--for tomorrow", "'tomorrow' is not a duration; write it like 90s, 12h or 7d"),
         ("--trace jobs.csv --plot a.bmp", "--plot a.bmp: end the name in .png, .svg or .pdf"),
@@ -299,7 +299,7 @@ def test_what_admission_refuses_is_told_in_its_words() -> None:
 
 
 def test_a_picture_is_drawn(folder: Path) -> None:
-    for name, options in (("one.png", ""), ("two.svg", "--compare reclaim.yaml")):
+    for name, options in (("one.png", ""), ("two.svg", "--compare keep.yaml")):
         assert ran(f"{OVER_TIME} {options} --plot {name}").exit_code == 0
         assert (folder / name).stat().st_size > 10_000
 

@@ -15,7 +15,7 @@ from scheduler.model.snapshot import Phase
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-POLICY = config.parse(config.DEFAULT.replace("allocate, backfill", "allocate, preempt, backfill"))
+POLICY = config.parse(config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim"))
 PORT = {"ports": [{"containerPort": 80, "hostPort": 80}]}
 
 

@@ -130,5 +130,7 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
 
 
 def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():
-    assert satisfied.may_aggregate(config.parse(config.DEFAULT))
+    assert satisfied.may_aggregate(config.parse(config.DEFAULT.replace("reclaim, ", "")))
+    assert not satisfied.may_aggregate(config.parse(config.DEFAULT))
+    assert satisfied.may_set_aside(config.parse(config.DEFAULT))
     assert not satisfied.may_aggregate(config.parse(PREEMPTING))

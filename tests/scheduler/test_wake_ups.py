@@ -20,8 +20,8 @@ from scheduler.state.apply import apply_plan
 
 SOON = 0.9
 """Seconds: less than between two cycles that only time calls for."""
-EVICTING = config.DEFAULT.replace('"enqueue, allocate, backfill"', '"enqueue, allocate, backfill, preempt"')
-BACKWARDS = config.DEFAULT.replace('"enqueue, allocate, backfill"', '"backfill, allocate, enqueue"')
+EVICTING = config.DEFAULT.replace('"enqueue, allocate, reclaim, backfill"', '"enqueue, allocate, backfill, preempt"')
+BACKWARDS = config.DEFAULT.replace('"enqueue, allocate, reclaim, backfill"', '"backfill, allocate, enqueue"')
 
 pytestmark = pytest.mark.only("sandbox", reason="that nothing happens in a second is seen in virtual time only")
 
@@ -225,7 +225,7 @@ async def test_a_pod_that_is_refused_by_a_webhook_is_tried_again_when_its_pause_
 async def test_another_configuration_counts_at_once(quiet):
     await quiet.node("4")
     await quiet.create(group(), pod("p", "g"))
-    await waits(quiet, policy=config.DEFAULT.replace("enqueue, allocate, backfill", "enqueue"))
+    await waits(quiet, policy=config.DEFAULT.replace("enqueue, allocate, reclaim, backfill", "enqueue"))
     quiet.worker.adopt(config.parse(config.DEFAULT))
     await placed(quiet)
 

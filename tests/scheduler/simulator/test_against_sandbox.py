@@ -20,8 +20,8 @@ STEP = 40
 UNTIL = 900.0
 # What takes minutes in production, within the minutes of a test.
 HASTY = config.DEFAULT.replace(
-    'actions: "enqueue, allocate, backfill"\n',
-    'actions: "enqueue, allocate, backfill"\n'
+    'actions: "enqueue, allocate, reclaim, backfill"\n',
+    'actions: "enqueue, allocate, reclaim, backfill"\n'
     "configurations:\n"
     "- {name: enqueue, arguments: {inqueueTimeoutSeconds: 30}}\n"
     "- {name: allocate, arguments: {reserveAfter: 60s}}\n",

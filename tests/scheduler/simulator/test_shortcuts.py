@@ -107,7 +107,7 @@ def test_groups_that_only_run_may_stand_for_one_another(policy, seed, monkeypatc
         return report.of(one, end)
 
     together = run()
-    monkeypatch.setattr(satisfied, "may_aggregate", lambda _: False)
+    monkeypatch.setattr(satisfied, "may_set_aside", lambda _: False)
     apart = run()
     assert together.bars == apart.bars
     assert together.json()["report"] == apart.json()["report"]

@@ -131,3 +131,14 @@ topologySpreadConstraints:
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
 {{- mulf (float64 (trimSuffix $unit (toString .))) (get $factors $unit) -}}
 {{- end }}
+
+{{- /* The scheduler's actions: on an upgrade those of the installation, unless the values are other than the chart's own. */}}
+{{- define "muster.actions" -}}
+{{- $wanted := join ", " .Values.scheduler.actions -}}
+{{- $installed := lookup "v1" "ConfigMap" .Release.Namespace "muster-scheduler" -}}
+{{- if and .Release.IsUpgrade .Values.scheduler.keepActions $installed (eq $wanted "enqueue, allocate, reclaim, backfill") -}}
+{{- (fromYaml (index $installed.data "scheduler.yaml")).actions | default $wanted -}}
+{{- else -}}
+{{- $wanted -}}
+{{- end -}}
+{{- end }}

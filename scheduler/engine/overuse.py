@@ -1,0 +1,53 @@
+"""Who gives way to whom within a queue: to higher priority, as plugins say; and who uses more than it stated, to who lacks its minimum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from scheduler.engine.session import Session
+from scheduler.engine.states import JobState, priority
+from scheduler.model import vectors
+from scheduler.model.snapshot import GroupKey, Task
+from scheduler.model.vectors import Vector
+
+
+def choose(session: Session, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
+    """Choose victims for a task of a job that lacks its minimum: whom plugins give up, and what is used beyond what was stated.
+
+    What protects pods counts for both.
+    """
+    surplus = {task.uid for task in _surplus(session, session.victims.job_of(claimant), candidates)}
+    return session.extensions.preemptable(claimant, candidates, besides=surplus)
+
+
+def _surplus(session: Session, job: JobState, candidates: Sequence[Task]) -> list[Task]:
+    """Return tasks of other jobs, of no higher priority, that these can do without: beyond their minimum and their minResources.
+
+    A job that states no minResources uses no more than it stated. The claimant takes no more than its own minimum, so that
+    nobody has a reason to take anything back from it.
+    """
+    if _has_minimum(job):
+        return []
+    mine = priority(job.info, session.snapshot.priorities)
+    left, gone = dict[GroupKey, Vector](), dict[GroupKey, Counter[str]]()
+    chosen = []
+    for task in candidates:
+        owner = session.victims.job_of(task)
+        if owner is job or owner.info.min_resources is None or priority(owner.info, session.snapshot.priorities) > mine:
+            continue
+        key, amounts = owner.info.key, session.vector(task.task_class)
+        roles, rest = gone.setdefault(key, Counter()), vectors.subtract(left.get(key, owner.allocated), amounts)
+        roles[task.role] += 1
+        need = owner.need()
+        beyond = all(rest[place] >= need[place] for place in session.axes.shared if amounts[place])
+        if beyond and owner.spares(roles):
+            left[key] = rest
+            chosen.append(task)
+        else:
+            roles[task.role] -= 1
+    return chosen
+
+
+def _has_minimum(job: JobState) -> bool:
+    return job.ready + job.pipelined >= max(job.info.min_member, 1)
