@@ -25,7 +25,9 @@ History = Callable[[Any], None]
 def answers_before_the_write(self: Any, replica: Any, batch: list[Any]) -> None:
     self.really_decide(replica, batch)
     if replica.prepared is not None:
-        for request, answer in zip(batch, replica.prepared[1].answers, strict=True):
+        # What is prepared may be a step of its own, which answers nobody.
+        _, decision, asked = replica.prepared
+        for request, answer in zip(asked, decision.answers, strict=True):
             self.tell(request, answer)
 
 
