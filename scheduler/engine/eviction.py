@@ -250,7 +250,8 @@ class EvictionRun:
             if session.victims.job_of(each) is not job and helps(session, task, each, short) and rules.permits(each)
         ]
         candidates.sort(key=rules.order, reverse=True)
-        candidates.sort(key=lambda each: session.extensions.victim_queue_key(self._queue_of(each), queue))
+        if session.extensions.methods("victim_queue_key"):
+            candidates.sort(key=lambda each: session.extensions.victim_queue_key(self._queue_of(each), queue))
         return rules.choose(task, candidates) if candidates else []
 
     def _queue_of(self, task: Task) -> QueueState:

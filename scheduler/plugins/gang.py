@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from muster.model.amounts import NOTHING
 from muster.model.text import counted
 from scheduler.engine.plugin import PERMIT, Key, Plugin, Vote
 from scheduler.engine.states import JobState
+from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import GroupKey, Status, Task
@@ -78,35 +78,26 @@ class Gang(Plugin):
 
         A job whose minimum is one pod, which is no gang, has neither protection for what its queue has beyond what it deserves.
         """
-        gone, left = dict[GroupKey, tuple[Counter[str], Vector]](), dict[str, Vector]()
-        chosen = []
+        tally, chosen = _Chosen(self.session), list[Task]()
         for task in candidates:
-            job, amounts = self.session.victims.job_of(task), self.session.vector(task.task_class)
-            before, lost = gone.get(job.info.key, (Counter(), self.session.axes.zero))
-            roles, lacking = before + Counter([task.role]), vectors.add(lost, amounts)
-            spared = job.spares(roles) and not (stated and self._below_stated(job, lacking, amounts))
-            if spared or (_is_single(job) and self._is_borrowed(job, amounts, left)):
-                gone[job.info.key] = (roles, lacking)
-                left[job.info.queue] = vectors.subtract(self._queue_has(job, left), amounts)
+            job = self.session.victims.job_of(task)
+            if self._is_surplus(job, task, tally, stated=stated) or (_is_single(job) and tally.borrows(job, task)):
+                tally.add(job, task)
                 chosen.append(task)
         return chosen
 
-    def _below_stated(self, job: JobState, lacking: Vector, amounts: Vector) -> bool:
-        """Whether a job without so much has less than its minResources state, of what the last task to go uses."""
-        stated, axes = self.session.axes.request(job.info.min_resources or NOTHING), self.session.axes
-        return any(amounts[place] and job.allocated[place] - lacking[place] < stated[place] for place in axes.shared)
-
-    def _is_borrowed(self, job: JobState, amounts: Vector, left: dict[str, Vector]) -> bool:
-        """Whether the queue of a job has more than it deserves of anything that a task uses; where nobody divides, it hasn't."""
-        queue = self.session.queue_of(job)
-        deserved = self.session.deserved(queue) if queue is not None else None
-        if deserved is None:
-            return False
-        has = self._queue_has(job, left)
-        return any(amounts[place] and has[place] > deserved[place] for place in self.session.axes.shared)
-
-    def _queue_has(self, job: JobState, left: dict[str, Vector]) -> Vector:
-        return left.get(job.info.queue) or self.session.queues[job.info.queue].allocated
+    def _is_surplus(self, job: JobState, task: Task, tally: _Chosen, *, stated: bool) -> bool:
+        gone = tally.of(job)
+        if job.info.min_task_member:
+            spared = job.spares(Counter([task.role, *[each.role for each in gone]]))
+        else:
+            spared = job.ready - len(gone) > job.info.min_member
+        if not spared or not stated or job.info.min_resources is None:
+            return spared
+        least, axes = self.session.axes.request(job.info.min_resources), self.session.axes
+        amounts = self.session.vector(task.task_class)
+        rest = vectors.subtract(tally.left(job), amounts)
+        return all(rest[place] >= least[place] for place in axes.shared if amounts[place])
 
     def pipelined(self, job: JobState) -> Vote:
         """Permit holding places when they make up the minimum; reject else."""
@@ -121,6 +112,53 @@ class Gang(Plugin):
         )
 
 
+class _Chosen:
+    """Tasks that are to go: what their jobs and queues have without them, worked out where it is asked for."""
+
+    def __init__(self, session: SessionView) -> None:
+        self._session = session
+        self._by_job: dict[GroupKey, list[Task]] = {}
+        self._by_queue: dict[str, list[Task]] = {}
+        self._jobs: dict[GroupKey, Vector] = {}
+        self._queues: dict[str, Vector] = {}
+
+    def of(self, job: JobState) -> Sequence[Task]:
+        """Return those of a job."""
+        return self._by_job.get(job.info.key, ())
+
+    def add(self, job: JobState, task: Task) -> None:
+        """Count one more."""
+        key, queue = job.info.key, job.info.queue
+        self._by_job.setdefault(key, []).append(task)
+        self._by_queue.setdefault(queue, []).append(task)
+        if key in self._jobs:
+            self._jobs[key] = vectors.subtract(self._jobs[key], self._session.vector(task.task_class))
+        if queue in self._queues:
+            self._queues[queue] = vectors.subtract(self._queues[queue], self._session.vector(task.task_class))
+
+    def left(self, job: JobState) -> Vector:
+        """Return what a job has without them."""
+        if job.info.key not in self._jobs:
+            self._jobs[job.info.key] = self._without(job.allocated, self.of(job))
+        return self._jobs[job.info.key]
+
+    def borrows(self, job: JobState, task: Task) -> bool:
+        """Whether the queue of a job has more than it deserves of anything that a task uses; where nobody divides, it hasn't."""
+        queue = self._session.queue_of(job)
+        deserved = self._session.deserved(queue) if queue is not None else None
+        if queue is None or deserved is None:
+            return False
+        if queue.name not in self._queues:
+            self._queues[queue.name] = self._without(queue.allocated, self._by_queue.get(queue.name, ()))
+        has, amounts = self._queues[queue.name], self._session.vector(task.task_class)
+        return any(amounts[place] and has[place] > deserved[place] for place in self._session.axes.shared)
+
+    def _without(self, amounts: Vector, tasks: Sequence[Task]) -> Vector:
+        for task in tasks:
+            amounts = vectors.subtract(amounts, self._session.vector(task.task_class))
+        return amounts
+
+
 def _is_single(job: JobState) -> bool:
     """Whether one pod is all that has to run together."""
-    return max(job.info.min_member, sum(job.info.min_task_member.values())) <= 1
+    return job.info.min_member <= 1 and sum(job.info.min_task_member.values()) <= 1

@@ -1,0 +1,121 @@
+"""Shares, where programs run: workers on an API server, the configuration that ships, groups that wait for a full cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.model import kinds
+from scheduler.configuration import config
+
+CAPACITY = config.DEFAULT.replace("proportion", "capacity")
+
+
+def queue(name, **spec):
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def group(name, in_queue="default", minimum=1):
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": minimum, "queue": in_queue},
+    }
+
+
+def pods(group_name, count, cpu="1", **spec):
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{group_name}-{number}",
+                "annotations": {"scheduling.k8s.io/group-name": group_name},
+            },
+            "spec": {
+                "schedulerName": "muster",
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}],
+                **spec,
+            },
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+async def full(world):
+    """A cluster of 4 cpu that one pod uses; ``leave`` has it go."""
+
+    async def leave():
+        await world.client.delete(kinds.PODS, "before-0", world.namespace)
+
+    world.leave = leave
+    await world.node("4")
+    await world.create(group("before"), *pods("before", 1, "4"))
+    await world.work(config.DEFAULT)
+    await world.phase("before", "Running")
+    return world
+
+
+async def wait_in_line(world, *names):
+    """See groups wait: they are Pending, and none of their pods has a node."""
+    for name in names:
+        await world.becomes(
+            kinds.PODGROUPS, name, lambda found: found.status.phase == "Pending" and found.status.conditions
+        )
+    assert [pod.metadata.name for pod in await world.pods() if pod.spec.node_name] == ["before-0"]
+
+
+async def have_nodes(world):
+    """Count the pods that have nodes, by group."""
+    counts = {}
+    for pod in await world.pods():
+        if pod.spec.node_name and pod.metadata.deletion_timestamp is None:
+            name = pod.metadata.annotations["scheduling.k8s.io/group-name"]
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+async def comes_to(world, **counts):
+    async def so():
+        return await have_nodes(world) == counts
+
+    await world.until(so)
+
+
+async def test_of_two_jobs_that_each_ask_for_more_than_a_share_one_is_backfilled_beside_a_hopeless_pod(full):
+    await full.create(queue("one"), queue("two"), queue("three"))
+    await full.create(group("first", "one"), *pods("first", 1, "3"))
+    await full.create(group("second", "two"), *pods("second", 1, "3"))
+    await full.create(group("hopeless", "three"), *pods("hopeless", 1, "100m", nodeSelector={"no": "node"}))
+    await wait_in_line(full, "first", "second", "hopeless")
+    await full.leave()
+    await full.phase("first", "Running")
+    assert await have_nodes(full) == {"first": 1}
+
+
+async def test_queues_divide_what_gets_free_by_their_weights(full):
+    await full.create(queue("research", weight=3), queue("reports", weight=1))
+    await full.create(group("training", "research"), *pods("training", 6))
+    await full.create(group("printing", "reports"), *pods("printing", 6))
+    await wait_in_line(full, "training", "printing")
+    await full.leave()
+    await comes_to(full, training=3, printing=1)
+
+
+async def test_departments_keep_to_their_capability_and_queues_to_what_is_guaranteed_to_others(full):
+    full.worker.adopt(config.parse(CAPACITY))
+    await full.create(queue("red", capability={"cpu": "3"}), queue("blue", guarantee={"resource": {"cpu": "1"}}))
+    await full.create(queue("red1", parent="red"), queue("red2", parent="red"), queue("blue1", parent="blue"))
+    await full.create(group("one", "red1"), *pods("one", 4), group("two", "red2"), *pods("two", 4))
+    await wait_in_line(full, "one", "two")
+    await full.leave()
+
+    async def capped():
+        return sum((await have_nodes(full)).values()) == 3
+
+    await full.until(capped)
+    await full.create(group("other", "blue1"), *pods("other", 1))
+    await full.phase("other", "Running")
+    counts = await have_nodes(full)
+    assert (counts.pop("other"), sum(counts.values())) == (1, 3)
