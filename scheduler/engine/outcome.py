@@ -216,7 +216,7 @@ class PlanBuilder:
         waiting = len(job.waiting) + len(job.unplaced)
         return Facts(
             minimum=job.info.min_member,
-            admitted=job.phase is not Phase.PENDING,
+            admitted=job.phase is Phase.INQUEUE,
             running=counts.get(Status.RUNNING, 0),
             succeeded=counts.get(Status.SUCCEEDED, 0),
             failed=counts.get(Status.FAILED, 0),

@@ -103,6 +103,19 @@ def test_what_can_not_be_read_is_named(stdin: str, message: str) -> None:
     assert result.output.strip() == message
 
 
+def test_what_changes_nothing_in_a_configuration_is_said_beside_the_result(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "actions: allocate\ntiers:\n- plugins:\n  - {name: gang, enableBestNode: true}\n  - name: task-topology\n"
+    )
+    result = simulated("-f", "-", "-o", "json", "--config", str(file), stdin=cluster(1))
+    assert result.exit_code == 0
+    assert [line.partition(": ")[0] for line in result.stderr.splitlines()] == ["Warning", "Warning"]
+    assert f"{file}, line 4: enableBestNode changes nothing" in result.stderr
+    assert f"{file}, line 5: plugin 'task-topology' is skipped" in result.stderr
+    assert json.loads(result.stdout)["cycles"] == 1
+
+
 def test_files_that_are_not_there_and_wrong_configurations_are_named(tmp_path: Path) -> None:
     assert "nowhere.yaml: No such file or directory" in simulated("-f", "nowhere.yaml").output
     (tmp_path / "config.yaml").write_text('actions: "alocate"\n')

@@ -291,3 +291,23 @@ def test_nobody_is_evicted_for_a_group_that_its_queue_takes_no_more_of(build):
     assert build.decide(text).evictions == ()
     build.queue("few", maxPodGroups=2)
     assert len(build.decide(text).evictions) == 1
+
+
+@pytest.mark.parametrize("phase", ["Running", "Unknown"])
+def test_a_group_that_ran_and_has_no_pods_keeps_nobody_from_being_admitted(build, phase):
+    build.node("n", "4").group("gone", 1, phase=phase, minResources={"cpu": "4"})
+    build.group("next", 1, phase="Pending", minResources={"cpu": "4"}).pod("next-0", "next", "4")
+    phases = {key.name: each.phase.value for key, each in build.decide().groups.items()}
+    assert phases == {"gone": "Pending", "next": "Inqueue"}
+
+
+def test_a_running_group_that_needs_no_pod_stays_running_without_one(build):
+    build.node("n").group("g", 0, phase="Running")
+    assert [each.phase.value for each in build.decide().groups.values()] == ["Running"]
+
+
+def test_roles_are_waited_for_where_the_minimum_of_the_group_holds_them(build, binds):
+    build.node("n", "9").gang("any", 2, 2, minTaskMember={"worker": 3}).gang("each", 3, 3, minTaskMember={"worker": 3})
+    build.gang("unstated", 0, 2, minTaskMember={"worker": 3})
+    plan = build.decide()
+    assert {name.partition("-")[0] for name in binds(plan)} == {"any"}

@@ -68,6 +68,15 @@ async def test_a_change_is_taken_over_once(file):
     assert followed.refused == 0
 
 
+async def test_what_changes_nothing_is_told_at_the_start_and_taken_over_all_the_same(file, caplog):
+    file.write_text("actions: allocate\ntiers:\n- plugins:\n  - {name: gang, enableBestNode: true}\n")
+    with caplog.at_level(logging.WARNING):
+        async with following(file) as followed:
+            await followed.look()
+    assert followed.actions == [["allocate"]]
+    assert f"{file}, line 4: enableBestNode changes nothing: no plugin of Muster's has that point" in caplog.messages
+
+
 async def test_what_cannot_be_used_is_told_with_its_line_and_changes_nothing(file, caplog):
     async with following(file) as followed:
         with caplog.at_level(logging.WARNING):
