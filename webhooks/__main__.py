@@ -40,6 +40,12 @@ _PROBES: Final = 8080
 @click.option(
     "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="Serve only callers with a certificate of it."
 )
+@click.option(
+    "--paths",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with the file of the segments that the webhooks' paths end in; a change is taken up while running.",
+)
 @click.option("--drain", default=5.0, show_default=True, metavar="SECONDS", help="How long to serve on after SIGTERM.")
 @click.option(
     "--scheduler-name",
@@ -117,9 +123,11 @@ def _options(options: dict[str, Any]) -> Any:
         scheduler_names=options["schedulers"] or (names.SCHEDULER_NAME,),
         accounts=frozenset(options["accounts"]),
         delay=options["delay"],
+        exempt=frozenset({*names.EXEMPT_NAMESPACES, options["namespace"]}),
     )
     return Options(
         certificate=Files(options["certificates"], options["client_ca"]),
+        paths=options["paths"],
         listen=Listen(options["host"], options["port"], options["drain"]),
         probes=options["probe_port"],
         metrics_port=options["metrics_port"],

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from muster.kube.client import Client
 from muster.kube.errors import KubeError
 from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks import review
 from webhooks.evaluation import HOOKS, Hook, Question, Read, Reply, evaluate
@@ -148,10 +149,20 @@ class Admission:
             case Read(refs):
                 found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
                 return dict(zip(refs, found, strict=True))
+            case ReservationRequest() | QuotaChange() if question.namespace in self.settings.exempt:
+                return Reserved(recorded=False) if isinstance(question, ReservationRequest) else Observed()
+            case ReservationRequest() | QuotaChange() if not await self._exists(question.namespace):
+                return Unavailable(f"namespace {question.namespace!r} does not exist: create it first")
             case ReservationRequest():
                 return await self._ledger.reserve(question, deadline=deadline, dry_run=dry_run)
             case QuotaChange(namespace, name, uid, hard):
                 return await self._ledger.observe_quota(namespace, name, uid, hard, deadline=deadline, dry_run=dry_run)
+
+    async def _exists(self, namespace: str) -> bool:
+        """Whether a namespace is there: no API server reviews what isn't in one, and a forged review gets no ledger made."""
+        if self.view.get(kinds.NAMESPACES, namespace) is not None:
+            return True
+        return await self._client.find(kinds.NAMESPACES, namespace) is not None
 
 
 @lru_cache(maxsize=64)

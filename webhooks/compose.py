@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -21,6 +22,7 @@ from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
 from webhooks.ownerrules import OwnerRulesWatcher
+from webhooks.paths import LivePaths
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
 from webhooks.tls import Files, LiveCertificate
@@ -33,7 +35,8 @@ class Options(Struct, frozen=True):
     """What an operator says of one webhook server.
 
     ``probes`` is the port of /healthz, /readyz and, for this machine, /metrics; None is no such listener. ``metrics_port`` is
-    the one at which other machines get metrics, None for none. ``debug``: /debug/state is shown, too. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
+    the one at which other machines get metrics, None for none. ``debug``: /debug/state is shown, too. ``paths`` is the folder with the segments that the
+    paths of webhooks end in. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
     """
 
     certificate: Files
@@ -44,6 +47,7 @@ class Options(Struct, frozen=True):
     settings: WebhookSettings = field(default_factory=WebhookSettings)
     legacy_apis: bool = False
     namespace: str = names.SYSTEM_NAMESPACE
+    paths: Path | None = None
 
 
 @contextlib.asynccontextmanager
@@ -60,7 +64,8 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
     )
     committer = caches.committer(client, clock, view, metrics.registry, options.settings.scheduler_names)
     admission = Admission(view, committer, client, options.settings, metrics)
-    server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing)
+    paths = LivePaths(options.paths, clock, certified=options.certificate.clients is not None)
+    server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing, paths=paths)
     metrics.watches(view.watching.failing)
     rules = OwnerRulesWatcher(client, options.namespace, _adopting(admission))
     watching = asyncio.gather(view.run(client), rules.run())

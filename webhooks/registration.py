@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from muster.ledger.reservations import COMPLETED
-from muster.model import kinds, names
+from muster.model import kinds, names, webhooks
 from muster.model.kinds import Kind
 from muster.model.objects import Json
 
@@ -25,17 +25,17 @@ _TIMEOUT: Final = 5
 _CREATE: Final = ("CREATE",)
 _WRITE: Final = ("CREATE", "UPDATE")
 _ANY: Final = ("CREATE", "UPDATE", "DELETE")
-_EXEMPT: Final = ("kube-system", "kube-node-lease")
 
 
 class UrlBase(Struct, frozen=True):
-    """Call ``https://HOST:PORT`` directly, as a server outside the cluster needs."""
+    """Call ``https://HOST:PORT`` directly, as a server outside the cluster needs; ``segment`` ends each path."""
 
     url: str
+    segment: str = ""
 
     def client_config(self, path: str) -> dict[str, Json]:
         """Say where ``path`` is."""
-        return {"url": self.url.rstrip("/") + path}
+        return {"url": "/".join([self.url.rstrip("/") + path, *filter(None, [self.segment])])}
 
 
 class ServiceRef(Struct, frozen=True):
@@ -73,9 +73,9 @@ def configurations(
     return _whole(kinds.MUTATING, _mutating(scope)), _whole(kinds.VALIDATING, _validating(scope))
 
 
-def _whole(kind: Kind[Any], webhooks: list[dict[str, Json]]) -> dict[str, Json]:
+def _whole(kind: Kind[Any], entries: list[dict[str, Json]]) -> dict[str, Json]:
     metadata = {"name": CONFIGURATION, "labels": {"app.kubernetes.io/part-of": "muster"}}
-    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "webhooks": webhooks}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "webhooks": entries}
 
 
 def _mutating(scope: _Scope) -> list[dict[str, Json]]:
@@ -92,22 +92,18 @@ def _mutating(scope: _Scope) -> list[dict[str, Json]]:
     ]
     podgroups = [("no-queue", f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}")]
     each = (
-        _webhook(scope, "jobs.mutate.muster.sh", "/mutate/jobs", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
-        _webhook(scope, "pods.mutate.muster.sh", "/mutate/pods", _rule(_CREATE, kinds.PODS), "Ignore", pods),
+        _webhook(scope, "jobs.mutate.muster.sh", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
+        _webhook(scope, "pods.mutate.muster.sh", _rule(_CREATE, kinds.PODS), "Ignore", pods),
         _where(
-            _webhook(scope, "pods.members.muster.sh", "/mutate/pods", _rule(_CREATE, kinds.PODS), "Ignore", members),
+            _webhook(scope, "pods.members.muster.sh", _rule(_CREATE, kinds.PODS), "Ignore", members),
             names.QUOTA_MODE,
             "In",
             names.GUARDED,
             names.GUARANTEED,
         ),
-        _webhook(
-            scope, "podgroups.mutate.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore", podgroups
-        ),
+        _webhook(scope, "podgroups.mutate.muster.sh", _podgroups(scope, _CREATE), "Ignore", podgroups),
         _where(
-            _webhook(
-                scope, "podgroups.queue-policy.muster.sh", "/mutate/podgroups", _podgroups(scope, _CREATE), "Ignore"
-            ),
+            _webhook(scope, "podgroups.queue-policy.muster.sh", _podgroups(scope, _CREATE), "Ignore"),
             names.QUOTA_POLICY,
             "In",
             names.POLICY_QUEUE,
@@ -142,44 +138,39 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
         ("may-reserve", f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)} || {noted}"),
     ]
     judged_of_queues = [_changed("spec", annotations=names.HIERARCHY), *_default_queue(scope)]
-    queues = _webhook(scope, "queues.validate.muster.sh", "/validate/queues", _queues(scope), "Fail", judged_of_queues)
+    queues = _webhook(scope, "queues.validate.muster.sh", _queues(scope), "Fail", judged_of_queues)
     del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
     return [
         _webhook(
             scope,
             "podgroupminresources.muster.sh",
-            "/validate/podgroups",
             _podgroups(scope, _WRITE),
             "Fail",
             group_changed,
         ),
-        _webhook(
-            scope, "phases.muster.sh", "/validate/podgroups", _statuses(_podgroups(scope, _WRITE)), "Fail", holding
-        ),
-        _webhook(scope, "jobs.validate.muster.sh", "/validate/jobs", _rule(_WRITE, kinds.JOBS), "Fail", ours),
+        _webhook(scope, "phases.muster.sh", _statuses(_podgroups(scope, _WRITE)), "Fail", holding),
+        _webhook(scope, "jobs.validate.muster.sh", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
         _where(
-            _webhook(scope, "pods.guaranteed.muster.sh", "/validate/pods", pods, "Fail", pod_changed),
+            _webhook(scope, "pods.guaranteed.muster.sh", pods, "Fail", pod_changed),
             names.QUOTA_MODE,
             "In",
             names.GUARANTEED,
         ),
         _where(
-            _webhook(scope, "pods.guarded.muster.sh", "/validate/pods", pods, "Ignore", pod_changed),
+            _webhook(scope, "pods.guarded.muster.sh", pods, "Ignore", pod_changed),
             names.QUOTA_MODE,
             "In",
             names.GUARDED,
         ),
         _where(
-            _webhook(
-                scope, "resourcequotas.guaranteed.muster.sh", "/validate/resourcequotas", quotas, "Fail", spec_changed
-            ),
+            _webhook(scope, "resourcequotas.guaranteed.muster.sh", quotas, "Fail", spec_changed),
             names.QUOTA_MODE,
             "In",
             names.GUARANTEED,
         ),
         _where(
-            _webhook(scope, "resourcequotas.muster.sh", "/validate/resourcequotas", quotas, "Ignore", spec_changed),
+            _webhook(scope, "resourcequotas.muster.sh", quotas, "Ignore", spec_changed),
             names.QUOTA_MODE,
             "NotIn",
             names.GUARANTEED,
@@ -190,17 +181,16 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
 def _webhook(
     scope: _Scope,
     name: str,
-    path: str,
     rules: list[dict[str, Json]],
     failure_policy: str,
     conditions: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Json]:
-    exempt = [*_EXEMPT, *([scope.own_namespace] if scope.own_namespace else [])]
+    exempt = [*names.EXEMPT_NAMESPACES, *([scope.own_namespace] if scope.own_namespace else [])]
     excluded = {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": exempt}
     webhook: dict[str, Json] = {
         "name": name,
         "clientConfig": {
-            **scope.base.client_config(path),
+            **scope.base.client_config(webhooks.PATHS[name]),
             "caBundle": base64.b64encode(scope.ca_bundle).decode(),
         },
         "rules": rules,

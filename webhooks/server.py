@@ -7,7 +7,6 @@ third of the throughput.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -18,10 +17,12 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.model import names
 from webhooks.admission import Admission, Answer, answer_budget
 from webhooks.budget import ByteBudget, Share, WaitingRoom
 from webhooks.connections import CallerConnection
 from webhooks.evaluation import HOOKS
+from webhooks.paths import LivePaths, hook_path
 from webhooks.tls import LiveCertificate
 
 BODY_LIMIT: Final = 8 * 1024 * 1024
@@ -49,7 +50,8 @@ class Listen(Struct, frozen=True):
 class WebhookServer:
     """Serves one `Admission` over TLS, in the running loop.
 
-    ``waiting`` names what readiness waits for besides the certificate: caches, the ledger.
+    ``waiting`` names what readiness waits for besides the certificate: caches, the ledger. ``paths`` says which callers are
+    answered; without it, who knows the names of the webhooks.
     """
 
     def __init__(
@@ -59,17 +61,19 @@ class WebhookServer:
         listen: Listen,
         *,
         waiting: Callable[[], Sequence[str]] = tuple,
+        paths: LivePaths | None = None,
     ) -> None:
         self._admission = admission
         self._certificate = certificate
         self._listen = listen
         self._waiting = waiting
+        self._paths = paths or LivePaths(None)
         self._bodies = ByteBudget()
         self._room: WaitingRoom[CallerConnection] = WaitingRoom()
         self._draining = False
         self._http: web.Server | None = None
         self._listener: asyncio.Server | None = None
-        self._reload: asyncio.Task[None] | None = None
+        self._following: list[asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
@@ -83,7 +87,7 @@ class WebhookServer:
         if self._draining:
             return ["stopping"]
         listening = [] if self._listener is not None else ["not listening yet"]
-        return [*listening, *self._certificate.problems(), *self._waiting()]
+        return [*listening, *self._certificate.problems(), *self._paths.problems(), *self._waiting()]
 
     def delay(self, delays: bool) -> None:  # noqa: FBT001 - what is set has no other name
         """Have Jobs wait for their group's turn from now on, or no longer."""
@@ -104,7 +108,8 @@ class WebhookServer:
             ssl_handshake_timeout=_HANDSHAKE,
             backlog=_BACKLOG,
         )
-        self._reload = asyncio.create_task(self._certificate.run(), name="certificate")
+        followed = {"certificate": self._certificate.run(), "paths": self._paths.run()}
+        self._following = [asyncio.create_task(run, name=name) for name, run in followed.items()]
         log.info("serving webhooks on %s:%d", self._listen.host, self.port)
 
     async def stop(self) -> None:
@@ -116,30 +121,34 @@ class WebhookServer:
         self._listener.close()
         self._http.pre_shutdown()
         await self._http.shutdown(_GRACE)
-        if self._reload is not None:
-            self._reload.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reload
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
 
     async def handle(self, path: str, query: Mapping[str, str], body: bytes) -> Answer:
         """Answer a call without HTTP: (status, headers, body)."""
         return await self._admission.handle(path, query, body)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, query = _target(request.raw_path)
-        accepted = path in HOOKS
+        target, query = _target(request.raw_path)
+        path = hook_path(target, self._paths.accepted)
         assert isinstance(request.protocol, CallerConnection)
-        request.protocol.requested(accepted=accepted)
-        if not accepted:
+        request.protocol.requested(accepted=path in HOOKS)
+        if path is None or path not in HOOKS:
             # A stranger's body isn't read, and the answer says nothing of what there is.
             return _plain(404, "no webhook is served here", {}, close=True)
         if request.method != "POST":
-            return _plain(405, "webhooks are called by POST", {"Allow": "POST"})
+            # So the leader proves that a path is taken.
+            headers = {"Allow": "POST", names.FAILED_HEADER: str(self._paths.failed_at)}
+            return _plain(405, "webhooks are called by POST", headers)
         share = self._bodies.open()
         try:
             response = await self._answer(path, query, request, share)
         finally:
             share.close()
+        if response.status != 200 or request.transport is None or request.transport.is_closing():
+            # The caller got an error, or gave up before: if it is an API server, it prints the URL.
+            self._paths.failed()
         if self._draining:
             # The caller opens its next connection elsewhere.
             response.force_close()

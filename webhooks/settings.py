@@ -15,12 +15,14 @@ class WebhookSettings(Struct, frozen=True):
         accounts: user names under which Muster itself writes; only they may move a pod between groups.
         delay: whether Jobs wait suspended until their group is Inqueue; off where `enqueue` isn't configured.
         rules: which owner a generated group stands for.
+        exempt: namespaces that no API server sends reviews of: nothing is reserved there.
     """
 
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
     accounts: frozenset[str] = frozenset()
     delay: bool = True
     rules: tuple[grouping.Rule, ...] = grouping.DEFAULT_RULES
+    exempt: frozenset[str] = frozenset(names.EXEMPT_NAMESPACES)
 
     def ours(self, scheduler_name: str) -> bool:
         """Whether pods of this schedulerName are Muster's to schedule."""

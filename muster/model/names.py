@@ -22,6 +22,13 @@ HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 ROOT_QUEUE: Final = "root"
 LEDGER_NAME: Final = "default"
 SYSTEM_NAMESPACE: Final = "muster-system"
+EXEMPT_NAMESPACES: Final = ("kube-system", "kube-node-lease")
+
+# What ends the path of each webhook: the key of the Secret with the segments that replicas accept, the word in it for a path
+# that has none, and the header in which a replica says when a call failed last.
+SEGMENTS_FILE: Final = "segments"
+NO_SEGMENT: Final = "-"
+FAILED_HEADER: Final = "Muster-Last-Failure"
 
 # Annotations that tie a pod, or its owner, to a group. Where two keys mean one thing, the newer (second) wins.
 GROUP_NAME: Final = "scheduling.k8s.io/group-name"

@@ -284,3 +284,38 @@ def test_whatever_callers_send_the_series_are_bounded(
     for number in range(50):
         ask(f"name-{number}")
     assert series() == before
+
+
+# ── namespaces that a forged review names ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-node-lease"])
+def test_a_namespace_that_is_exempt_gets_no_ledger(
+    answered: Any, review_of: Any, podgroup: Any, cluster: Any, ledger: Any, namespace: str
+) -> None:
+    cluster.namespace(namespace)
+    forged = podgroup(metadata={"namespace": namespace}, minResources={"cpu": "2"})
+    assert answered("/validate/podgroups", review_of(forged))["allowed"]
+    assert ledger.asked == []
+
+
+def test_a_namespace_that_does_not_exist_gets_no_ledger(
+    answered: Any, review_of: Any, podgroup: Any, ledger: Any, api: Any
+) -> None:
+    forged = podgroup(metadata={"namespace": "nowhere"}, minResources={"cpu": "2"})
+    response = answered("/validate/podgroups", review_of(forged))
+    assert (response["status"]["code"], response["status"]["message"]) == (
+        429,
+        "namespace 'nowhere' does not exist: create it first",
+    )
+    assert api.asked == ["/api/v1/namespaces/nowhere"]
+    assert ledger.asked == []
+
+
+def test_a_namespace_that_the_cache_has_yet_to_see_is_read(
+    answered: Any, review_of: Any, podgroup: Any, ledger: Any, api: Any
+) -> None:
+    api.answers["/api/v1/namespaces/new"] = {"metadata": {"name": "new", "uid": "uid-new"}}
+    group = podgroup(metadata={"namespace": "new"}, minResources={"cpu": "2"})
+    assert answered("/validate/podgroups", review_of(group))["allowed"]
+    assert len(ledger.asked) == 1
