@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from certs import replicas, rotation, stored
+from certs import replicas, rotation
 from certs.bundle import CertificateError
 from certs.metrics import CertificateMetrics
 from certs.observation import RefusedError
@@ -23,7 +23,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.errors import ApiError, KubeError, ServerError, TooManyRequestsError, UnreachableError
 from muster.kube.reflector import Reflector
-from muster.model import kinds
+from muster.model.kinds import Kind
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +35,11 @@ _AT_MOST: Final = 3600.0
 
 
 class Changes:
-    """Notices when somebody writes what a rotator reads."""
+    """Notices when somebody writes what a rotator reads; of each object the kind, the name and the namespace."""
 
-    def __init__(self, client: Client, target: Target) -> None:
+    def __init__(self, client: Client, objects: Iterable[tuple[Kind[Any], str, str]]) -> None:
         self._changed = asyncio.Event()
-        watched = [
-            (kinds.SECRETS, stored.CA, target.namespace),
-            (kinds.SECRETS, stored.TLS, target.namespace),
-            (kinds.VALIDATING, target.configuration, ""),
-            (kinds.MUTATING, target.configuration, ""),
-            *((kinds.CRDS, name, "") for name in target.definitions),
-        ]
-        self._reflectors = [self._reflector(client, *each) for each in watched]
+        self._reflectors = [self._reflector(client, *each) for each in objects]
 
     def _reflector(self, client: Client, kind: Any, name: str, namespace: str) -> Reflector[Any]:
         cache: ObjectCache[Any] = ObjectCache()
@@ -139,7 +132,7 @@ class CertificateController:
         self, client: Client, clock: Clock, target: Target, metrics: CertificateMetrics, prober: Prober = replicas.probe
     ) -> None:
         self._rotator = Rotator(client, clock, target, prober)
-        self._changes = Changes(client, target)
+        self._changes = Changes(client, target.watched)
         self._driver = Driver(self._rotator, self._changes, clock)
         self._metrics = metrics
         self._said = ""

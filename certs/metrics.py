@@ -1,4 +1,4 @@
-"""What the leader knows of the certificates, for /metrics."""
+"""What the leader knows of the certificates and paths, for /metrics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from certs.paths import PathState
 from certs.state import CertificateState, RotationPhase
+from muster.model.names import NO_SEGMENT
 
 _PREFIX: Final = "muster_certificates_"
+_PATHS: Final = "muster_webhook_paths_"
 
 
 class CertificateMetrics:
@@ -47,6 +50,34 @@ class CertificateMetrics:
         self._bundle.set(0)
         self._webhooks.set(0)
         self._out_of_date.set(0)
+
+    def failed(self) -> None:
+        """Count a step that could not be taken."""
+        self._failures.inc()
+
+
+class PathMetrics:
+    """What the leader knows of the webhooks' paths; on a process that doesn't lead there is nothing to show."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._since = Gauge(
+            f"{_PATHS}since_timestamp_seconds",
+            "Since when the webhooks' paths end in what they end in, in seconds since 1970; secret is false where that is nothing.",
+            ["secret"],
+            registry=registry,
+        )
+        self._failures = Counter(f"{_PATHS}failures", "Steps that could not be taken.", registry=registry)
+
+    def seen(self, state: PathState | None) -> None:
+        """Note what was seen; nothing where nobody keeps paths, or callers are known by certificates."""
+        self._since.clear()
+        if state is not None and not state.certified:
+            secret = str(state.segments.current != NO_SEGMENT).lower()
+            self._since.labels(secret).set(state.segments.since.timestamp())
+
+    def forget(self) -> None:
+        """Show nothing that another process may change from now on."""
+        self._since.clear()
 
     def failed(self) -> None:
         """Count a step that could not be taken."""

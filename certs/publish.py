@@ -27,6 +27,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.transport import Request
 from muster.model import kinds
+from muster.model.kinds import Kind
 from muster.model.objects import Secret
 
 
@@ -36,6 +37,17 @@ class Target(Struct, frozen=True):
     namespace: str = "muster-system"
     configuration: str = "muster"
     definitions: tuple[str, ...] = ()
+
+    @property
+    def watched(self) -> list[tuple[Kind[Any], str, str]]:
+        """The objects that a rotation reads: kind, name, namespace."""
+        return [
+            (kinds.SECRETS, stored.CA, self.namespace),
+            (kinds.SECRETS, stored.TLS, self.namespace),
+            (kinds.VALIDATING, self.configuration, ""),
+            (kinds.MUTATING, self.configuration, ""),
+            *((kinds.CRDS, name, "") for name in self.definitions),
+        ]
 
 
 class Wanted(Struct, frozen=True):

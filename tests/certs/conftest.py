@@ -116,7 +116,7 @@ class Setting:
     ) -> StepResult:
         """Take steps until nothing is left to do in a phase; unless ``idle``, no more than enters it."""
         client = client or self.client
-        changes = Changes(client, self.target)
+        changes = Changes(client, self.target.watched)
         first = True
 
         def holds(turn: StepResult) -> bool:

@@ -20,8 +20,10 @@ from muster.cli.certs import files, installation
 from muster.cli.certs.installation import span
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
-from muster.model import kinds
+from muster.model import kinds, names
+from webhooks.paths import LivePaths
 from webhooks.registration import UrlBase, configurations
+from webhooks.server import Listen, WebhookServer
 from webhooks.tls import Files, LiveCertificate
 
 SPACE = "muster-system"
@@ -105,6 +107,7 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, replic
     assert "nothing to roll back" in await said("rollback", "--dry-run")
     assert "would do nothing" in await said("init", "--dry-run")
     assert "would annotate Mutating" in await said("init", "--cert-manager", "a/b", "--dry-run")
+    assert "would announce a new segment: another path is requested" in await said("rotate-path", "--dry-run")
     assert "would write" in await said("export", "--folder", str(tmp_path / "new"), "--dry-run")
     assert not (tmp_path / "new").exists()
     assert await everything(client) == before
@@ -205,3 +208,48 @@ def test_files_that_can_not_be_written_are_an_error_of_the_system(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         files.write(tmp_path / "file" / "folder", {"tls.crt": b"x"})
+
+
+async def test_the_secret_of_the_paths_is_made_by_init_written_by_export_and_replaced_by_rotate_path(client, tmp_path):
+    """As for a server outside the cluster that follows what `export` writes each minute."""
+    folder = tmp_path / "served"
+    assert "Error: there is no Secret muster-webhook-path: run `muster certs init`" in await said(
+        "rotate-path", status=1
+    )
+    made = await said("init", "--host", "127.0.0.1")
+    assert "made Secret muster-webhook-path" in made
+    assert "muster-webhook-path" not in await said("init", "--host", "127.0.0.1")
+    await said("export", "--folder", str(folder))
+    assert (folder / names.SEGMENTS_FILE).read_text() == "-\n"
+    files_, paths = Files(folder), LivePaths(folder)
+    server = WebhookServer(None, LiveCertificate(files_), Listen("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
+    await server.start()
+    address = f"127.0.0.1:{server.port}"
+    await register(client, f"https://{address}", (folder / "ca.crt").read_bytes())
+    await said("init", "--probe", address)
+    assert "paths end in no segment yet; phase steady" in await said("status")
+
+    async def export() -> None:
+        while True:
+            await asyncio.sleep(0.2)
+            await said("export", "--folder", str(folder))
+            paths.refresh()
+
+    async with running(export()):
+        told = await said("rotate-path", "--spread", "1s", "--soak", "1s")
+    assert [line.partition(": ")[2] for line in told.splitlines() if "wait" not in line] == [
+        "announce a new segment: another path is requested",
+        "use the new segment: every ready replica is seen to take the new path",
+        "write the paths to the webhook configurations: 12 of 12 webhooks are called by another path",
+        "end the old segment: every webhook is called by the new path",
+    ]
+    await said("export", "--folder", str(folder))
+    (segment,) = (folder / names.SEGMENTS_FILE).read_text().split()
+    found = [
+        each for kind in (kinds.MUTATING, kinds.VALIDATING) for each in (await client.get(kind, "muster")).webhooks
+    ]
+    assert {each["clientConfig"]["url"].rpartition("/")[2] for each in found} == {segment}
+    text = await said("status") + await said("status", "-o", "json") + told
+    assert "paths in use since" in text
+    assert segment not in text
+    await server.stop()

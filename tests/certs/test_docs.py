@@ -120,5 +120,5 @@ async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
 def test_the_metrics_that_the_page_names_exist(metric):
     root = Path(__file__).parents[2]
     sources = "".join((root / name).read_text() for name in ("certs/metrics.py", "webhooks/metrics.py"))
-    name = metric.removeprefix("muster_certificates_").removesuffix("_total")
+    name = metric.removeprefix("muster_certificates_").removeprefix("muster_webhook_paths_").removesuffix("_total")
     assert name in sources

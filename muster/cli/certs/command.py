@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from certs import diagnosis, observation, stored
+from certs import diagnosis, observation, path_controller, stored
 from certs.bundle import certificates
 from certs.observation import RefusedError
+from certs.paths import PathWaits
 from certs.publish import StepResult, Wanted
 from certs.rotation import Command, RotationAction
 from certs.state import CertificateState, RotationPhase
@@ -24,6 +25,7 @@ from muster.cli.certs.installation import (
     publish_wait_option,
     settled,
     soak_option,
+    span,
     stated_waits,
 )
 from muster.cli.certs.run import run
@@ -72,13 +74,14 @@ async def init(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Create the CA and the first certificate, and make the webhooks trust it.
+    """Create the CA and the first certificate, and make the webhooks trust it; create the Secret of their paths.
 
     If the webhooks trust another CA, it is rotated to the new one without a gap. Run again, it applies changed options.
     """
     async with installation(options) as at:
         if cert_manager is not None:
             await _give_to_cert_manager(at, cert_manager, dry_run=dry_run)
+            await _begin_paths(at, dry_run=dry_run)
             return
         observed = await at.look(probing=False)
         waits = stated_waits(publish_wait, soak, observed.keys.waits if observed.keys is not None else None)
@@ -87,8 +90,14 @@ async def init(
             return
         if did := await at.rotator.begin(Wanted(hosts or None, probes or None, waits)):
             click.echo(did)
+        await _begin_paths(at, dry_run=False)
         result = await at.drive(settled)
         text.standing(result.state)
+
+
+async def _begin_paths(at: Installation, *, dry_run: bool) -> None:
+    if not dry_run and (did := await at.paths().begin()):
+        click.echo(did)
 
 
 async def _give_to_cert_manager(at: Installation, certificate: str, *, dry_run: bool) -> None:
@@ -114,13 +123,15 @@ async def _give_to_cert_manager(at: Installation, certificate: str, *, dry_run: 
 @output_option
 @common
 async def status(output: str, **options: Any) -> None:
-    """Show the CA, the certificate, the phase, the bundle of each webhook and the certificate of each replica."""
+    """Show the CA, the certificate, the phase, the bundle of each webhook, the certificate of each replica, the path's age."""
     async with installation(options) as at:
         observed = await at.look()
+        paths = await at.segments()
     if output in DOCUMENTS:
-        document(text.as_json(observed), output)
+        document(text.as_json(observed) | text.paths_as_json(paths), output)
     else:
         text.status(observed)
+        text.paths(paths, observed.now)
 
 
 @certs.command(epilog=examples("muster certs renew --now"))
@@ -203,6 +214,28 @@ def _rotated(result: StepResult, stop: RotationPhase | None) -> bool:
     if result.step.action is not RotationAction.WAIT:
         return False
     return result.state.phase is (stop or RotationPhase.STEADY)
+
+
+@certs.command("rotate-path", epilog=examples("muster certs rotate-path", "muster certs rotate-path --soak 2m"))
+@click.option(
+    "--spread", callback=span, metavar="TIME", help="Time for starting replicas to get the new path. Default: 2m."
+)
+@click.option("--soak", callback=span, metavar="TIME", help="Time before the old path ends. Default: 10m.")
+@dry_run_option
+@common
+async def rotate_path(*, spread: timedelta | None, soak: timedelta | None, dry_run: bool, **options: Any) -> None:
+    """Replace the secret segment of the webhooks' paths, without a failed review. The command ends when the old one is gone.
+
+    The leader does so daily and after any failed call. A replacement in progress is continued.
+    """
+    usual = PathWaits()
+    waits = PathWaits(spread if spread is not None else usual.spread, soak if soak is not None else usual.soak)
+    async with installation(options) as at:
+        if dry_run:
+            step = await at.paths(waits).plan(requested=True)
+            click.echo(f"would {step.action.value}: {step.why}")
+            return
+        await path_controller.replace_now(at.paths(waits), text.PathProgress())
 
 
 @certs.command(epilog=examples("muster certs rollback"))
@@ -307,9 +340,10 @@ async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
 @dry_run_option
 @common
 async def export(*, folder: Path, authority: bool, dry_run: bool, **options: Any) -> None:
-    """Write certificate, key and bundle into a folder, atomically, for a webhook server outside the cluster."""
+    """Write certificate, key, bundle and paths into a folder, atomically, for a webhook server outside the cluster."""
     async with installation(options) as at:
         observed = await at.look(probing=False)
-    contents = files.content(observed, authority=authority)
+        segments = await at.segments()
+    contents = files.content(observed, segments, authority=authority)
     for name in files.write(folder, contents, dry_run=dry_run):
         click.echo(f"{'would write' if dry_run else 'wrote'} {folder / name}")

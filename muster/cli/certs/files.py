@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from certs import stored
+from certs import path_secret, stored
 from certs.observation import Observation, RefusedError
+from certs.paths import Segments
+from muster.model.names import SEGMENTS_FILE
 
 _DATA: Final = "..data"
 _NEXT: Final = "..data_tmp"
 
 
-def content(observation: Observation, *, authority: bool) -> dict[str, bytes]:
-    """Return what there is to write, by file name.
+def content(observation: Observation, segments: Segments | None = None, *, authority: bool) -> dict[str, bytes]:
+    """Return what there is to write, by file name; of the paths, the segments that are accepted, where there are any.
 
     Raises:
         RefusedError: there is no certificate.
@@ -26,6 +28,8 @@ def content(observation: Observation, *, authority: bool) -> dict[str, bytes]:
         raise RefusedError(f"Secret {stored.TLS} holds no certificate: run `muster certs init`")
     pair = observation.served.pair
     files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": observation.served.trusted}
+    if segments is not None:
+        files[SEGMENTS_FILE] = path_secret.file(segments)
     if authority:
         if observation.keys is None or not observation.keys.current.key:
             raise RefusedError(f"Secret {stored.CA} holds no CA of ours: run `muster certs init`")

@@ -11,9 +11,13 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from certs import path_publish
 from certs.bundle import CertificateError
 from certs.controller import Changes, Driver
 from certs.observation import Observation, RefusedError
+from certs.path_publish import PathRotator
+from certs.path_secret import StoredPathError
+from certs.paths import PathWaits, Segments
 from certs.publish import Rotator, StepResult, Target
 from certs.rotation import Command, RotationAction
 from certs.state import RotationPhase, Waits
@@ -45,7 +49,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     async def told(**options: Any) -> None:
         try:
             await command(**options)
-        except (RefusedError, StoredCAError, CertificateError) as error:
+        except (RefusedError, StoredCAError, StoredPathError, CertificateError) as error:
             raise click.ClickException(str(error)) from error
         except NotFoundError as error:
             if error.details.get("kind") != "namespaces":
@@ -90,13 +94,21 @@ class Installation(Struct, frozen=True):
     rotator: Rotator
     target: Target
 
+    def paths(self, waits: PathWaits | None = None) -> PathRotator:
+        """Return what replaces the segment of the webhooks' paths."""
+        return PathRotator(self.client, SystemClock(), self.target.namespace, self.target.configuration, waits=waits)
+
+    async def segments(self) -> Segments | None:
+        """Return what the Secret of the paths holds; None where there is none, or nothing in it."""
+        return await path_publish.stored_segments(self.client, self.target.namespace)
+
     async def drive(self, holds: Callable[[StepResult], bool], requested: Command | None = None) -> StepResult:
         """Take steps, telling of them, until something holds.
 
         Raises:
             RefusedError: it can't go on before somebody fixes something.
         """
-        clock, changes = SystemClock(), Changes(self.client, self.target)
+        clock, changes = SystemClock(), Changes(self.client, self.target.watched)
         async with changes.watched():
             driver = Driver(self.rotator, changes, clock)
             result = await driver.until(

@@ -12,11 +12,13 @@ import click
 from certs import bundle, rotation
 from certs.controller import PROBE_INTERVAL
 from certs.observation import Observation
+from certs.paths import PathStep, Segments
 from certs.publish import Rotator, StepResult
 from certs.rotation import RotationAction, RotationStep
 from certs.state import CertificateState, Leaf, RotationPhase, Waits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
+from muster.model.names import NO_SEGMENT
 
 
 def span(length: timedelta) -> str:
@@ -206,6 +208,44 @@ def _shown(leaf: Leaf, state: CertificateState) -> tuple[str, str]:
     by = _labels(state).get(leaf.issuer, "a stranger")
     what = "the Secret's leaf" if leaf == state.leaf else "another leaf"
     return f"{what}, by {'the ' if by.endswith('CA') else ''}{by}", _moment(leaf.certificate.not_after)
+
+
+def paths(segments: Segments | None, now: datetime) -> None:
+    """Say how old the paths of the webhooks are, and never what they end in."""
+    if segments is None:
+        return
+    click.echo()
+    if segments.current == NO_SEGMENT:
+        click.echo(f"paths end in no segment yet; phase {segments.phase.value} since {_moment(segments.entered)}")
+        return
+    in_use = f"paths in use since {_moment(segments.since)} ({age(segments.since, now)})"
+    click.echo(f"{in_use}; phase {segments.phase.value} since {_moment(segments.entered)}")
+
+
+class PathProgress:
+    """Says what each step of a replacement does; waiting once for each reason."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def __call__(self, step: PathStep) -> None:
+        """Print a step, without what was printed last."""
+        line = f"{step.phase.value}: {step.action.value}: {step.why}"
+        if line != self._said:
+            click.echo(line)
+        self._said = line
+
+
+def paths_as_json(segments: Segments | None) -> dict[str, Any]:
+    """Return the same as JSON."""
+    if segments is None:
+        return {}
+    shown = {
+        "phase": segments.phase.value,
+        "since": segments.since.isoformat(),
+        "secret": segments.current != NO_SEGMENT,
+    }
+    return {"paths": shown}
 
 
 def as_json(observation: Observation) -> dict[str, Any]:

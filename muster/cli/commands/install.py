@@ -38,14 +38,17 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
     if (url is None) is not (ca_file is None):
         raise click.UsageError("--url and --ca-file go together: the API server needs the CA of that address")
     legacy_apis: bool = options["legacy_apis"]
-    webhooks = _registered(url, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
+
+    def webhooks(segment: str) -> tuple[dict[str, Any], ...]:
+        return _registered(url, segment, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
+
     given = [*permissions.roles(legacy_apis=legacy_apis), *permissions.policies()]
     if options["dry_run"]:
         everything = [
             *crds.manifests(legacy_apis=legacy_apis),
             namespaces.manifest(names.SYSTEM_NAMESPACE),
             *given,
-            *webhooks,
+            *webhooks(""),
         ]
         click.echo(yaml.safe_dump_all(everything, sort_keys=False).rstrip())
         return
@@ -54,20 +57,19 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
         await crds.apply(client, legacy_apis=legacy_apis, adopt=options["adopt_crds"])
         await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
         await permissions.apply(client, given)
-        if webhooks:
-            await webhook_configurations.apply(client, *webhooks)
-    click.echo(
-        "installed: PodGroup, Queue and QuotaLedger, accounts and roles" + (", and the webhooks" if webhooks else "")
-    )
+        if url is not None:
+            segment = await webhook_configurations.segment_at(client, url)
+            await webhook_configurations.apply(client, *webhooks(segment))
+    click.echo("installed: PodGroup, Queue and QuotaLedger, accounts and roles" + (", and the webhooks" if url else ""))
 
 
 def _registered(
-    url: str, ca_file: Path, schedulers: tuple[str, ...], *, legacy_apis: bool
+    url: str, segment: str, ca_file: Path, schedulers: tuple[str, ...], *, legacy_apis: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from webhooks.registration import UrlBase, configurations
 
     return configurations(
-        UrlBase(url),
+        UrlBase(url, segment),
         ca_file.read_bytes(),
         scheduler_names=schedulers,
         legacy_apis=legacy_apis,

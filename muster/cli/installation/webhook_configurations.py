@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from muster.kube import errors
 from muster.kube.client import Client
@@ -16,21 +17,41 @@ NAME: Final = "muster"
 async def apply(client: Client, mutating: dict[str, Any], validating: dict[str, Any]) -> None:
     """Register the webhooks. The validating ones first: nothing may be admitted that they have not seen."""
     for kind, manifest in ((kinds.VALIDATING, validating), (kinds.MUTATING, mutating)):
-        await _let_go(client, kind, manifest)
+        found = await client.find(kind, manifest["metadata"]["name"])
+        if found is not None:
+            await _let_go(client, kind, found, manifest)
         await client.apply(kind, manifest, manager=names.FIELD_MANAGER)
 
 
-async def _let_go(client: Client, kind: Kind[WebhookConfiguration], manifest: dict[str, Any]) -> None:
-    """Have who writes the bundles give up webhooks that this version doesn't have any more."""
-    from certs import targets
+async def segment_at(client: Client, url: str) -> str:
+    """Return the segment that webhooks at an address are called with at present; empty where there is none.
 
-    found = await client.find(kind, manifest["metadata"]["name"])
-    if found is None:
-        return
+    It isn't ours to write: who registers the webhooks again keeps it.
+    """
+    from certs import path_secret
+
+    here = urlsplit(url).netloc
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        found = await client.find(kind, NAME)
+        entries = path_secret.of_configuration(kind, found).entries if found is not None else ()
+        for each in entries:
+            if each.segment not in {None, names.NO_SEGMENT} and urlsplit(each.url).netloc == here:
+                return each.segment or ""
+    return ""
+
+
+async def _let_go(
+    client: Client, kind: Kind[WebhookConfiguration], found: WebhookConfiguration, manifest: dict[str, Any]
+) -> None:
+    """Have who writes the bundles and paths give up webhooks that this version doesn't have any more."""
+    from certs import path_secret, targets
+
     holder = targets.of_configuration(kind, found)
     gone = frozenset(each.name for each in holder.entries) - {each["name"] for each in manifest["webhooks"]}
     if gone:
-        await client.apply(kind, targets.without(holder, gone), manager=targets.MANAGER)
+        applied = await client.apply(kind, targets.without(holder, gone), manager=targets.MANAGER)
+        kept = path_secret.of_configuration(kind, applied).without(gone)
+        await client.apply(kind, kept, manager=path_secret.MANAGER)
 
 
 async def remove(client: Client) -> None:

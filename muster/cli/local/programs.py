@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from certs import authority
+from certs import authority, paths
 from certs.bundle import KeyPair
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.kube import auth, wait
@@ -141,15 +141,18 @@ async def _muster(
         settings = WebhookSettings(
             scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues
         )
+        # One for as long as this runs: nobody else's processes on this machine know it.
+        segment = paths.segment(secrets.token_bytes(paths.BYTES))
+        _write_private(folder / names.SEGMENTS_FILE, segment)
         options = Options(
-            Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis
+            Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis, paths=folder
         )
         server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
         stack.push_async_callback(webhook_configurations.remove, client)
         await webhook_configurations.apply(
             client,
             *configurations(
-                UrlBase(f"https://{LOOPBACK}:{server.port}"),
+                UrlBase(f"https://{LOOPBACK}:{server.port}", segment),
                 ca.certificate,
                 scheduler_names=wishes.schedulers,
                 legacy_apis=wishes.legacy_apis,
