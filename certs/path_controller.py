@@ -17,6 +17,7 @@ from certs.metrics import PathMetrics
 from certs.path_publish import PathRotator
 from certs.path_secret import StoredPathError
 from certs.paths import PathAction, PathPhase, PathStep
+from certs.publish import Target
 from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
@@ -40,10 +41,10 @@ class PathController:
         self._said = ""
 
     @classmethod
-    def of(cls, client: Client, clock: Clock, namespace: str, metrics: PathMetrics) -> PathController:
-        """Return one for the webhooks of an installation in a namespace."""
-        rotator = PathRotator(client, clock, namespace)
-        return cls(rotator, Changes(client, path_publish.watched(namespace, rotator.configuration)), metrics)
+    def of(cls, client: Client, clock: Clock, target: Target, metrics: PathMetrics) -> PathController:
+        """Return one for the webhooks of an installation."""
+        rotator = PathRotator(client, clock, target.namespace, target.configuration)
+        return cls(rotator, Changes(client, path_publish.watched(target.namespace, target.configuration)), metrics)
 
     async def run(self) -> None:
         """Work until cancelled."""

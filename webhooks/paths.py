@@ -73,7 +73,7 @@ class LivePaths:
         """Say why no caller is known yet; nothing when some are."""
         if self.accepted is None or self.accepted:
             return []
-        return [f"{self._folder} has no file {SEGMENTS_FILE} yet: the leading scheduler writes it"]
+        return [f"{self._folder} has no file {SEGMENTS_FILE} yet: `muster certs run` writes it"]
 
     def refresh(self) -> None:
         """Accept what the file holds now; one that isn't there, is empty or can't be read changes nothing."""

@@ -10,9 +10,11 @@ import chart
 import pytest
 import yaml
 
+from certs import path_secret
 from muster import __version__
 from muster.cli.certs.run import run as certs_command
 from muster.cli.installation import crds, permissions, preflight
+from muster.model import webhooks
 from scheduler.__main__ import scheduler as scheduler_command
 from scheduler.configuration import config
 from webhooks.__main__ import webhook as webhook_command
@@ -26,6 +28,11 @@ VALUES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "values.yaml").
 def one(manifests: list[Any], kind: str, name: str) -> Any:
     (found,) = [each for each in manifests if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
+
+
+def volumes(manifests: list[Any]) -> dict[str, Any]:
+    found = one(manifests, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
+    return {each["name"]: each for each in found}
 
 
 def arguments(manifests: list[Any], component: str) -> list[str]:
@@ -82,7 +89,9 @@ def test_installed_by_helm_it_is_what_muster_install_makes(render, legacy):
         if not found["metadata"].get("annotations", True):
             del found["metadata"]["annotations"]
         for hook in each.get("webhooks", ()):
-            assert hook["clientConfig"].pop("caBundle") == ""  # the leader's to write
+            # The leader's to write.
+            assert hook["clientConfig"].pop("caBundle") == ""
+            assert hook["clientConfig"]["service"].pop("path") == webhooks.PATHS[hook["name"]]
         assert found == each
     kinds = {each["kind"] for each in wanted}
     ours = [
@@ -204,10 +213,10 @@ def test_with_cert_manager_it_issues_and_injects_and_muster_does_not(render):
         assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "muster-system/muster-webhook"}
     certificate = one(made, "Certificate", "muster-webhook")["spec"]
     assert certificate["issuerRef"]["name"] == one(made, "Issuer", "muster-ca")["metadata"]["name"]
-    (volume,) = one(made, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
+    volume = volumes(made)["certificates"]
     assert volume["secret"]["secretName"] == certificate["secretName"]
-    assert not [each for each in made if each["metadata"]["name"] == "muster-certs" and each["kind"] == "Deployment"]
-    assert not [each for each in made if each["kind"] == "Secret"]
+    assert "--no-certificates" in arguments(made, "certs")
+    assert [each["metadata"]["name"] for each in made if each["kind"] == "Secret"] == [path_secret.PATH]
     theirs = render(VALUES["cert-manager's issuer"])
     assert one(theirs, "Certificate", "muster-webhook")["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
     assert not [each for each in theirs if each["kind"] == "Issuer"]
@@ -217,9 +226,48 @@ def test_with_files_the_bundle_is_in_every_webhook(render):
     made = render(VALUES["files"])
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert all(each["clientConfig"]["caBundle"] for each in one(made, kind, "muster")["webhooks"])
-    (volume,) = one(made, "Deployment", "muster-webhook")["spec"]["template"]["spec"]["volumes"]
+    volume = volumes(made)["certificates"]
     assert volume["secret"]["secretName"] == "company-tls"
-    assert not [each for each in made if each["kind"] == "Secret"]
+    assert [each["metadata"]["name"] for each in made if each["kind"] == "Secret"] == [path_secret.PATH]
+
+
+def test_no_webhook_has_a_path_and_the_secret_that_ends_them_is_made_empty(render):
+    """What the chart sets, an upgrade would set again: the leader alone writes paths."""
+    for values in VALUES.values():
+        made = render(values)
+        entries = [
+            each
+            for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+            for each in one(made, kind, "muster")["webhooks"]
+        ]
+        assert {each["name"] for each in entries} == set(webhooks.PATHS)
+        assert not [each for each in entries if "path" in each["clientConfig"]["service"]]
+        secret = one(made, "Secret", path_secret.PATH)
+        assert "data" not in secret
+        assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert volumes(made)["paths"]["secret"]["secretName"] == path_secret.PATH
+        assert "--paths=/paths" in arguments(made, "webhook")
+
+
+def test_with_a_client_ca_nobody_is_answered_without_a_certificate(render):
+    made = render(VALUES["client certificates"])
+    assert "--client-ca=/clients/ca.crt" in arguments(made, "webhook")
+    held = one(made, "ConfigMap", volumes(made)["clients"]["configMap"]["name"])["data"]["ca.crt"]
+    assert held.strip() == VALUES["client certificates"]["webhook"]["clientCA"].strip()
+    assert not [each for each in arguments(render({}), "webhook") if each.startswith("--client-ca")]
+
+
+def test_where_api_servers_call_from_can_be_limited_and_the_leader_may_look(render):
+    values = {"networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}]}}
+    made = render(values)
+    calls, probes = one(made, "NetworkPolicy", "muster-webhook")["spec"]["ingress"]
+    assert calls["ports"] == [{"protocol": "TCP", "port": 9443}]
+    assert calls["from"][0] == values["networkPolicy"]["from"][0]
+    certs = one(made, "Deployment", "muster-certs")["spec"]["template"]["metadata"]["labels"]
+    assert calls["from"][1]["podSelector"]["matchLabels"].items() <= certs.items()
+    assert probes == {"ports": [{"protocol": "TCP", "port": 8080}]}
+    (anywhere,) = one(render({}), "NetworkPolicy", "muster-webhook")["spec"]["ingress"]
+    assert "from" not in anywhere
 
 
 # ── safe by default ──────────────────────────────────────────────────────────────────────────────────────────────

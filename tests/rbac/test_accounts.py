@@ -12,7 +12,7 @@ import pytest
 import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
-from certs import stored
+from certs import path_secret, stored
 from muster.cli.installation import permissions
 from muster.kube import auth
 from muster.kube.client import Client
@@ -60,7 +60,7 @@ def test_no_rule_has_a_wildcard_and_none_is_about_other_secrets_than_those_of_th
     assert rules
     assert not [name for name in named if "*" in name or name.startswith("secrets/")]
     for rule in (rule for rule in rules if "secrets" in rule["resources"]):
-        assert set(rule["resourceNames"]) == {stored.CA, stored.TLS}
+        assert set(rule["resourceNames"]) == {stored.CA, stored.TLS, path_secret.PATH}
         assert "create" not in rule["verbs"]
 
 

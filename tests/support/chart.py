@@ -182,6 +182,8 @@ def _webhooks() -> str:
         ),
         (rf" *- {_OWN}\n", _EXEMPT),
         (r" *caBundle: ''\n", _BUNDLE),
+        # The leader's, from the first time on.
+        (r" *path: /.*\n", ""),
         (rf"(  name: {CONFIGURATION}\n  labels:\n.*\n)", r"\1" + _INJECTED),
         (rf'\["{_SCHEDULERS}"\]', '{{ include "muster.schedulerNames" . }}'),
         (_OWN, _SPACE),

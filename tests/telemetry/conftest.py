@@ -112,6 +112,7 @@ async def _told(folder: Path) -> dict[str, Told]:
         await _until(scheduler, 'muster_scheduler_podgroup_wait_seconds_count{stage="bind"} 1.0')
         await _until(scheduler, 'muster_ledger_quota_hard{namespace="default",resource="cpu"}')
         await _until(certs, "muster_certificates_not_after_timestamp_seconds{")
+        await _until(certs, "muster_webhook_paths_since_timestamp_seconds{")
         return {
             "webhook": await _scraped(folder, "webhook", webhook),
             "scheduler": await _scraped(folder, "scheduler", scheduler),

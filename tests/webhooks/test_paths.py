@@ -65,7 +65,7 @@ def test_who_shows_a_certificate_is_known_whatever_the_path_ends_in(tmp_path: Pa
 def test_before_the_leader_has_said_a_segment_nobody_is_known_and_the_server_is_not_ready(tmp_path: Path) -> None:
     live = LivePaths(tmp_path)
     assert hook_path("/validate/pods", live.accepted) is None
-    assert live.problems() == [f"{tmp_path} has no file segments yet: the leading scheduler writes it"]
+    assert live.problems() == [f"{tmp_path} has no file segments yet: `muster certs run` writes it"]
     (tmp_path / names.SEGMENTS_FILE).write_text("-\n")
     live.refresh()
     assert hook_path("/validate/pods", live.accepted) == "/validate/pods"

@@ -226,7 +226,7 @@ def _rotated(result: StepResult, stop: RotationPhase | None) -> bool:
 async def rotate_path(*, spread: timedelta | None, soak: timedelta | None, dry_run: bool, **options: Any) -> None:
     """Replace the secret segment of the webhooks' paths, without a failed review. The command ends when the old one is gone.
 
-    The leader does so daily and after any failed call. A replacement in progress is continued.
+    `muster certs run` does so daily and after any failed call. A replacement in progress is continued.
     """
     usual = PathWaits()
     waits = PathWaits(spread if spread is not None else usual.spread, soak if soak is not None else usual.soak)

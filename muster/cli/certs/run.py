@@ -1,4 +1,4 @@
-"""``muster certs run``: keep the webhooks' certificates, as a program with an account of its own."""
+"""``muster certs run``: keep the webhooks' certificates and paths, as a program with an account of its own."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ _PROBES: Final = 8084
     show_default=True,
     help="Name of the webhook configurations.",
 )
+@click.option(
+    "--certificates/--no-certificates",
+    default=True,
+    show_default=True,
+    help="Keep certificates; without, only the paths of the webhooks, as where another program issues certificates.",
+)
 @click.option("--lease-name", default="muster-certs", show_default=True, help="Name of the leader's Lease.")
 @click.option(
     "--probe-port",
@@ -46,7 +52,7 @@ _PROBES: Final = 8084
 )
 @click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
 def run(**options: Any) -> None:
-    """Issue and rotate the certificates of the webhooks, and write the bundle, until stopped; one process of several leads.
+    """Keep the certificates of the webhooks, the bundle and the paths, until stopped; one process of several leads.
 
     Nothing is done before `muster certs init`, or the chart, has made the Secrets.
     """
@@ -60,9 +66,10 @@ def run(**options: Any) -> None:
 
 
 async def _run(options: dict[str, Any]) -> None:
-    """Stand for election and keep the certificates, until SIGINT or SIGTERM."""
+    """Stand for election and keep certificates and paths, until SIGINT or SIGTERM."""
     from certs.controller import CertificateController
-    from certs.metrics import CertificateMetrics
+    from certs.metrics import CertificateMetrics, PathMetrics
+    from certs.path_controller import PathController
     from certs.publish import Target
     from muster.kube import auth
     from muster.kube.client import Client
@@ -78,7 +85,8 @@ async def _run(options: dict[str, Any]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     shown, clock, space = registry("certs"), SystemClock(), options["namespace"]
-    metrics = CertificateMetrics(shown)
+    metrics, path_metrics = CertificateMetrics(shown), PathMetrics(shown)
+    target = Target(space, options["configuration"])
     async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as transport:
         standing = {"program": "certs", "leading": False}
 
@@ -86,7 +94,10 @@ async def _run(options: dict[str, Any]) -> None:
             standing["leading"] = True
             fenced = Client(FencedTransport(transport, fence))
             try:
-                await CertificateController(fenced, clock, Target(space, options["configuration"]), metrics).run()
+                async with asyncio.TaskGroup() as parts:
+                    if options["certificates"]:
+                        parts.create_task(CertificateController(fenced, clock, target, metrics).run())
+                    parts.create_task(PathController.of(fenced, clock, target, path_metrics).run())
             finally:
                 standing["leading"] = False
 
