@@ -115,9 +115,7 @@ def test_the_programs_take_what_the_deployments_give_them(render, values, tmp_pa
     made = render(values)
     policy = one(made, "ConfigMap", "muster-scheduler")["data"]["scheduler.yaml"]
     (tmp_path / "scheduler.yaml").write_text(policy)
-    programs = [("webhook", webhook_command), ("scheduler", scheduler_command)]
-    if values.get("certificates", {}).get("mode", "own") == "own":
-        programs.append(("certs", certs_command))
+    programs = [("webhook", webhook_command), ("scheduler", scheduler_command), ("certs", certs_command)]
     for component, command in programs:
         words = ["certs", "run"] if component == "certs" else [component]
         given = arguments(made, component)

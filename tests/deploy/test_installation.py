@@ -258,10 +258,11 @@ async def stored_at_last(admin: Client, kind: Any, manifest: dict[str, Any]) -> 
 
 
 async def test_no_review_fails_while_the_previous_version_is_replaced_by_this_one(cluster, admin):
-    # In between its webhooks are taken away: not under this load.
-    await asyncio.to_thread(cluster.reach, "repaired")
-    await ready(cluster)
+    # Before, its webhooks are taken away, twice: not under this load.
+    await asyncio.to_thread(cluster.reach, "installed")
     await tenant(admin)
+    await asyncio.to_thread(cluster.reach, "unblocked")
+    await ready(cluster)
     await admitted(admin)
     before = set(cluster.kubelet.pods)
     cluster.kubelet.ended.clear()
