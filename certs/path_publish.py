@@ -10,7 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -19,10 +19,13 @@ from certs.path_probe import PathProbe, PathProber
 from certs.path_secret import PathTarget
 from certs.paths import PathAction, PathState, PathStep, PathWaits, Segments
 from certs.stored import StoredCAError
+from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.model import kinds
 from muster.model.kinds import Kind
+
+_ATTEMPTS: Final = 8
 
 
 class PathObservation(Struct, frozen=True):
@@ -149,8 +152,8 @@ class PathRotator:
         segments = seen.segments or seen.first(now)
         match step.action:
             case PathAction.FILL:
-                await self._store(segments, seen.version)
                 await self._own(seen.targets)
+                await self._store(segments, seen.version)
             case PathAction.ANNOUNCE:
                 new = paths.segment(secrets.token_bytes(paths.BYTES))
                 await self._store(segments.announced(new, now), seen.version)
@@ -175,12 +178,21 @@ class PathRotator:
         Raises:
             KubeError: the API server can't be read or doesn't allow it.
         """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._begun()
+            except errors.ConflictError:
+                # `muster certs run` writes the same objects.
+                continue
+        return await self._begun()
+
+    async def _begun(self) -> str:
         if await self._client.find(kinds.SECRETS, path_secret.PATH, self._namespace) is not None:
             return ""
         seen = await self.look()
+        await self._own(seen.targets)
         filled = path_secret.new_manifest(seen.first(self._clock.now()))
         await self._client.create(kinds.SECRETS, filled, self._namespace)
-        await self._own(seen.targets)
         return f"made Secret {path_secret.PATH}"
 
     async def _own(self, targets: Sequence[PathTarget]) -> None:
