@@ -12,6 +12,7 @@ from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.reflector import Watching
+from muster.kube.subscription import Derived
 from muster.ledger.committer import Committer
 from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
@@ -60,8 +61,9 @@ class CachedView:
         self.kinds = watched
         self.watching = Watching({kind: self.cache(kind) for kind in watched})
         self._capacity = NOTHING
+        self._counted = Derived()
         self._synced = asyncio.Event()
-        self.cache(kinds.NODES).subscribe(self._count)
+        self._nodes = self.cache(kinds.NODES).subscribe(self._count, self._counted)
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Return an object, or None where no cache shows it."""
@@ -81,6 +83,8 @@ class CachedView:
 
     def capacity(self) -> Resources | None:
         """Return what all nodes together have; None until they are known."""
+        if self._counted.stale:
+            self._recount()
         return self._capacity if self.cache(kinds.NODES).synced else None
 
     def watches(self, kind: Kind[Any]) -> bool:
@@ -98,6 +102,15 @@ class CachedView:
     async def synced(self) -> None:
         """Wait until every cache has shown a whole list."""
         await self._synced.wait()
+
+    def _recount(self) -> None:
+        self._capacity = NOTHING
+        for node in list(self._nodes.items()):
+            try:
+                self._capacity = self._capacity + _allocatable(node)
+            except Exception as error:  # noqa: BLE001 - it is this node's
+                self._nodes.fail(node, error)
+        self._counted.stale = False
 
     def _count(self, change: ObjectChange[Node]) -> None:
         before, after = (_allocatable(node) for node in (change.old, change.new))

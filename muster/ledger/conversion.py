@@ -86,3 +86,9 @@ def observed_quota(quota: ResourceQuota) -> ObservedQuota:
     """Return a ResourceQuota as a view shows it."""
     meta = quota.metadata
     return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))
+
+
+def takes_the_same(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod take the same of quotas."""
+    # Most changes of a pod are of its conditions, and adding up what it asks for is most of the work.
+    return old.metadata.uid == new.metadata.uid and (old.spec, old.status.phase) == (new.spec, new.status.phase)

@@ -9,7 +9,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from muster.ledger.view import Memory, ObservedGroup, ObservedPod, ObservedQuota, source
+from muster.ledger.view import (
+    POD_SOURCE,
+    QUOTA_SOURCE,
+    LedgerView,
+    Memory,
+    ObservedGroup,
+    ObservedPod,
+    ObservedQuota,
+    source,
+)
 from muster.model import scopes
 from muster.model.amounts import NOTHING, Resources
 
@@ -226,3 +235,22 @@ class NamespaceView:
         after = self.beyond(name)
         if after != before:
             self._excess = (self._excess + after - before).positive()
+
+
+class CacheMemory:
+    """What the caches remember of an object, dead or alive, for a view that isn't theirs."""
+
+    def __init__(self, view: LedgerView, tombstones: Tombstones) -> None:
+        self._view = view
+        self._tombstones = tombstones
+
+    def last_seen(self, uid: str) -> tuple[str, int]:
+        """Return where and at which revision it was last there."""
+        shown = self._view.group(uid)
+        if shown is not None:
+            return source(shown.group), shown.revision
+        pod = self._view.pod(uid)
+        if pod is not None:
+            return POD_SOURCE, pod.revision
+        quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
+        return (QUOTA_SOURCE, quota.revision) if quota else self._tombstones.last_seen(uid)

@@ -23,6 +23,7 @@ from muster.kube.transport import Request, Response
 from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.model.objects import Node, Queue
+from webhooks import caches
 from webhooks.caches import CachedView
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
@@ -173,3 +174,29 @@ async def test_without_a_certificate_nothing_is_started(options: Options) -> Non
     with pytest.raises(ServingCertificateError, match="muster certs init"):
         async with serving(Client(Lists()), SystemClock(), options):
             pass
+
+
+def test_a_node_that_can_not_be_counted_costs_its_own_capacity_alone(monkeypatch):
+    poisoned, count = {"bad"}, caches._allocatable
+
+    def failing(node):
+        if node is not None and node.name in poisoned:
+            raise ZeroDivisionError("nobody foresaw it")
+        return count(node)
+
+    monkeypatch.setattr(caches, "_allocatable", failing)
+    view = CachedView()
+    nodes = view.cache(kinds.NODES)
+    nodes.replace([_node("bad", 1), _node("good", 2)], "3")
+    nodes.put(_node("other", 4))
+    assert (str(view.capacity()), nodes.unknown("")) == ("4 cpu", ["bad"])
+    poisoned.clear()
+    assert nodes.retry(("", "bad"))
+    assert str(view.capacity()) == "6 cpu"
+    nodes.drop(_node("bad", 5))
+    assert str(view.capacity()) == "4 cpu"
+
+
+def _node(name, version):
+    meta = {"name": name, "uid": name, "resourceVersion": str(version)}
+    return msgspec.convert({"metadata": meta, "status": {"allocatable": {"cpu": "2"}}}, kinds.NODES.struct)

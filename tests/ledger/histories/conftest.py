@@ -16,9 +16,9 @@ from types import ModuleType
 import pytest
 from msgspec.structs import replace
 
-from muster.ledger import controller, observer
+from muster.ledger import controller
 from muster.ledger.decision import Decision, QuotaUpdate, decide
-from muster.ledger.namespace_view import NamespaceView, Tombstones
+from muster.ledger.namespace_view import CacheMemory, NamespaceView, Tombstones
 from muster.ledger.reservations import POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable
 from muster.ledger.rows import POD_SUMS, Row, RowState
 from muster.ledger.table import Table
@@ -346,7 +346,7 @@ class World:
         """Read what exists, after the ledger, and let the watch catch up with it."""
         self.watch(replica, GROUPS, self.revision)
         revisions = {GROUPS: self.revision, QUOTA_SOURCE: self.revision, POD_SOURCE: self.revision}
-        memory = observer._CacheMemory(replica.view, replica.tombstones)
+        memory = CacheMemory(replica.view, replica.tombstones)
         view = NamespaceView(revisions, memory)
         for shown in sorted(replica.view.groups(), key=lambda each: each.absent_at):
             view.put(shown)
