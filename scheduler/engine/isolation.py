@@ -39,7 +39,7 @@ class IsolatedPlugin(Plugin):
         self._report = report
         self._inner: Plugin | None = None
         self._failed: set[str] = set()
-        for attribute in ("name", "guards", "by_amount", "divides", "node_local"):
+        for attribute in ("name", "guards", "by_amount", "divides", "about_room", "node_local"):
             setattr(self, attribute, getattr(plugin, attribute))
         try:
             self._inner = plugin(arguments, session)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from workloads import deployment, job
 
-from muster.model import kinds
+from muster.model import kinds, names
 from scheduler.configuration import config
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
+AT_ONCE = "configurations: [{name: reclaim, arguments: {leastRunTime: 1s}}]\n"
+"""Takes back from pods that have just begun, too, so that nobody here waits for a minute."""
+QUEUE = names.QUEUE_NAME_KEYS[0]
 
 
 def queue(name, **spec):
@@ -119,3 +123,39 @@ async def test_departments_keep_to_their_capability_and_queues_to_what_is_guaran
     await full.phase("other", "Running")
     counts = await have_nodes(full)
     assert (counts.pop("other"), sum(counts.values())) == (1, 3)
+
+
+def single(name, in_queue):
+    """A Deployment of one pod: its group has a minimum of one."""
+    made = deployment(name, 1)
+    made["spec"]["template"]["metadata"]["annotations"][QUEUE] = in_queue
+    return made
+
+
+async def run(world, *wanted):
+    """Whether as many pods run as are wanted of each name that pods begin with."""
+    running = [pod.name for pod in await world.pods() if pod.status.phase == "Running"]
+    return all(sum(name.startswith(begins) for name in running) >= count for begins, count in wanted)
+
+
+async def test_what_groups_of_one_borrowed_goes_back_to_the_queue_that_it_is_due(world):
+    await world.node("4")
+    await world.create(queue("lends"), queue("due"))
+    await world.work(config.DEFAULT + AT_ONCE)
+    await world.create(*[single(f"single{number}", "lends") for number in range(4)])
+    await world.until(lambda: run(world, ("single", 4)))
+    await world.create(job("training", 2, **{QUEUE: "due"}))
+    await world.until(lambda: run(world, ("training", 2), ("single", 2)), within=180)
+
+
+async def test_a_department_takes_from_its_own_first_and_leaves_others_what_they_deserve(world):
+    await world.node("6")
+    await world.create(queue("red", deserved={"cpu": "3"}), queue("blue", deserved={"cpu": "3"}))
+    await world.create(queue("red1", parent="red"), queue("red2", parent="red", deserved={"cpu": "2"}))
+    await world.create(queue("blue1", parent="blue", deserved={"cpu": "2"}))
+    await world.work(CAPACITY + AT_ONCE)
+    await world.create(*[single(f"own{number}", "red1") for number in range(3)])
+    await world.create(*[single(f"other{number}", "blue1") for number in range(3)])
+    await world.until(lambda: run(world, ("own", 3), ("other", 3)))
+    await world.create(job("training", 2, **{QUEUE: "red2"}))
+    await world.until(lambda: run(world, ("training", 2), ("own", 1), ("other", 3)), within=180)

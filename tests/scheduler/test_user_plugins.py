@@ -187,6 +187,21 @@ def test_the_cycle_goes_on_without_it(monkeypatch, small, answers):
     assert [fault.point for fault in plan.faults] == [next(iter(answers))]
 
 
+def test_the_cycle_goes_on_where_it_cannot_order_the_queues_to_take_from(monkeypatch, build):
+    answering(monkeypatch, victim_queue_key=WRONG)
+    build.priority("high", 10).node("n", "1").group("low", 0, phase="Running").pod("low-0", "low", node="n")
+    plan = build.gang("urgent", 1, 1, priorityClassName="high").decide(policy())
+    assert [each.task.name for each in plan.evictions] == ["low-0"]
+    assert [fault.point for fault in plan.faults] == ["victim_queue_key"]
+
+
+def test_what_it_says_of_itself_counts(build):
+    said = {name: True for name, value in vars(Plugin).items() if value is False}
+    assert {"guards", "about_room"} <= said.keys()
+    isolated = IsolatedPlugin(type("Mine", (Plugin,), {"name": "mine", **said}), None, None, lambda *_: None)
+    assert [name for name in said if getattr(isolated, name) is not True] == []
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [(WRONG, "1 is refused by plugin mine, which failed"), (np.array([False]), "1 is refused by plugin mine")],
