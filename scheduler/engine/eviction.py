@@ -115,8 +115,9 @@ class EvictionRun:
             return False
         with session.reservation.visible_to(job), session.statement() as statement:
             tried, unplaced = self._place_all(statement, queue, job)
-            # One that needs no evictions is left to the actions enqueue and allocate.
-            done = statement.evicts and session.extensions.pipelined(job) and _may_start(session, statement, job)
+            # One that needs no evictions is left to the action allocate; a Pending one whose room others are leaving already is not.
+            helped = statement.evicts or (_awaits_admission(session, job) and bool(statement))
+            done = helped and session.extensions.pipelined(job) and _may_start(session, statement, job)
             if done and counts:
                 queue.job_started()
             if done and not job.info.about_to_reserve:

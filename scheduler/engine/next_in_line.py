@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.engine import reservations
+from scheduler.engine import kept_places, reservations
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
-from scheduler.model.snapshot import TaskClass
+from scheduler.model.snapshot import Phase, TaskClass
 from scheduler.model.vectors import Mask, Matrix, Vector
 from scheduler.topology import node_filters
 
@@ -34,11 +34,17 @@ class NextInLine:
         self._hidden: Mask | None = None
         for job in session.jobs:
             # Who has nodes kept for it waits for those.
-            if job.blocked_class is not None and job is not session.reservation.job:
+            if job is not session.reservation.job and (job.blocked_class is not None or self._is_coming(job)):
                 self._add(job)
+
+    def _is_coming(self, job: JobState) -> bool:
+        """Whether a job was admitted, and its Job has yet to make its pods: what it was admitted for is still idle."""
+        coming = job.phase is Phase.INQUEUE and bool(job.info.expected_pods) and not job.kept
+        return coming and kept_places.lacks_pods(self._session, job)
 
     def _add(self, job: JobState) -> None:
         needs = tuple(reservations.needs(job)) or ((job.blocked_class, 1),) if job.blocked_class is not None else ()
+        needs = needs or tuple(reservations.needs(job))
         mask = self._nodes_for(needs) if self._is_due(job, needs) else None
         for place in self._session.axes.shared if mask is not None else ():
             if any(self._session.vector(kind)[place] for kind, _ in needs):
@@ -47,11 +53,13 @@ class NextInLine:
     def _is_due(self, job: JobState, needs: _Needs) -> bool:
         """Whether the share of its queue, and all else that holds a queue back, has a place for all that a group needs."""
         session, queue = self._session, self._session.queue_of(job)
-        if queue is None or session.extensions.valid(job) is not None:
+        coming = self._is_coming(job)
+        if queue is None or (session.extensions.valid(job) is not None and not coming):
             return False
         known = self._due.get((queue.name, needs))
         if known is None:
-            first = {task.task_class: task for task in (*job.waiting, *job.unplaced)}
+            tasks = kept_places.stand_ins(session, job) if coming else (*job.waiting, *job.unplaced)
+            first = {task.task_class: task for task in tasks}
             known = self._due[queue.name, needs] = all(
                 session.extensions.allocatable(queue, first[kind], count) is None
                 for kind, count in needs

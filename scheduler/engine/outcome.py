@@ -277,7 +277,10 @@ class PlanBuilder:
     def _obstacle(self, job: JobState) -> Obstacle | None:
         key = job.info.key
         if key not in self._obstacles:
-            self._obstacles[key] = self._find_obstacle(job)
+            found, paused = self._find_obstacle(job), requeue.evictions_paused(self._session, job)
+            if found is not None and paused:
+                found = replace(found, message=f"{found.message}; {paused}")
+            self._obstacles[key] = found
         return self._obstacles[key]
 
     def _find_obstacle(self, job: JobState) -> Obstacle | None:

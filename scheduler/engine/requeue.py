@@ -9,7 +9,6 @@ from hashlib import blake2b
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
-from msgspec.structs import replace
 
 from muster.model import grouping
 from muster.model.objects import Condition
@@ -53,18 +52,13 @@ class EnqueueArguments(BuiltinArguments, frozen=True, kw_only=True):
         return self.timeout if self.timeout is not None else _SCALING if scales else _STANDING
 
 
-def evictions_paused(session: Session, job: JobState) -> bool:
-    """Whether nobody is evicted for a group yet, since a pod's eviction for it was refused; it is told so."""
+def evictions_paused(session: Session, job: JobState) -> str:
+    """Say until when nobody is evicted for a group, since a pod's eviction for it was refused; empty where somebody may be."""
     pause = session.snapshot.eviction_pauses.get(job.info.uid)
     if pause is None or session.deadlines.passed(pause.until):
-        return False
+        return ""
     moment = datetime.fromtimestamp(pause.until, UTC)
-    text = f"evictions for it wait until {moment:%H:%M:%S} UTC, since one was refused: {pause.reason}"
-    if job.obstacle is None:
-        job.obstacle = Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, nodes=True)
-    elif text not in job.obstacle.message:
-        job.obstacle = replace(job.obstacle, message=f"{job.obstacle.message}; {text}")
-    return True
+    return f"evictions for it wait until {moment:%H:%M:%S} UTC, since one was refused: {pause.reason}"
 
 
 def judged_again(job: JobState) -> bool:

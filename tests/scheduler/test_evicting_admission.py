@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from workloads import deployment, job
+from workloads import deployment, group, job, pod, said
 
 from muster.model import kinds, names
 from scheduler.configuration import config
@@ -83,3 +85,66 @@ async def test_a_held_job_of_high_priority_preempts_with_what_ships_and_preempt(
     urgent["spec"]["template"]["spec"]["priorityClassName"] = "high"
     await world.create(urgent)
     assert len(await world.until(lambda: running_pods(world, 3, "urgent"), within=180)) == 3
+
+
+SOON = config.DEFAULT + "configurations: [{name: reclaim, arguments: {leastRunTime: 1s}}]\n"
+
+
+@pytest.mark.parametrize("lost", ["/eviction", "/status", "/binding"])
+async def test_the_next_leader_goes_on_where_the_last_was_lost_and_evicts_nobody_twice(world, lost):
+    await filled_by_a_deployment(world, SOON)
+    before = {pod.metadata.uid for pod in await world.pods()}
+    refused = []
+
+    def refuse(request):
+        # The status of PodGroups only: Jobs and queues have one, too.
+        mine = request.writes and request.path.endswith(lost) and ("podgroups" in request.path or lost != "/status")
+        refused.extend([request.path] if mine else [])
+        return mine
+
+    world.line.refuse = refuse
+    await world.create(job("training", 2, **{QUEUE: "due"}))
+    await world.until(lambda: attempted(refused), within=120)
+    await world.stop()
+    world.line.refuse = lambda _: False
+    await world.work(SOON)
+    assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
+    assert len({pod.metadata.uid for pod in await running_pods(world, 2, "borrowing")} & before) == 2
+
+
+async def attempted(refused):
+    return refused
+
+
+async def test_where_a_budget_refuses_one_of_them_nobody_goes_and_the_group_is_told(world):
+    policy = SOON.replace("  - name: pdb\n", "")
+    await filled_by_a_deployment(world, policy)
+    before = {pod.metadata.uid for pod in await world.pods()}
+    budget = {"minAvailable": 4, "selector": {"matchLabels": {"app": "borrowing"}}}
+    await world.client.create(
+        kinds.DISRUPTIONBUDGETS,
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all"}, "spec": budget},
+        world.namespace,
+    )
+    await world.create(job("training", 2, **{QUEUE: "due"}))
+    name = f"podgroup-{(await world.job('training')).metadata.uid}"
+    await world.becomes(kinds.PODGROUPS, name, lambda one: "since one was refused: pod borrowing-" in said(one), 120)
+    assert {pod.metadata.uid for pod in await running_pods(world, 4, "borrowing")} == before
+    await world.patch(kinds.DISRUPTIONBUDGETS, "all", {"spec": {"minAvailable": 0}})
+    assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
+
+
+async def test_with_what_ships_a_budget_is_asked_first_and_bare_pods_stay(world):
+    await world.node("2")
+    for name in ("lends", "due"):
+        await world.create({"apiVersion": kinds.QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}})
+    await world.work(SOON)
+    await world.create(group("bare", minMember=1, queue="lends"), pod("bare-0", "bare"), pod("bare-1", "bare"))
+    await world.until(lambda: running_pods(world, 2))
+    await world.create(job("training", 1, **{QUEUE: "due"}))
+    name = f"podgroup-{(await world.job('training')).metadata.uid}"
+    await world.becomes(kinds.PODGROUPS, name, lambda one: "1 cpu" in said(one))
+    await asyncio.sleep(5)
+    assert len(await running_pods(world, 2, "bare")) == 2
+    world.worker.adopt(config.parse(SOON.replace("leastRunTime: 1s", "leastRunTime: 1s, barePods: true")))
+    assert len(await world.until(lambda: running_pods(world, 1, "training"), within=180)) == 1

@@ -16,11 +16,14 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
+from scheduler.leader.backoff import EvictionPauses, EvictionTally
 from scheduler.leader.events import EvictionRefused, EvictionRetryDue
 from scheduler.leader.evictor import Evictor
+from scheduler.leader.state import SchedulerState
+from scheduler.model.affinity import PodSet, Purpose, Selection
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Eviction
-from scheduler.model.snapshot import GroupKey, Status, Task, TaskClass
+from scheduler.model.snapshot import GroupKey, RequeueState, Status, Task, TaskClass
 
 GROUP = GroupKey("scheduling.volcano.sh", "ns", "g")
 EVICTION = Eviction(
@@ -149,3 +152,106 @@ async def test_an_eviction_that_was_never_sent_is_not_read_back():
     server = Server(errors.UnreachableError("refused", maybe_applied=False))
     assert (await evicted(server)).spared == ["uid-p"]
     assert len(server.asked) == 1
+
+
+def victim(name: str, *, budget: bool = False) -> Eviction:
+    peers = frozenset({PodSet.of(Purpose.BUDGET, Selection(frozenset({"ns"}), None))}) if budget else frozenset()
+    task = Task(f"uid-{name}", "ns", name, TaskClass(NOTHING, Constraints(peers=peers)), Status.RUNNING, "node-0")
+    return replace(EVICTION, task=task)
+
+
+class Choosy(Server):
+    """Refuses the evictions, or the dry runs, of some pods."""
+
+    def __init__(self, refused: set[str], *, dry: bool) -> None:
+        super().__init__(status(201))
+        self.refused, self.dry = refused, dry
+        self.evicted: list[str] = []
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        name, dry = request.path.split("/")[-2], request.query.get("dryRun") == "All"
+        if name in self.refused and (dry or not self.dry):
+            return status(429, message="the budget is spent", details={"retryAfterSeconds": 5})
+        if not dry:
+            self.evicted.append(name)
+        return await super().request(request, within=within)
+
+
+class Heard(Told):
+    """Keeps the events as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+
+    def __call__(self, event: Any) -> None:
+        self.events.append(event)
+
+
+async def evicted_together(server: Server, *victims: Eviction) -> list[Any]:
+    heard, client = Heard(), Client(server)
+    evictor = Evictor(client, EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), heard)
+    evictor.start(victims)
+    await asyncio.sleep(4)
+    await evictor.close()
+    return heard.events
+
+
+async def test_where_a_dry_run_is_refused_nobody_is_evicted():
+    server = Choosy({"b"}, dry=True)
+    (refused,) = await evicted_together(server, victim("a"), victim("b"), victim("c"))
+    assert server.evicted == []
+    assert (refused.uid, sorted(refused.others), refused.beneficiary) == (
+        "uid-b",
+        ["uid-a", "uid-c"],
+        EVICTION.beneficiary,
+    )
+    assert refused.reason == "pod b may not be evicted now: the budget is spent"
+
+
+async def test_the_first_refusal_stops_the_rest_of_those_that_have_a_budget():
+    class Spent(Choosy):
+        """Its budget lets one go; dry runs spend nothing."""
+
+        async def request(self, request: Request, *, within: float) -> Response:
+            self.refused = {"a", "b", "c"} if self.evicted and request.query.get("dryRun") != "All" else set()
+            return await super().request(request, within=within)
+
+    server = Spent(set(), dry=False)
+    first, refused = await evicted_together(server, *[victim(name, budget=True) for name in "abc"], victim("free"))
+    assert server.evicted == ["a"]
+    assert (first.uid, refused.uid, sorted(refused.others)) == ("uid-a", "uid-b", ["uid-c", "uid-free"])
+
+
+async def test_another_namespace_s_pod_is_not_named_to_the_beneficiary():
+    server = Choosy({"a"}, dry=False)
+    far = replace(victim("a"), beneficiary=GROUP._replace(namespace="other", name="urgent"))
+    (refused,) = await evicted_together(server, far)
+    assert refused.reason == "a pod of another namespace may not be evicted now"
+
+
+def test_after_a_refusal_a_group_is_left_alone_for_longer_each_time_until_it_starts(build):
+    state = SchedulerState({"muster"})
+    plan = build.group("urgent", 1, phase="Pending").decide()
+    (uid,) = [each.uid for each in plan.groups.values()]
+    pauses = EvictionPauses()
+    for seconds in (1.0, 2.0, 4.0):
+        pauses.observe(plan, 100.0)
+        pauses.refused(uid, "no")
+        assert pauses.by_uid[uid].until == 100.0 + seconds
+    build.group("urgent", 1, phase="Running").pod("p", "urgent", node="n").node("n", "1")
+    pauses.observe(build.decide(), 101.0)
+    assert state.snapshot().eviction_pauses == {}
+    # Another group of the same name is another.
+    assert pauses.by_uid == {}
+
+
+def test_who_left_for_a_group_that_goes_back_left_in_vain(build):
+    tally = EvictionTally()
+    plan = build.group("urgent", 1, phase="Inqueue").decide()
+    (key,) = plan.groups
+    tally.evicted(key)
+    tally.evicted(key)
+    assert tally.in_vain(plan) == {}
+    assert tally.in_vain(replace(plan, rolled_back={plan.groups[key].uid: RequeueState(0.0)})) == {key: 2}
+    assert tally.in_vain(replace(plan, groups={})) == {}

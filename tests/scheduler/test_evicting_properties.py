@@ -1,0 +1,141 @@
+"""What holds of evictions on random clusters: with what ships, from Pending, and in simulations over time."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from scheduler.configuration import config
+from scheduler.model.snapshot import OCCUPYING, Phase, Status
+
+PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
+
+
+def evicted(plan):
+    return [each.task.name for each in plan.evictions]
+
+
+def pods_of(snapshot, name):
+    return next(job for job in snapshot.jobs if job.key.name == name).tasks
+
+
+def cpu(vector):
+    return vector[0]
+
+
+@st.composite
+def shared(draw, make):
+    """A cluster of one-cpu pods that two queues have filled, and a Pending gang of a third one."""
+    build = make()
+    build.queue("default", weight=draw(st.integers(1, 3))).queue("b", weight=draw(st.integers(1, 3)))
+    build.queue("c", weight=draw(st.integers(1, 4)))
+    room = {f"n{number}": draw(st.integers(1, 4)) for number in range(draw(st.integers(1, 3)))}
+    for name, amount in room.items():
+        build.node(name, str(amount))
+    for number, (node, slot) in enumerate([(node, slot) for node, most in room.items() for slot in range(most)]):
+        name = f"g{number // draw(st.sampled_from([1, 2, 3]))}"
+        if not any(key.name == name for key in build.cluster._groups):
+            queue = draw(st.sampled_from(["default", "b"]))
+            build.group(name, draw(st.integers(0, 2)), phase="Running", queue=queue)
+        labels = draw(st.sampled_from([{}, {}, {"volcano.sh/preemptable": "false"}]))
+        build.pod(f"p{number}-{slot}", name, node=node, labels=labels)
+    minimum = draw(st.integers(1, 4))
+    build.gang("due", minimum, minimum, phase="Pending", queue="c")
+    return build
+
+
+def permitted(snapshot, queues, group, gone):
+    """Whether these pods may go together: the rule of the design, without any of the engine's code."""
+    jobs = {job.key.name: job for job in snapshot.jobs}
+    lost = Counter()
+    for task, job in gone:
+        if not task.preemptable:
+            return False
+        lost[job.key.name] += 1
+    has = Counter()
+    for job in snapshot.jobs:
+        has[job.queue] += sum(task.status in OCCUPYING for task in job.tasks)
+    for name, count in lost.items():
+        job = jobs[name]
+        left = sum(task.status in OCCUPYING for task in job.tasks) - count
+        if left < job.min_member and job.min_member > 1:
+            return False
+    for queue in {jobs[name].queue for name in lost}:
+        left = has[queue] - sum(count for name, count in lost.items() if jobs[name].queue == queue)
+        if left < queues[queue]:
+            return False
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_after_reclaim_a_queue_is_under_its_share_only_where_no_permitted_victims_make_its_next_group_fit(
+    make_build, data
+):
+    build = data.draw(shared(make_build))
+    snapshot = build.cluster.snapshot()
+    plan = build.decide()
+    due = next(job for job in snapshot.jobs if job.key.name == "due")
+    share = {name: each.deserved.nano.get("cpu", 0) / 10**9 for name, each in plan.queues.items()}
+    event(f"{plan.groups[due.key].phase.value}, {len(evicted(plan))} evicted")
+    if plan.groups[due.key].phase is not Phase.PENDING:
+        assert len(evicted(plan)) == due.min_member
+        assert len(plan.pipelined) == due.min_member
+        return
+    assert evicted(plan) == []
+    if due.min_member > share["c"]:
+        event("more than its queue deserves")
+        return
+    running = [(task, job) for job in snapshot.jobs for task in job.tasks if task.status in OCCUPYING]
+    for gone in itertools.combinations(running, due.min_member):
+        assert not permitted(snapshot, share, due, gone), f"{[task.name for task, _ in gone]} would have done"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_two_groups_of_a_queue_never_take_from_each_other_for_overuse(make_build, data):
+    build = make_build().queue("default").node("n", str(data.draw(st.integers(2, 6))))
+    taken, made = set(), itertools.count(100)
+    for round_ in range(10):
+        if round_ < data.draw(st.integers(2, 4), label="groups"):
+            name, minimum = f"g{round_}", data.draw(st.integers(1, 3))
+            build.group(name, minimum, phase="Pending", minResources={"cpu": str(minimum)})
+            for _ in range(data.draw(st.integers(minimum, 6))):
+                build.pod(f"{name}-{next(made)}", name)
+        plan = build.cycle(PREEMPTING)
+        for each in plan.evictions:
+            pair = (each.beneficiary.name, each.group.name)
+            assert pair[::-1] not in taken, f"{pair} after the other way round"
+            taken.add(pair)
+            event("something was taken")
+        for bind in plan.binds:
+            build.cluster.pod(build.a_pod(bind.task.name, bind.group.name, node=bind.node))
+        for each in plan.evictions:
+            # Its controller makes another.
+            build.gone(each.task.name).pod(f"{each.group.name}-{next(made)}", each.group.name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_nobody_is_evicted_for_a_group_that_does_not_start(make_build, data):
+    """Played to its end on a cluster without faults: who was evicted, was so for a group that runs afterwards."""
+    build = data.draw(shared(make_build)).priority("high", 10)
+    build.gang("urgent", 1, data.draw(st.integers(1, 3)), phase="Pending", priorityClassName="high")
+    wanted = set()
+    for step in range(6):
+        plan = build.cycle(PREEMPTING, later=step)
+        wanted |= {each.beneficiary.name for each in plan.evictions}
+        for each in plan.evictions:
+            build.gone(each.task.name)
+        for bind in plan.binds:
+            build.cluster.pod(build.a_pod(bind.task.name, bind.group.name, node=bind.node))
+    ran = {
+        job.key.name
+        for job in build.cluster.snapshot().jobs
+        if sum(task.status in {*OCCUPYING, Status.SUCCEEDED} for task in job.tasks) >= max(job.min_member, 1)
+    }
+    event(f"evicted for {len(wanted)}")
+    assert wanted <= ran
