@@ -143,6 +143,20 @@ def is_generated(name: str) -> bool:
     return name.startswith(_GENERATED)
 
 
+def owner_of(group: Meta) -> str:
+    """Return kind and name of the workload that a group was generated for, ``Job train``; empty for any other group."""
+    owner = next(iter(group.owner_references or ()), None)
+    if owner is None or group.name != generated_name(owner.uid):
+        return ""
+    return f"{owner.kind} {owner.name}" if owner.kind.isalnum() and border.is_subdomain(owner.name) else ""
+
+
+def title(namespace: str, name: str, owner: str) -> str:
+    """Write what people know a group by: ``Job ns/train`` where it has an `owner_of`, else ``PodGroup ns/name``."""
+    kind, _, called = (owner or f"PodGroup {name}").partition(" ")
+    return f"{kind} {namespace}/{called}"
+
+
 def queue_name(*nearest_first: Meta | None) -> str:
     """Return the queue of the nearest object that names one, else the default queue."""
     return _nearest(nearest_first, names.QUEUE_NAME_KEYS, border.is_subdomain)[1] or names.DEFAULT_QUEUE

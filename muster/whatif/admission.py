@@ -260,7 +260,7 @@ def _starts(
                 start,
                 kind="soon",
                 after=tuple(sorted(now[key])),
-                text=remedies.giving_way(map(cluster.called, now[key])),
+                text=remedies.giving_way(map(cluster.title, now[key])),
             )
         elif key in now:
             yield start

@@ -150,15 +150,10 @@ class WhatIfCluster:
         """Return a group as the state has it."""
         return self._groups.get(key)
 
-    def called(self, key: GroupKey) -> str:
-        """Return a group's name; of one that Muster made, whom it is made for, too: nobody chose that name."""
+    def title(self, key: GroupKey) -> str:
+        """Return what people know a group by: kind and name of the workload that it was generated for, else its own."""
         group = self.group(key)
-        if group is None or not grouping.is_generated(key.name):
-            return str(key)
-        owner = next(iter(group.metadata.owner_references or ()), None)
-        # What doesn't exist yet is given another uid when it does.
-        name = key.name if group.metadata.resource_version else "podgroup-…"
-        return f"{key.namespace}/{name} ({owner.kind} {owner.name})" if owner is not None else str(key)
+        return grouping.title(key.namespace, key.name, grouping.owner_of(group.metadata) if group is not None else "")
 
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Return the pods that name a group."""

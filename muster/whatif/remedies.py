@@ -116,14 +116,14 @@ def changes(cluster: WhatIfCluster, key: GroupKey, record: Record, shortage: Quo
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
-                yield Remedy(f"time: {giving_way(map(cluster.called, gave_way))}", {"kind": "time", **data})
+                yield Remedy(f"time: {giving_way(map(cluster.title, gave_way))}", {"kind": "time", **data})
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
         settled = at_rest(cluster, record)
         # Of those that went back meanwhile, most never were in its way.
         until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
         for each in _at_rest(cluster, cluster.job(key), settled):
-            text = f"{each.text}, {gone_back(map(cluster.called, gave_way))}" if until else each.text
+            text = f"{each.text}, {gone_back(map(cluster.title, gave_way))}" if until else each.text
             yield Remedy(text, {**each.data, "after": data} if until else each.data)
 
 
@@ -176,27 +176,33 @@ def ending(cluster: WhatIfCluster, ends: WaitChain) -> str:
     """Write which groups have to end."""
     if ends.needed and len(ends.groups) == 1:
         (key,) = ends.groups
-        return f"the end of PodGroup {cluster.called(key)}, which holds {holding(cluster, key)}"
+        return f"the end of {cluster.title(key)}, which holds {holding(cluster, key)}"
     if ends.needed:
-        return f"the end of PodGroups {listed([cluster.called(key) for key in ends.groups])}"
-    last = cluster.called(ends.groups[-1])
+        return f"the end of {named(map(cluster.title, ends.groups))}"
+    last = cluster.title(ends.groups[-1])
     return f"the end of the {len(ends.groups)} PodGroups that have run longest, the last of them {last}"
 
 
-def giving_way(groups: Iterable[str]) -> str:
-    """Write which groups, by what they are called, have to be taken back first."""
-    called = sorted(groups)
-    noun, verb, pronoun = (
-        ("PodGroup", "was", "it returns") if len(called) == 1 else ("PodGroups", "were", "they return")
-    )
-    return f"{noun} {listed(called)} {verb} admitted earlier and did not start; {pronoun} to Pending after a while"
+def named(titles: Iterable[str]) -> str:
+    """Write titles with each kind once: ``PodGroups default/a and default/b``."""
+    names: dict[str, list[str]] = {}
+    for title in titles:
+        kind, _, name = title.partition(" ")
+        names.setdefault(kind, []).append(name)
+    return listed([f"{kind if len(each) == 1 else f'{kind}s'} {listed(each)}" for kind, each in names.items()])
 
 
-def gone_back(groups: Iterable[str]) -> str:
-    """Write that groups, by what they are called, have to be taken back first, as the end of a sentence."""
-    called = sorted(groups)
-    noun, are = ("PodGroup", "is") if len(called) == 1 else ("PodGroups", "are")
-    return f"once {noun} {listed(called)} (admitted earlier, not started) {are} Pending again"
+def giving_way(titles: Iterable[str]) -> str:
+    """Write which groups have to be taken back first."""
+    groups = sorted(titles)
+    verb, pronoun = ("was", "it returns") if len(groups) == 1 else ("were", "they return")
+    return f"{named(groups)} {verb} admitted earlier and did not start; {pronoun} to Pending after a while"
+
+
+def gone_back(titles: Iterable[str]) -> str:
+    """Write that groups have to be taken back first, as the end of a sentence."""
+    groups = sorted(titles)
+    return f"once {named(groups)} (admitted earlier, not started) {'is' if len(groups) == 1 else 'are'} Pending again"
 
 
 def holding(cluster: WhatIfCluster, key: GroupKey) -> str:

@@ -31,10 +31,10 @@ class Explanation(Struct, frozen=True):
 
     Attributes:
         needs: what it asks for, a sentence.
-        called: its name for people.
+        title: what people know it by.
         held: whether it waits for its user to resume its Job.
         autoscaling: whether nodes are made for it, a sentence; empty where it lacks none, or nobody admits groups.
-        ahead: the groups of its queue that have their turn before it: (name, what people call it).
+        ahead: the groups of its queue that have their turn before it: (name, title).
         changes: what would let it start, each by itself.
         quotas: where its namespace's quotas stand.
     """
@@ -49,7 +49,7 @@ class Explanation(Struct, frozen=True):
     queue: Queue | None = None
     share: QueueShare | None = None
     quotas: tuple[Standing, ...] = ()
-    called: str = ""
+    title: str = ""
     held: bool = False
     autoscaling: str = ""
 
@@ -89,7 +89,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     plan = cluster.decide()
     record = plan.records.get(key)
     if record is None:
-        return Explanation(key, group, cluster.state.taken, called=cluster.called(key))
+        return Explanation(key, group, cluster.state.taken, title=cluster.title(key))
     (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
     return Explanation(
         key,
@@ -97,12 +97,12 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         cluster.state.taken,
         record,
         needs=needs(job),
-        ahead=tuple((str(each), cluster.called(each)) for each in _ahead(plan, record)),
+        ahead=tuple((str(each), cluster.title(each)) for each in _ahead(plan, record)),
         changes=tuple(remedies.changes(cluster, key, record, shortage)),
         queue=cluster.state.find(kinds.QUEUES, record.queue),
         share=plan.queues.get(record.queue),
         quotas=per_resource,
-        called=cluster.called(key),
+        title=cluster.title(key),
         held=bool(job.held),
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
     )

@@ -15,7 +15,7 @@ from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
-from scheduler.model.records import NodeReport
+from scheduler.model.records import KeptNodes, NodeReport
 from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import PODS, Mask, Vector
 
@@ -84,11 +84,9 @@ class Explanations:
             fitting = int((session.picker.places(kind, session.idle[look.open_]) > 0).sum())
             nearest = "" if look.room or not look.open_.any() else self._nearest(kind, look.open_)
         holder = session.reservation.job
-        kept = (
-            (len(session.reservation.rows), str(holder.info.key))
-            if holder is not None and holder is not job
-            else (0, "")
-        )
+        kept = None
+        if holder is not None and holder is not job and session.reservation.rows:
+            kept = KeptNodes(len(session.reservation.rows), str(holder.info.key), holder.info.title)
         total = len(session.snapshot.table.nodes)
         return NodeReport(total, look.refusals, fitting, look.room, self._count(job, kind), nearest, kept)
 

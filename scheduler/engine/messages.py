@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
-from muster.model.amounts import NANO, Resources
+from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.text import counted
 from scheduler.model import vectors
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
@@ -12,12 +13,22 @@ from scheduler.model.snapshot import JobInfo
 from scheduler.model.vectors import Axes, Vector
 
 
-def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str) -> str:
+class Held(NamedTuple):
+    """What is idle and not free: the amounts, and the groups that were admitted earlier and wait for them."""
+
+    amounts: Vector
+    holders: str
+
+
+def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: Held | None = None) -> str:
     """Say what ``count`` pods need and ``where`` has too little of: only the resources that are short are named."""
     missing = axes.resources(vectors.short(wanted, free))
     need = axes.resources(wanted).only(missing)
     have = axes.resources(vectors.above_zero(free)).only(missing)
     verb = "needs" if count == 1 else "need"
+    more = axes.resources(held.amounts).only(missing) if held is not None else NOTHING
+    if held is not None and more:
+        where += f" ({more} more {_are(more)} held for {held.holders}, admitted earlier)"
     return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
 
 
@@ -52,6 +63,16 @@ def places(pipelined: int, kept: int) -> str:
         return f"{'a place is' if kept == 1 else f'{kept} places are'} kept for its pods, which other pods are leaving"
     was = "has a reserved place" if pipelined == 1 else "have reserved places"
     return f"{counted(pipelined, 'pod')} {was} that other pods are leaving"
+
+
+@lru_cache(maxsize=8192)
+def cluster_obstacle(
+    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: Held | None = None
+) -> Obstacle:
+    """Object for what is short of the cluster, to which nodes can be added."""
+    limit = Limit("cluster", "", axes.resources(vectors.short(wanted, free)))
+    text = shortage(count, wanted, free, axes, where, held)
+    return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, Stage.ENQUEUE, limit, nodes=True)
 
 
 def _are(amounts: Resources) -> str:

@@ -68,13 +68,20 @@ class PlanBuilder:
         """Return who has to go, and for whom."""
         claimed = [
             Eviction(
-                task, operation.job.info.key, operation.beneficiary.info.key, self._priority(operation.beneficiary)
+                task,
+                operation.job.info.key,
+                operation.beneficiary.info.key,
+                operation.beneficiary.info.title,
+                self._priority(operation.beneficiary),
             )
             for operation in self._session.allocations.committed
             if operation.status is Status.RELEASING and operation.beneficiary is not None
             for task in operation.tasks
         ]
-        expired = [Eviction(task, job.info.key, job.info.key) for job, task in partial_gangs.expired(self._session)]
+        expired = [
+            Eviction(task, job.info.key, job.info.key, job.info.title)
+            for job, task in partial_gangs.expired(self._session)
+        ]
         return (*claimed, *expired)
 
     def _priority(self, job: JobState) -> int:

@@ -163,10 +163,10 @@ class Evictor:
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
         # The event is for those who see this namespace, who may not see another.
         same = eviction.beneficiary.namespace == task.namespace
-        winner = f"PodGroup {eviction.beneficiary}" if same else "a PodGroup of another namespace"
+        winner = eviction.title if same else "a PodGroup of another namespace"
         words = f"Preempted by {winner} (priority {eviction.priority})"
         if eviction.beneficiary == eviction.group:
-            words = f"Evicted: the other pods of PodGroup {eviction.group}, which must start together, found no nodes"
+            words = f"Evicted: the other pods of {eviction.title}, which must start together, found no nodes"
         self._recorder.record(kinds.PODS, about, "Preempted", words)
 
 

@@ -39,11 +39,15 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it, and ``priority`` that group's."""
+    """A pod of a group gives its place up; ``beneficiary`` is the group that gets it.
+
+    ``priority`` and ``title`` are the beneficiary's; the title is what people know it by.
+    """
 
     task: Task
     group: GroupKey
     beneficiary: GroupKey
+    title: str
     priority: int = 0
 
 

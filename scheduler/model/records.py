@@ -6,13 +6,21 @@ A value, the same whether it comes from the worker, a simulation, or a dump of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from muster.model.text import counted
 from scheduler.model.obstacle import Limit, Reason, Stage
 from scheduler.model.snapshot import GroupKey
+
+
+class KeptNodes(NamedTuple):
+    """How many nodes are kept for another group, and that group: its name, and what people know it by."""
+
+    nodes: int
+    group: str
+    title: str
 
 
 class NodeReport(Struct, frozen=True):
@@ -33,7 +41,7 @@ class NodeReport(Struct, frozen=True):
     room: int
     needed: int
     nearest: str = ""
-    kept: tuple[int, str] = (0, "")
+    kept: KeptNodes | None = None
 
     def sentences(self) -> Iterator[str]:
         """Put it into words."""
@@ -49,8 +57,9 @@ class NodeReport(Struct, frozen=True):
             yield f"none of {counted(self.total, 'node')} has room for one of its pods"
         if self.nearest:
             yield self.nearest
-        if self.kept[0]:
-            yield f"{counted(self.kept[0], 'node')} {'is' if self.kept[0] == 1 else 'are'} kept for PodGroup {self.kept[1]}, which waits for longer"
+        if self.kept is not None:
+            kept = f"{counted(self.kept.nodes, 'node')} {'is' if self.kept.nodes == 1 else 'are'} kept"
+            yield f"{kept} for {self.kept.title}, which waits for longer"
 
 
 class Record(Struct, frozen=True):
@@ -93,7 +102,7 @@ class Record(Struct, frozen=True):
                 "room": self.nodes.room,
                 "needed": self.nodes.needed,
                 "nearest": self.nodes.nearest,
-                "kept": {"nodes": self.nodes.kept[0], "podGroup": self.nodes.kept[1]} if self.nodes.kept[0] else None,
+                "kept": {"nodes": kept.nodes, "podGroup": kept.group} if (kept := self.nodes.kept) else None,
             }
         return written
 

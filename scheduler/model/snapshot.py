@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger.table import Table
+from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
 from scheduler.model.affinity import InverseTerm, PodSet
@@ -101,6 +102,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         tasks: its pods; none where they are aggregated, so that only ``task_counts`` knows of them.
         task_counts: the pods, counted.
         expected_pods: pods of its Jobs that don't exist yet.
+        owner: kind and name of the workload that it was generated for; empty for one that people wrote.
         held: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
@@ -123,6 +125,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     conditions: tuple[Condition, ...]
     counters: tuple[int, int, int]
     created: float
+    owner: str = ""
     tasks: tuple[Task, ...] = ()
     task_counts: TaskCounts = NO_TASKS
     expected_pods: tuple[ExpectedPods, ...] = ()
@@ -155,6 +158,11 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         return replace(
             self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
         )
+
+    @property
+    def title(self) -> str:
+        """What people know it by: ``Job ns/train``, or ``PodGroup ns/name`` where they named it."""
+        return grouping.title(self.key.namespace, self.key.name, self.owner)
 
     @property
     def suspended_by_us(self) -> bool:

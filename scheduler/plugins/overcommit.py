@@ -14,7 +14,7 @@ from scheduler.engine.plugin import Plugin, Vote
 from scheduler.engine.states import JobState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
-from scheduler.model.snapshot import GroupKey
+from scheduler.model.snapshot import JobInfo
 from scheduler.model.vectors import Vector
 
 _STEPS = 1000
@@ -36,7 +36,8 @@ class Overcommit(Plugin):
     def __init__(self, arguments: Any, session: SessionView) -> None:
         super().__init__(arguments, session)
         self._free: Vector | None = None
-        self._awaiting: list[GroupKey] = []
+        self._idle = session.axes.zero
+        self._awaiting: list[JobInfo] = []
         self._room: dict[str, Vector] | None = None
 
     def enqueueable(self, job: JobState) -> Vote:
@@ -45,16 +46,14 @@ class Overcommit(Plugin):
         if vectors.fits(wanted, free):
             return None
         where = "free in the cluster"
-        if self._awaiting:
-            where += f" (excluding what is held for {self._holders(job)}, admitted earlier)"
         if self.arguments.factor != 1:
-            where += f", counted {self.arguments.factor:g} times (overcommit-factor)"
+            where += f", counted {self.arguments.factor:g} times by overcommit-factor"
         if closed := len(self.session.snapshot.table.closed):
             where += (
                 f" ({counted(closed, 'node')} {'is' if closed == 1 else 'are'} closed, for a pod there can't be read)"
             )
         count = max(job.info.min_member - job.ready, 1)
-        return messages.obstacle(count, wanted, free, self.session.axes, where)
+        return messages.cluster_obstacle(count, wanted, free, self.session.axes, where, self._held(job, free))
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what an admitted job waits for."""
@@ -62,7 +61,7 @@ class Overcommit(Plugin):
 
     def _remaining(self) -> Vector:
         if self._free is None:
-            self._free = self._at_start()
+            self._free = self._idle = self._at_start()
             for job in self.session.jobs:
                 if job.unfinished:
                     self._set_aside(self._free, job)
@@ -73,7 +72,13 @@ class Overcommit(Plugin):
         lacking = self._bounded(job) if job is not self.session.reserved_for else self.session.axes.zero
         if any(lacking):
             self._free = vectors.subtract(free, lacking)
-            self._awaiting.append(job.info.key)
+            self._awaiting.append(job.info)
+
+    def _held(self, job: JobState, free: Vector) -> messages.Held | None:
+        """Return what of the idle amounts is set aside, and for whom; None where nothing is."""
+        if not self._awaiting:
+            return None
+        return messages.Held(vectors.subtract(self._idle, vectors.above_zero(free)), self._holders(job))
 
     def _bounded(self, job: JobState) -> Vector:
         """Return what a job waits for, as far as its queue and those above may have it.
@@ -117,7 +122,7 @@ class Overcommit(Plugin):
         if len(self._awaiting) > 1:
             return f"{len(self._awaiting)} PodGroups"
         only = self._awaiting[0]
-        return f"PodGroup {only}" if only.namespace == job.info.key.namespace else "a PodGroup of another namespace"
+        return only.title if only.key.namespace == job.info.key.namespace else "a PodGroup of another namespace"
 
     def _at_start(self) -> Vector:
         table = self.session.snapshot.table

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 
 from muster.ledger.reservations import reserves_late
 from muster.ledger.table import Table
-from muster.model import names
+from muster.model import grouping, names
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.objects import (
     Job,
@@ -378,6 +378,7 @@ class Cluster:
             conditions=status.conditions or (),
             counters=(status.running, status.succeeded, status.failed),
             created=seconds(group.metadata.creation_timestamp),
+            owner=grouping.owner_of(group.metadata),
             tasks=tasks,
             task_counts=count_tasks(tasks) if counts is None else counts,
             expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes, self._priority_classes)),

@@ -228,8 +228,8 @@ def same_spec(old: PodGroup, new: PodGroup) -> bool:
     """Whether two versions of a group ask for the same; where it stands may differ."""
     mine, theirs = old.metadata, new.metadata
     return (mine is theirs and old.spec is new.spec) or (
-        (mine.uid, mine.annotations, mine.labels, mine.deletion_timestamp)
-        == (theirs.uid, theirs.annotations, theirs.labels, theirs.deletion_timestamp)
+        (mine.uid, mine.annotations, mine.labels, mine.owner_references, mine.deletion_timestamp)
+        == (theirs.uid, theirs.annotations, theirs.labels, theirs.owner_references, theirs.deletion_timestamp)
         and old.spec == new.spec
     )
 

@@ -30,6 +30,7 @@ EVICTION = Eviction(
     Task("uid-p", "ns", "p", TaskClass(NOTHING, Constraints()), Status.RUNNING, "node-0"),
     GROUP,
     GROUP._replace(name="urgent"),
+    "PodGroup ns/urgent",
 )
 
 

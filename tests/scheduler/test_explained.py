@@ -79,7 +79,7 @@ def test_room_in_the_cluster_that_others_let_in_before_are_waiting_for(build, re
     found = record(build.decide(), "g")
     assert found.stage is Stage.ENQUEUE
     assert str(found.limit.short) == "2 cpu"
-    words = "3 pods need 3 cpu; 1 cpu is free in the cluster (excluding what is held for PodGroup ns/first, admitted earlier): short by 2 cpu"
+    words = "3 pods need 3 cpu; 1 cpu is free in the cluster (3 cpu more are held for PodGroup ns/first, admitted earlier): short by 2 cpu"
     assert found.message == words
 
 
@@ -89,7 +89,7 @@ def test_a_group_of_another_namespace_is_not_named(build, record):
     other = msgspec.convert({"metadata": meta, "spec": waits, "status": {"phase": "Inqueue"}}, kinds.PODGROUPS.struct)
     build.cluster.group(kinds.PODGROUPS.group, other)
     found = record(build.node("a", "4").gang("g", 3, 3, phase="Pending", age=10).decide(), "g")
-    assert "is held for a PodGroup of another namespace, admitted earlier" in found.message
+    assert "3 cpu more are held for a PodGroup of another namespace, admitted earlier" in found.message
 
 
 def test_pods_that_do_not_exist_yet(build, record):
@@ -183,7 +183,7 @@ def test_nodes_kept_for_a_group_that_waits_for_longer(build, record):
     build.node("a", "4").group("there", 1, phase="Running").pod("there-0", "there", "1", node="a")
     build.gang("large", 1, 1, "4", age=300).cycle(RESERVING)
     found = record(build.gang("small", 1, 1, age=10).cycle(RESERVING, later=1), "small")
-    assert found.nodes.kept == (1, "ns/large")
+    assert found.nodes.kept == (1, "ns/large", "PodGroup ns/large")
 
 
 def test_moments_in_conditions_are_whole_seconds_as_the_api_server_keeps_them(build):

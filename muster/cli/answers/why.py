@@ -34,7 +34,7 @@ def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
     record = answer.record
     stages, phase = list(Stage), answer.group.status.phase or "Pending"
     yield from output.hanging(
-        f"PodGroup {answer.called} is {phase}: waiting for {_STAGES[record.stage]} (stage {record.stage.value})", width
+        f"{answer.title} is {phase}: waiting for {_STAGES[record.stage]} (stage {record.stage.value})", width
     )
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""
@@ -53,9 +53,9 @@ def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
 def _doesnt_wait(answer: Explanation) -> str:
     status, least = answer.group.status, answer.group.spec.min_member
     if status.phase == "Completed":
-        return f"PodGroup {answer.called} does not wait: it is Completed"
+        return f"{answer.title} does not wait: it is Completed"
     running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
-    return f"PodGroup {answer.called} does not wait: it is {status.phase or 'Pending'}, {running}, minMember {least}"
+    return f"{answer.title} does not wait: it is {status.phase or 'Pending'}, {running}, minMember {least}"
 
 
 def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
@@ -72,7 +72,7 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
 def _line(answer: Explanation, record: Record) -> str:
     if not answer.ahead:
         return f"no PodGroup of queue {record.queue}"
-    named = few([called for _, called in answer.ahead], _NAMED)
+    named = few([title.removeprefix("PodGroup ") for _, title in answer.ahead], _NAMED)
     return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
 
 
