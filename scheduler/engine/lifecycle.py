@@ -16,7 +16,7 @@ from muster.model.text import counted
 from scheduler.engine import requeue
 from scheduler.model.holding import Holding
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import JobInfo, Phase, RequeueState
+from scheduler.model.snapshot import JobInfo, Phase, RequeueState, seconds
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
@@ -195,6 +195,20 @@ def conditions(
             transition_id=transition,
         )
     return tuple(by_type.values())
+
+
+def pending_seconds(info: JobInfo, wait: RequeueState | None, now: datetime) -> float | None:
+    """Return for how long a Pending group has waited: since its return, its first refusal or its creation.
+
+    None where nobody knows: another leader saw it return. ``wait``: what this one remembers of it.
+    """
+    wrong = next((each for each in info.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
+    since = 0.0
+    if wait is not None and wait.tries:
+        since = wait.since
+    elif requeue.recorded(info.conditions) is None:
+        since = seconds(wrong.last_transition_time) if wrong is not None else 0.0 if info.conditions else info.created
+    return max(now.timestamp() - since, 0.0) if since else None
 
 
 def diagram() -> str:

@@ -28,7 +28,7 @@ def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str, h
     verb = "needs" if count == 1 else "need"
     more = axes.resources(held.amounts).only(missing) if held is not None else NOTHING
     if held is not None and more:
-        where += f" ({more} more {_are(more)} held for {held.holders}, admitted earlier)"
+        where += f" ({more}{' more' if have else ''} {_are(more)} held for {held.holders}, admitted earlier)"
     return f"{counted(count, 'pod')} {verb} {need}; {have} {_are(have)} {where}: short by {missing}"
 
 

@@ -14,6 +14,7 @@ from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
+from muster.model.durations import human_duration
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, PodGroup
 from scheduler.engine.lifecycle import UNSCHEDULABLE
@@ -147,6 +148,8 @@ class StatusWriter:
 def _event(status: GroupStatus) -> str:
     """Return the text of the event that a new phase is."""
     before = f"was {status.before.value}"
+    if status.waited is not None:
+        before += f" for {human_duration(status.waited)}"
     match status.phase:
         case Phase.INQUEUE:
             return f"Admitted to queue {status.queue}; {before}"

@@ -57,6 +57,7 @@ class GroupStatus(Struct, frozen=True):
     Attributes:
         reserves: the group holds more from then on, if the ledger agrees; so nothing may rest on it before.
         holding, held_before: what it says of what the group holds, and what the one before said.
+        waited: for how many seconds it was Pending, where it isn't any more and that is known.
     """
 
     key: GroupKey
@@ -72,6 +73,7 @@ class GroupStatus(Struct, frozen=True):
     reserves: bool = False
     holding: Holding = NO_HOLDING
     held_before: Holding = NO_HOLDING
+    waited: float | None = None
 
     @property
     def moves(self) -> bool:

@@ -67,8 +67,7 @@ class Cluster:
         self._nodes, self._groups = dict[str, Node](), dict[GroupKey, PodGroup]()
         self._kinds: set[str] = set()
         self._batch_jobs = BatchJobs()
-        self._queues: dict[str, QueueInfo] = {}
-        self._unreadable: dict[str, str] = {}
+        self._queues, self._unreadable = dict[str, QueueInfo](), dict[str, str]()
         self._priority_classes: dict[str, PriorityClass] = {}
         self._images = Images()
         self._budgets: dict[str, Budget] = {}

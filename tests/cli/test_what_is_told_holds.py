@@ -288,9 +288,8 @@ def test_a_group_that_muster_made_is_called_by_whom_it_is_made_for_and_found_by_
         None,
     ]
     answer = why.ask(WhatIfCluster(objects, POLICY, ["muster"]), key)
-    first, second, *rest = lines(answer, 80, TAKEN)
-    assert first == "PodGroup team/podgroup-6a0ab211 (Job train) is Pending: waiting for cluster"
-    assert second == "  capacity (stage enqueue)"
+    first, *rest = lines(answer, 80, TAKEN)
+    assert first == "Job team/train is Pending: waiting for cluster capacity (stage enqueue)"
     assert max(map(len, rest)) <= 80
 
 

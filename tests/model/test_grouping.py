@@ -137,3 +137,24 @@ def test_a_generated_group_stands_for_the_owner_that_the_rules_choose(
     owners: list[OwnerReference], rules: tuple[grouping.Rule, ...], chosen: OwnerReference | None
 ) -> None:
     assert grouping.chosen_owner(owners, rules) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "owner", "title"),
+    [
+        ("podgroup-1234", "Job", "train", "Job ns/train"),
+        ("podgroup-1234", "PyTorchJob", "train", "PyTorchJob ns/train"),
+        ("podgroup-4321", "Job", "train", "PodGroup ns/podgroup-4321"),
+        ("mine", "Job", "train", "PodGroup ns/mine"),
+        ("podgroup-1234", "Job of", "train", "PodGroup ns/podgroup-1234"),
+        ("podgroup-1234", "Job", "train\nEvicted", "PodGroup ns/podgroup-1234"),
+    ],
+)
+def test_people_know_a_generated_group_by_its_workload(name: str, kind: str, owner: str, title: str) -> None:
+    reference = OwnerReference(api_version="batch/v1", kind=kind, name=owner, uid="1234")
+    meta = Meta(name=name, owner_references=(reference,))
+    assert grouping.title("ns", name, grouping.owner_of(meta)) == title
+
+
+def test_people_know_a_group_without_an_owner_by_its_name() -> None:
+    assert grouping.title("ns", "mine", grouping.owner_of(Meta(name="mine"))) == "PodGroup ns/mine"

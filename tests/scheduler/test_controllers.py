@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -158,6 +159,20 @@ async def test_a_job_resumed_before_its_turn_is_put_back(world):
 
     def told(events):
         return any(each.reason == "Suspended" and "waits for its turn" in each.message for each in events)
+
+    await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
+
+
+async def test_an_event_says_how_long_a_group_was_pending_and_where_it_was_admitted(world):
+    await world.work()
+    await world.create(group("g", minMember=1, minResources={"cpu": "1"}))
+    await world.phase("g", "Pending")
+    await world.node("1")
+    await world.phase("g", "Inqueue")
+
+    def told(events):
+        words = re.compile(r"Admitted to queue default; was Pending for [0-9]+s")
+        return any(each.reason == "Inqueue" and words.fullmatch(each.message) for each in events)
 
     await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
 

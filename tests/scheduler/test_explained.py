@@ -18,6 +18,7 @@ from scheduler.simulator import state
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 RESERVING = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
+PREEMPTING = config.DEFAULT.replace("allocate, backfill", "allocate, preempt, backfill")
 
 
 @pytest.fixture
@@ -274,3 +275,24 @@ def test_a_completed_group_with_waiting_pods_that_can_not_start_says_so(build, r
         words,
     )
     assert (record(plan, "again").stage, record(plan, "again").message) == (Stage.QUOTA, words)
+
+
+def test_what_is_generated_is_named_by_its_workload(build, record):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "minpar", "uid": "1234"}
+    meta = {"name": "podgroup-1234", "namespace": "ns", "uid": "first", "ownerReferences": [owner]}
+    body = {"metadata": meta, "spec": {"minMember": 3, "minResources": {"cpu": "3"}}, "status": {"phase": "Inqueue"}}
+    build.cluster.group(kinds.PODGROUPS.group, msgspec.convert(body, kinds.PODGROUPS.struct))
+    build.pod("minpar-0", "podgroup-1234")
+    found = record(build.node("a", "4").gang("g", 3, 3, phase="Pending", age=10).decide(), "g")
+    assert "1 cpu is free in the cluster (3 cpu more are held for Job ns/minpar, admitted earlier)" in found.message
+
+
+def test_who_leaves_is_told_for_which_workload(build):
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "hi", "uid": "1234"}
+    build.priority("high", 10).node("a", "1").group("low", 0, phase="Running").pod("low-0", "low", node="a")
+    meta = {"name": "podgroup-1234", "namespace": "ns", "uid": "hi", "ownerReferences": [owner]}
+    body = {"metadata": meta, "spec": {"minMember": 1, "priorityClassName": "high"}, "status": {"phase": "Inqueue"}}
+    build.cluster.group(kinds.PODGROUPS.group, msgspec.convert(body, kinds.PODGROUPS.struct))
+    build.pod("hi-0", "podgroup-1234")
+    (eviction,) = build.decide(PREEMPTING).evictions
+    assert (eviction.title, eviction.priority) == ("Job ns/hi", 10)

@@ -6,16 +6,19 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from muster.model import kinds
 from muster.model.objects import Condition
 from scheduler.engine import lifecycle, requeue
 from scheduler.engine.lifecycle import Facts
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import Phase
+from scheduler.model.snapshot import Phase, RequeueState
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,3 +136,47 @@ def test_a_broken_gang_says_what_broke_it():
         Reason.NOT_ENOUGH_RESOURCES,
     ]
     assert short.message == "2 of 3 pods of the minimum left; short by 2 cpu"
+
+
+def pending(build, *conditions, age=None):
+    meta = {"name": "g", "namespace": "ns", "uid": "g"}
+    if age is not None:
+        meta["creationTimestamp"] = (NOW - timedelta(seconds=age)).isoformat()
+    group = msgspec.convert({"metadata": meta, "spec": {"minMember": 1}}, kinds.PODGROUPS.struct)
+    group = replace(group, status=replace(group.status, phase="Pending", conditions=conditions))
+    build.cluster.group(kinds.PODGROUPS.group, group)
+    return build.cluster.snapshot().jobs[0]
+
+
+def refused(seconds, type_="Unschedulable", status="True", message="short by 2 cpu"):
+    since = NOW - timedelta(seconds=seconds)
+    return Condition(type=type_, status=status, message=message, last_transition_time=since)
+
+
+BACK = "2 attempts came to nothing; the next is after 2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "wait", "age", "waited"),
+    [
+        ((), None, 12, 12),
+        ((), None, None, None),
+        ((), None, -1, 0),
+        ((refused(12),), None, 40, 12),
+        ((refused(12, status="False"),), None, 40, None),
+        ((refused(30),), RequeueState(since=NOW.timestamp() - 7, tries=1), 40, 7),
+        ((refused(30),), RequeueState(since=NOW.timestamp() - 7), 40, 30),
+        ((refused(30), refused(20, "Postponed", message=BACK)), None, 40, None),
+    ],
+    ids=["new", "ageless", "another-clock", "refused", "no-more", "taken-back", "never-back", "another-leader"],
+)
+def test_how_long_a_group_was_pending(build, conditions, wait, age, waited):
+    assert lifecycle.pending_seconds(pending(build, *conditions, age=age), wait, NOW) == waited
+
+
+def test_a_plan_says_how_long_an_admitted_group_was_pending(build):
+    build.node("a").gang("g", 1, 1, phase="Pending", age=12)
+    (status,) = build.decide().groups.values()
+    assert (status.phase, status.waited) == (Phase.INQUEUE, 12)
+    build.gang("h", 1, 1, phase="Inqueue", age=12)
+    assert [each.waited for each in build.decide().groups.values() if each.key.name == "h"] == [None]
