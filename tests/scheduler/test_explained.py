@@ -18,7 +18,7 @@ from scheduler.simulator import state
 TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "g"}}}
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
 RESERVING = config.DEFAULT + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
-PREEMPTING = config.DEFAULT.replace("allocate, backfill", "allocate, preempt, backfill")
+PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = {
     "default": config.DEFAULT,
     "capacity": config.DEFAULT.replace("name: proportion", "name: capacity"),
-    "evicting": config.DEFAULT.replace("allocate, backfill", "allocate, preempt, reclaim, backfill"),
+    "evicting": config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim"),
 }
 GROUPS = [f"g{number}" for number in range(6)]
 STEPS = st.one_of(
