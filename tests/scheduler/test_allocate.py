@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
 
 MAX_INT64 = 2**63 - 1
 
@@ -311,3 +316,49 @@ def test_roles_are_waited_for_where_the_minimum_of_the_group_holds_them(build, b
     build.gang("unstated", 0, 2, minTaskMember={"worker": 3})
     plan = build.decide()
     assert {name.partition("-")[0] for name in binds(plan)} == {"any"}
+
+
+def places(plan):
+    return {bind.task.name: bind.node for bind in plan.binds}
+
+
+@st.composite
+def shared(draw, make):
+    """Queues of several weights on nodes that are partly used; each pod asks for cpu and for some of much memory."""
+    build, room = make(), {}
+    for name in ("default", "one", "two"):
+        build.queue(name, weight=draw(st.integers(1, 3)))
+    for number in range(draw(st.integers(1, 3))):
+        room[f"n{number}"] = draw(st.integers(1, 6))
+        build.node(f"n{number}", str(room[f"n{number}"]), memory="1Ti")
+    for number in range(draw(st.integers(1, 6))):
+        count, name = draw(st.integers(1, 3)), f"g{number}"
+        build.group(name, draw(st.integers(0, count)), queue=draw(st.sampled_from(["default", "one", "two"])))
+        for pod in range(count):
+            cpu, node = draw(st.integers(1, 4)), draw(st.sampled_from([None, *room]))
+            placed = {"node": node} if node is not None and room[node] >= cpu else {}
+            room[node] = room.get(node, 0) - cpu if placed else room.get(node, 0)
+            build.pod(f"{name}-{pod}", name, str(cpu), requests={"memory": "1Gi"}, **placed)
+    return build
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_hopeless_pod_changes_nothing_for_anybody(make_build, data):
+    build = data.draw(shared(make_build))
+    policy = config.parse(BACKFILL)
+    before = places(decide(build.cluster.snapshot(), policy, build.now))
+    build.queue("three").group("hopeless", 1, queue="three")
+    build.pod("hopeless-0", "hopeless", "0", requests={"memory": "1Mi"}, nodeSelector={"no": "node"})
+    assert places(decide(build.cluster.snapshot(), policy, build.now)) == before
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_backfill_takes_no_place_that_allocate_gave(make_build, data):
+    build = data.draw(shared(make_build))
+    with_it, without = (
+        decide(build.cluster.snapshot(), config.parse(text), build.now)
+        for text in (BACKFILL, BACKFILL.replace(", backfill", ""))
+    )
+    assert places(without).items() <= places(with_it).items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from workloads import deployment, job
+from workloads import deployment, job, said
 
 from muster.model import kinds, names
 from scheduler.configuration import config
@@ -123,6 +123,21 @@ async def test_departments_keep_to_their_capability_and_queues_to_what_is_guaran
     await full.phase("other", "Running")
     counts = await have_nodes(full)
     assert (counts.pop("other"), sum(counts.values())) == (1, 3)
+
+
+async def test_a_queue_that_takes_one_group_at_a_time_starts_one_without_enqueue(world):
+    await world.node("4")
+    await world.create(queue("few", maxPodGroups=1))
+    await world.work(config.DEFAULT.replace("enqueue, ", ""))
+    await world.create(group("first", "few"), *pods("first", 1))
+    await world.phase("first", "Running")
+    await world.create(group("second", "few"), *pods("second", 1))
+    words = "queue few has 1 unfinished PodGroup past Pending and its maxPodGroups is 1"
+    await world.becomes(kinds.PODGROUPS, "second", lambda found: said(found) == words)
+    assert await have_nodes(world) == {"first": 1}
+    await world.client.delete(kinds.PODGROUPS, "first", world.namespace)
+    await world.client.delete(kinds.PODS, "first-0", world.namespace)
+    await world.phase("second", "Running")
 
 
 def single(name, in_queue):
