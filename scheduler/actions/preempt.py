@@ -20,4 +20,4 @@ class Preempt(Action):
     def __call__(self, session: Session, arguments: EvictionArguments, /) -> None:
         """Evict what lets such jobs start."""
         run = EvictionRun(session, [preemption(session, arguments)])
-        in_turns(session, run, starving_jobs(session), lambda _: True)
+        in_turns(session, run, starving_jobs(session, session.queues.keys()), lambda _: True)

@@ -26,12 +26,14 @@ class Reclaim(Action):
         def allowed(queue: QueueState) -> bool:
             return queue.info.state == "Open" and not session.extensions.overused(queue)
 
-        if sum(any(queue.allocated) and queue.info.reclaimable for queue in session.queues.values()) == 0:
+        lenders = {queue.name for queue in session.queues.values() if queue.info.reclaimable and any(queue.allocated)}
+        claiming = {queue.name for queue in session.queues.values() if lenders - {queue.name} and allowed(queue)}
+        jobs = starving_jobs(session, claiming)
+        if not jobs:
             return
         rules = reclamation(session, arguments)
-        run = EvictionRun(session, [rules])
-        in_turns(session, run, starving_jobs(session), allowed)
+        in_turns(session, EvictionRun(session, [rules]), jobs, allowed)
         preempting = session.policy.arguments.get("preempt")
         if isinstance(preempting, EvictionArguments):
             run = EvictionRun(session, [preemption(session, preempting), rules])
-            in_turns(session, run, [job for job in starving_jobs(session) if job.phase is Phase.PENDING], allowed)
+            in_turns(session, run, [job for job in jobs if job.phase is Phase.PENDING], allowed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,11 @@ class Rules(Struct, frozen=True):
     whole: bool
 
 
-def starving_jobs(session: Session) -> list[JobState]:
-    """Return the jobs for which others may be evicted: admitted ones that lack their minimum, and Pending ones that lack room."""
+def starving_jobs(session: Session, queues: Container[str]) -> list[JobState]:
+    """Return the jobs of some queues for which others may be evicted: admitted ones that lack their minimum, and Pending ones that lack room."""
     found = []
     for job in session.jobs:
-        if not (job.waiting or job.unplaced or job.info.expected_pods):
+        if not (job.waiting or job.unplaced or job.info.expected_pods) or job.info.queue not in queues:
             continue
         session.retry(job)
         before = job.obstacle

@@ -25,7 +25,7 @@ _FIRST: Final = 8
 _OTHERS: Final = 8
 """Of the others so many are tried in a cycle, and other ones every `_TURN` seconds."""
 _TURN: Final = 10.0
-_MOST_NODES: Final = 5_000
+_MOST_NODES: Final = 1_000
 """Nodes that are looked at in vain in one run, before no more jobs are tried."""
 
 

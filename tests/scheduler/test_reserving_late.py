@@ -7,14 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from plane import Plane
+from workloads import deployment
 
 from muster.kube import errors
 from muster.model import kinds, names
+from scheduler.configuration import config
 from scheduler.leader import term
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
 
 HARD = 10
+QUEUE = names.QUEUE_NAME_KEYS[0]
 QUEUED = {names.QUOTA_POLICY: names.POLICY_QUEUE}
 
 
@@ -237,3 +240,33 @@ async def test_a_group_starts_when_the_ledger_agreed_though_the_watch_shows_it_l
     await admitted.create({"kind": "Pod", "metadata": {"name": "p", "annotations": queued}, "spec": spec})
     async with asyncio.timeout(1):
         await admitted.becomes(kinds.PODS, "p", lambda found: found.spec.node_name)
+
+
+async def test_a_group_that_reserves_late_has_others_evicted_once_its_reservation_is_stored(admitted):
+    soon = config.DEFAULT + "configurations: [{name: reclaim, arguments: {leastRunTime: 1s}}]\n"
+    await admitted.node("4")
+    for name in ("lends", "due"):
+        await admitted.create({"apiVersion": kinds.QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}})
+    await admitted.work(soon)
+    borrowing = deployment("borrowing", 4)
+    borrowing["spec"]["template"]["metadata"]["annotations"] |= {names.GROUP_MIN_MEMBER: "1", QUEUE: "lends"}
+    await admitted.create(borrowing)
+    await admitted.until(lambda: running(admitted, 4), within=120)
+    due = job("due", 2, "600")
+    due["metadata"]["annotations"][QUEUE] = "due"
+    await admitted.create(due)
+    name = await group_of(admitted, "due")
+    await admitted.phase(name, "Running", within=120)
+    sent = [
+        each.path.rsplit("/", 1)[1]
+        for each in admitted.line.sent
+        if (each.path.endswith(f"{name}/status") and b"Inqueue" in each.body)
+        or (each.path.endswith("/eviction") and not each.query.get("dryRun"))
+    ]
+    assert sent.count("eviction") == 2
+    assert sent[0] == "status"
+    assert await reserved(admitted) <= HARD
+
+
+async def running(world, count):
+    return [pod for pod in await world.pods() if pod.status.phase == "Running"][count - 1 :]
