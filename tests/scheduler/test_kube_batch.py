@@ -95,8 +95,8 @@ async def test_pods_that_carry_only_the_annotation_get_a_group_of_the_primary_ki
 
 async def test_its_queue_default_is_an_alias_and_its_other_queues_are_queues(drop_in):
     for legacy in kinds.LEGACY_QUEUES:
+        await drop_in.plane.create(legacy, {"metadata": {"name": "test"}, "spec": {"weight": 1}})
         for name in ("default", "test"):
-            await drop_in.plane.create(legacy, {"metadata": {"name": name}, "spec": {"weight": 1}})
             await drop_in.becomes(legacy, name, lambda one: one.status.state == "Open")
     primary = await drop_in.client.get(kinds.QUEUES, "default")
     assert primary.status.state == "Open"
