@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all soak lint format controlplane manifests image kind clean
+.PHONY: help demo test test-fast test-all test-interpreters soak lint format controlplane manifests image kind clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,6 +34,18 @@ test-fast: .venv/.installed  ## The tests that start no process: pure code, and 
 
 test-all:  ## All that CI runs: beside these, the sandbox's own proof, and a little of `make soak`
 	@WORKERS=$(WORKERS) .ci/run
+
+# How deep a decoder may go differs between versions: from 3.12 on the limit in C is another than sys.getrecursionlimit.
+PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python)
+DECODERS := tests/model/test_nesting.py tests/kube/test_client.py tests/webhooks/test_review.py tests/model/test_rules.py
+test-interpreters:  ## The tests of what decodes, on other versions of Python (PYTHONS=…; those of pyenv if nothing is said)
+	@[ -n "$(strip $(PYTHONS))" ] || { echo "no interpreter found; name some with: make test-interpreters PYTHONS='python3.12 python3.13'"; exit 1; }
+	@for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') && env=.venv-$$version && \
+	  { [ -x $$env/bin/pytest ] || { $$python -m venv --clear $$env && \
+	    $$env/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt; }; } && \
+	  echo "Python $$version" && PYTHONPATH=. $$env/bin/python -m pytest -q -n 0 -p no:cacheprovider $(DECODERS) || exit 1; \
+	done
 
 # Histories of the quota ledger, thousands of objects under a rotation of certificates.
 SOAK ?= 20
@@ -68,4 +80,4 @@ kind:  ## Make a cluster with kind, install the chart there, play the story
 	@IMAGE=$(IMAGE) ENGINE=$(ENGINE) deploy/kind/up.sh
 
 clean:  ## Remove what the other targets made here
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

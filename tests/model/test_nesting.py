@@ -44,7 +44,7 @@ def test_what_lies_deeper_is_null_and_all_else_is_kept(value, levels):
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-@pytest.mark.parametrize("limit", [400, 1000])
+@pytest.mark.parametrize("limit", [400, 1000, 20_000])
 def test_a_pod_is_read_however_deep_its_managed_fields_are(levels, limit):
     pod = (
         b'{"metadata":{"name":"p","uid":"u","resourceVersion":"7","managedFields":[{"fieldsV1":'
