@@ -7,7 +7,7 @@ pod that has been through it, it changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from muster.model.amounts import NOTHING, Resources
@@ -54,19 +54,30 @@ def _limits(container: Container) -> Resources:
 
 def _containers(spec: PodSpec, of: Callable[[Container], Resources]) -> Resources:
     """Sum the containers and sidecars, or take a moment of initialisation that needs more."""
-    request = NOTHING
-    for container in spec.containers:
-        request = _sum(request, of(container))
-    sidecars, initial = NOTHING, NOTHING
-    for container in spec.init_containers or ():
-        mine = of(container)
-        if container.restart_policy == "Always":
-            request, sidecars = _sum(request, mine), _sum(sidecars, mine)
-            initial = initial.maximum(sidecars)
-        else:
+    containers = spec.containers
+    # Most pods have one container.
+    request = of(containers[0]) if len(containers) == 1 else Resources.total(map(of, containers))
+    return _with_initialisation(request, spec.init_containers, of) if spec.init_containers else request
+
+
+def _with_initialisation(
+    containers: Resources, init_containers: Iterable[Container], of: Callable[[Container], Resources]
+) -> Resources:
+    """Add the sidecars, or take a moment of initialisation that needs more.
+
+    Name by name, and in place: a tenant's pod may have thousands of containers with names of their own.
+    """
+    request, sidecars, initial = dict(containers.nano), dict[str, int](), dict[str, int]()
+    for container in init_containers:
+        stays = container.restart_policy == "Always"
+        for name, amount in of(container).nano.items():
             # It runs beside the sidecars that were started before it, not beside those after it.
-            initial = initial.maximum(_sum(sidecars, mine))
-    return request.maximum(initial) if initial.nano else request
+            beside = sidecars.get(name, 0) + amount
+            initial[name] = max(initial.get(name, 0), beside)
+            if stays:
+                sidecars[name] = beside
+                request[name] = request.get(name, 0) + amount
+    return Resources(request).maximum(Resources(initial)) if initial else Resources(request)
 
 
 def _container(container: Container) -> Resources:
@@ -96,10 +107,3 @@ def _supported(amounts: Mapping[str, Json] | None) -> dict[str, Json]:
     return {
         name: amount for name, amount in (amounts or {}).items() if name in _POD_LEVEL or name.startswith(_HUGEPAGES)
     }
-
-
-def _sum(first: Resources, second: Resources) -> Resources:
-    # Most pods have one container: an addition of nothing is most of the work, and isn't done.
-    if not first.nano:
-        return second
-    return first + second if second.nano else first
