@@ -240,6 +240,24 @@ def test_what_is_borrowed_is_given_back_by_groups_of_one_down_to_what_their_queu
     assert len(evicted(build.decide(POLICY))) == 2
 
 
+def test_of_two_queues_that_borrowed_the_one_of_lower_priority_gives_back_first(build):
+    build.node("n", "6").queue("low", priority=1).queue("high", priority=5).queue("due")
+    running(build, "high", 0, 3, "n", queue="high")
+    running(build, "low", 0, 3, "n", queue="low")
+    build.gang("due", 1, 2, queue="due")
+    assert [name.partition("-")[0] for name in evicted(build.decide(POLICY))] == ["low"]
+
+
+def test_of_two_queues_that_are_due_the_one_of_higher_priority_takes_back_first(build):
+    build.node("n", "4").queue("low", priority=1).queue("high", priority=5)
+    running(build, "lent", 0, 1, "n")
+    for number in range(1, 4):
+        build.pod(f"lent-{number}", "lent", node="n", labels={"volcano.sh/preemptable": "false"})
+    build.gang("a-low", 1, 1, queue="low").gang("b-high", 1, 1, queue="high")
+    plan = build.decide(POLICY)
+    assert [(each.task.name, each.beneficiary.name) for each in plan.evictions] == [("lent-0", "b-high")]
+
+
 def test_a_gang_of_two_is_not_broken_for_what_its_queue_borrowed(build):
     build.node("n", "4").queue("other")
     for name in ("left", "right"):
