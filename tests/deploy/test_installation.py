@@ -165,6 +165,30 @@ async def test_a_webhook_that_helm_could_not_take_out_is_told_before_an_upgrade(
     assert "webhook former.muster.sh of MutatingWebhookConfiguration muster isn't in this chart" in done.stderr
 
 
+async def test_an_upgrade_keeps_the_actions_of_the_installation_and_says_so(cluster, admin):
+    await asyncio.to_thread(cluster.reach, "installed")
+    found = await admin.get(kinds.CONFIGMAPS, "muster-scheduler", SPACE)
+    installed = found.data["scheduler.yaml"]
+    assert "actions: enqueue, allocate, reclaim, backfill" in installed
+    former = installed.replace("enqueue, allocate, reclaim, backfill", "enqueue, allocate, backfill")
+    upgrade = f"helm upgrade muster deploy/helm/muster -n {SPACE} --dry-run=server"
+    await admin.patch(kinds.CONFIGMAPS, "muster-scheduler", {"data": {"scheduler.yaml": former}}, SPACE)
+    kept, chosen, taken = [
+        await asyncio.to_thread(cluster.done, upgrade, *more)
+        for more in (
+            (),
+            ("--set", "scheduler.actions={enqueue,allocate}"),
+            ("--set", "scheduler.keepActions=false"),
+        )
+    ]
+    await admin.patch(kinds.CONFIGMAPS, "muster-scheduler", {"data": {"scheduler.yaml": installed}}, SPACE)
+    assert "    actions: enqueue, allocate, backfill\n" in kept
+    assert "The upgrade keeps the scheduler's actions: enqueue, allocate, backfill" in kept
+    assert "    actions: enqueue, allocate\n" in chosen
+    assert "    actions: enqueue, allocate, reclaim, backfill\n" in taken
+    assert all("The upgrade keeps" not in said for said in (chosen, taken))
+
+
 async def test_what_the_chart_makes_of_any_values_is_accepted_by_the_api_server(cluster, admin, value_sets, render):
     await asyncio.to_thread(cluster.reach, "installed")
     for crd in yaml.safe_load_all((Path(__file__).parent / "foreign-crds.yaml").read_text()):

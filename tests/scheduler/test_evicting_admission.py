@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from workloads import deployment, group, job, pod, said
 
 from muster.model import kinds, names
+from muster.model.objects import OwnerReference
 from scheduler.configuration import config
+from scheduler.engine.eviction import EvictionRun
 from scheduler.model.snapshot import Phase
 
 PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
 QUEUE = names.QUEUE_NAME_KEYS[0]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HIGH = {"priorityClassName": "high"}
 
 
@@ -51,6 +57,172 @@ def test_a_pending_group_is_admitted_by_reclaim_with_what_ships(build):
     plan = build.cycle()
     assert phase(plan, "due") is Phase.INQUEUE
     assert len(evicted(plan)) == 2
+
+
+def held_job(name, count, cpu="1", *, by_us=True, **spec):
+    """A Job of a group of its name that is suspended, by Muster or by its user."""
+    metadata = {"name": name, "namespace": "ns", "uid": f"job-{name}"}
+    metadata |= {"annotations": {names.SUSPENDED: "true"}} if by_us else {}
+    container = {"resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
+    template |= {"spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **spec}}
+    body = {"parallelism": count, "completions": count, "suspend": True, "template": template}
+    return msgspec.convert({"metadata": metadata, "spec": body}, kinds.JOBS.struct)
+
+
+def lent(build):
+    """A full cluster of one queue, and another that deserves half of it."""
+    build.queue("other")
+    running(build, "greedy", 1, 4)
+    return build
+
+
+def test_a_held_job_is_tried_by_its_template_and_its_places_are_kept_until_its_pods_come(build):
+    lent(build).group("due", 2, phase="Pending", queue="other").cluster.batch_job(held_job("due", 2))
+    plan = build.cycle()
+    assert (phase(plan, "due"), len(evicted(plan))) == (Phase.INQUEUE, 2)
+    assert plan.released == {"job-due"}
+    assert [place.node for kept in plan.kept_places.values() for place in kept.places] == ["n", "n"]
+    assert plan.pipelined == ()
+    for name in evicted(plan):
+        build.gone(name).pod(f"{name}-again", "greedy")
+    waiting = build.cycle(later=1)
+    # The successors of those who left don't get the places, nor does anybody leave again.
+    assert (waiting.binds, evicted(waiting)) == ((), [])
+    build.pod("due-0", "due").pod("due-1", "due")
+    assert sorted(bind.task.name for bind in build.cycle(later=2).binds) == ["due-0", "due-1"]
+
+
+def test_kept_places_are_given_up_when_its_user_suspends_its_job(build):
+    lent(build).group("due", 2, phase="Pending", queue="other").cluster.batch_job(held_job("due", 2))
+    for name in evicted(build.cycle()):
+        build.gone(name).pod(f"{name}-again", "greedy")
+    build.cluster.batch_job(
+        replace(held_job("due", 2), metadata=replace(held_job("due", 2).metadata, annotations=None))
+    )
+    given_up = build.cycle(later=1)
+    assert given_up.kept_places == {}
+
+
+def test_kept_places_are_given_up_when_no_pod_came_for_the_inqueue_time_out(build):
+    lent(build).group("due", 2, phase="Pending", queue="other").cluster.batch_job(held_job("due", 2))
+    for name in evicted(build.cycle()):
+        build.gone(name)
+    resumed = held_job("due", 2)
+    build.cluster.batch_job(replace(resumed, spec=replace(resumed.spec, suspend=False)))
+    kept = build.cycle(later=59)
+    assert [len(each.places) for each in kept.kept_places.values()] == [2]
+    assert kept.next_deadline == (NOW + timedelta(seconds=60)).timestamp()
+    assert build.cycle(later=61).kept_places == {}
+
+
+def test_a_job_that_its_user_suspended_makes_nobody_leave(build):
+    lent(build).group("due", 2, phase="Pending", queue="other").cluster.batch_job(held_job("due", 2, by_us=False))
+    plan = build.decide()
+    assert (phase(plan, "due"), evicted(plan)) == (Phase.PENDING, [])
+
+
+def test_a_held_job_whose_pods_never_preempt_makes_nobody_leave(build):
+    lent(build).group("due", 2, phase="Pending", queue="other")
+    build.cluster.batch_job(held_job("due", 2, preemptionPolicy="Never"))
+    assert evicted(build.decide()) == []
+
+
+def test_of_which_nothing_is_known_but_its_minimum_nobody_leaves_for(build):
+    lent(build).group("due", 2, phase="Pending", queue="other", minResources={"cpu": "2"})
+    plan = build.decide(later=10)
+    assert (phase(plan, "due"), evicted(plan)) == (Phase.PENDING, [])
+
+
+def test_it_is_all_of_the_minimum_or_nobody(build):
+    lent(build).group("due", 3, phase="Pending", queue="other").cluster.batch_job(held_job("due", 3))
+    # Its queue deserves 2.
+    plan = build.decide()
+    assert (phase(plan, "due"), evicted(plan)) == (Phase.PENDING, [])
+
+
+def stored(pod, *, age, controlled):
+    """A pod as an API server has it, that its node took so many seconds ago."""
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="r", uid="r", controller=True)
+    began = NOW - timedelta(seconds=age)
+    metadata = replace(pod.metadata, creation_timestamp=began, owner_references=(owner,) if controlled else None)
+    return replace(pod, metadata=metadata, status=replace(pod.status, start_time=began))
+
+
+@pytest.mark.parametrize(
+    ("age", "controlled", "arguments", "goes"),
+    [
+        (61, True, "", True),
+        (59, True, "", False),
+        (61, False, "", False),
+        (61, False, "barePods: true", True),
+        (59, False, "barePods: true", False),
+        (2, True, "leastRunTime: 1s", True),
+    ],
+)
+def test_reclaim_spares_bare_pods_and_those_that_have_just_begun(build, age, controlled, arguments, goes):
+    build.queue("other").group("greedy", 0, phase="Running")
+    for number in range(4):
+        pod = build.a_pod(f"greedy-{number}", "greedy", node="n")
+        build.cluster.pod(stored(pod, age=age, controlled=controlled))
+    build.gang("due", 1, 1, phase="Pending", queue="other")
+    configured = f"configurations: [{{name: reclaim, arguments: {{{arguments}}}}}]\n" if arguments else ""
+    plan = build.decide(config.DEFAULT + configured)
+    assert bool(evicted(plan)) is goes
+    # Somebody looks again when the minute is over.
+    assert goes or not controlled or plan.next_deadline == (NOW + timedelta(seconds=1)).timestamp()
+
+
+def test_of_bare_pods_and_others_the_others_go_first(build):
+    build.queue("other").group("greedy", 0, phase="Running")
+    for number in range(4):
+        pod = build.a_pod(f"greedy-{number}", "greedy", node="n")
+        build.cluster.pod(stored(pod, age=100, controlled=number == 1))
+    build.gang("due", 1, 1, phase="Pending", queue="other")
+    plan = build.decide(config.DEFAULT + "configurations: [{name: reclaim, arguments: {barePods: true}}]\n")
+    assert evicted(plan) == ["greedy-1"]
+
+
+def test_overuse_is_a_reason_at_equal_priority_and_only_for_a_minimum(build):
+    build.group("wide", 1, phase="Running", minResources={"cpu": "1"})
+    for number in range(4):
+        build.pod(f"wide-{number}", "wide", node="n")
+    build.gang("due", 2, 3, phase="Pending", minResources={"cpu": "2"})
+    policy = PREEMPTING.replace("  - name: drf\n", "")
+    assert len(evicted(build.decide(policy))) == 2
+
+
+def test_who_states_as_much_as_it_uses_gives_nothing_at_equal_priority(build):
+    build.group("wide", 1, phase="Running", minResources={"cpu": "4"})
+    for number in range(4):
+        build.pod(f"wide-{number}", "wide", node="n")
+    build.gang("due", 2, 2, phase="Pending", minResources={"cpu": "2"})
+    assert evicted(build.decide(PREEMPTING)) == []
+
+
+def test_with_thousands_that_wait_few_are_tried_in_a_cycle_and_others_in_the_next(build, monkeypatch):
+    tried = []
+    attempt = EvictionRun.attempt
+    monkeypatch.setattr(
+        EvictionRun, "attempt", lambda run, queue, job: tried.append(job.info.key.name) or attempt(run, queue, job)
+    )
+    lent(build).cluster.pod(build.a_pod("greedy-0", "greedy", node="n", labels={"volcano.sh/preemptable": "false"}))
+    for number in range(1, 4):
+        build.cluster.pod(
+            build.a_pod(f"greedy-{number}", "greedy", node="n", labels={"volcano.sh/preemptable": "false"})
+        )
+    for number in range(60):
+        build.gang(f"due-{number:02}", 1, 1, f"{100 + number}m", phase="Pending", queue="other")
+        build.gang(f"alike-{number:02}", 1, 1, "50m", phase="Pending", queue="other")
+    found = set()
+    for seconds in range(0, 100, 10):
+        tried.clear()
+        plan = build.decide(later=seconds)
+        assert len(tried) <= 16
+        assert sum(name.startswith("alike") for name in tried) <= 1
+        assert plan.next_deadline <= (NOW + timedelta(seconds=seconds + 10)).timestamp()
+        found |= set(tried)
+    assert len([name for name in found if name.startswith("due")]) == 60
 
 
 async def filled_by_a_deployment(world, policy, **more):
