@@ -1,4 +1,4 @@
-"""What is wrong with the certificates of a cluster, and the remedy of each. Pure.
+"""Faults of a cluster's certificates, and the remedy of each. Pure.
 
 The judgement is an API server's: whether what a replica shows would be accepted by whom a webhook trusts, under the
 name by which it is called.

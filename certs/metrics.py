@@ -1,4 +1,4 @@
-"""What the leader knows of the certificates and paths, for /metrics."""
+"""The leader's metrics of certificates and paths."""
 
 from __future__ import annotations
 

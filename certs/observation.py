@@ -1,4 +1,4 @@
-"""What was seen of a cluster's certificates at once, and what it means. Pure."""
+"""An observation of a cluster's certificates at one moment, and its meaning. Pure."""
 
 from __future__ import annotations
 

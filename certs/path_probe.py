@@ -1,4 +1,4 @@
-"""Whether a replica takes a path, and when a call failed there last.
+"""The probe of a path at one replica: whether it is taken, and when a call failed there last.
 
 The path is told only to who shows a certificate that API servers would trust: an address in an EndpointSlice proves nothing.
 """

@@ -1,4 +1,4 @@
-"""Which segment the paths of the webhooks end in, and when. Pure: times and new segments are given.
+"""The segment at the end of the webhooks' paths, and its times. Pure: times and new segments are given.
 
 The API server prints a webhook's URL when a call fails, so a segment is a secret of hours. What is in use is replaced daily,
 and after any failed call, in an order in which no replica is called by a path that it doesn't take:

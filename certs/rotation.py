@@ -1,4 +1,4 @@
-"""What to do next about the certificates: one table of phases, and the upkeep that each phase wants. Pure.
+"""The next step about the certificates: one table of phases, and the upkeep that each phase wants. Pure.
 
 Whoever asks may be killed after any step, and others may be asking too: a step follows from what is there, not from
 what was done before. docs/certificates.md holds the diagram that `diagram` draws of the table.

@@ -1,4 +1,4 @@
-"""What there is of certificates, as values: who signs, what is stored, trusted and served, and the phase. Pure."""
+"""The state of the certificates, as values: the signer, what is stored, trusted and served, and the phase. Pure."""
 
 from __future__ import annotations
 

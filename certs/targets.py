@@ -1,4 +1,4 @@
-"""Where bundles are: the entries of webhook configurations, and the conversion of a CRD. Pure.
+"""The places of bundles: the entries of webhook configurations, and the conversion of a CRD. Pure.
 
 Ours is the field ``caBundle`` of each and nothing else: it is written by server-side apply under a field manager of its
 own, so that whoever applies the rest and this never undo each other's work.

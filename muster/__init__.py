@@ -1,4 +1,4 @@
-"""What the three programs of Muster share.
+"""The code that Muster's three programs share.
 
 Layers, lowest first; each may import those below it and nothing above:
 

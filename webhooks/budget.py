@@ -1,4 +1,4 @@
-"""How many bytes of bodies are held at once, and by how many connections that haven't sent a request. Pure: times are given.
+"""Bounds on bytes of bodies held at once, and on connections that haven't sent a request. Pure: times are given.
 
 Both bounds favour the many and small. A body may grow as long as it holds no more than is still free, so large ones
 never use up the room of small ones. Of waiting connections the address that has most of them loses its oldest.

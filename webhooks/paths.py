@@ -1,4 +1,4 @@
-"""Which callers know the paths of the webhooks: each path ends in a segment that only API servers are told.
+"""The paths of the webhooks: each ends in a segment that only API servers are told.
 
 ``/validate/pods/SEGMENT`` is a call, ``/validate/pods`` one only while no segment is in use yet. The segments are in a Secret
 that is mounted, and change while the server runs (`certs.paths` says when).

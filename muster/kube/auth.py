@@ -1,4 +1,4 @@
-"""Where the API server is, and how this process proves who it is: from a kubeconfig, from inside a pod, or given."""
+"""The address of the API server and this process's credentials: from a kubeconfig, from inside a pod, or given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long to wait before asking a failing server again."""
+"""The pause before a failing server gets the next request."""
 
 from __future__ import annotations
 

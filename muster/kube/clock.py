@@ -1,4 +1,4 @@
-"""Where time comes from. Only the shells ask; pure code is given ``now``.
+"""The sources of time. Only the shells use them; pure code is given ``now``.
 
 Monotonic time is the running loop's (``loop.time()``), so that code in virtual time needs no other interface; only
 leases ask for more (`steady`).

@@ -1,4 +1,4 @@
-"""What can go wrong when talking to an API server, as one tree.
+"""The errors of calls to an API server, as one tree.
 
 Translated once, in the transport and the client; nobody above sees an `OSError` of a socket. A text that comes from outside
 is cut to `TEXT_LIMIT`, so that no log line or event can be flooded by a server.

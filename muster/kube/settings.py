@@ -1,4 +1,4 @@
-"""What a kubeconfig or a service account comes down to, as values."""
+"""The content of a kubeconfig or a service account, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who follows a cache, and the objects that such a subscriber failed on: quarantined, and left out until a retry succeeds."""
+"""The subscribers of a cache, and the objects that one failed on: quarantined, and left out until a retry succeeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what the API server shows still follows from what it showed before.
+"""The check that an API server's state still follows from its earlier state.
 
 A resourceVersion only grows, until somebody restores etcd from a backup. Then the caches show objects that never were,
 miss some that are, and call themselves newer than all that follows. One `Timeline` for each process: whoever sees a

@@ -1,4 +1,4 @@
-"""Whether what is stored in a namespace fits its quotas, worked out anew from lists. Pure; it knows nothing of totals or rows.
+"""The audit of a namespace: whether its objects fit its quotas, counted anew from lists. Pure; it knows nothing of totals or rows.
 
 The ledger proves the sum by how it is written. The auditor doesn't believe the proof: it adds up what exists, by the
 definition alone, and says of each excess which class it is in. All but one of the classes are allowed::

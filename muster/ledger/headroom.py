@@ -1,4 +1,4 @@
-"""What is left of a namespace's quotas while a scheduler admits groups that reserve late, one by one. Pure."""
+"""The rest of a namespace's quotas while a scheduler admits groups that reserve late, one by one. Pure."""
 
 from __future__ import annotations
 

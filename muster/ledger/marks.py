@@ -1,4 +1,4 @@
-"""What quotas have come to limit, and what rows are about because quotas limit it. Pure."""
+"""Notes on new limits: what quotas have come to limit, and the rows that are about it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger counts, for Prometheus. Made once per process; a registry takes no name twice."""
+"""The ledger's metrics, for Prometheus. Made once per process; a registry takes no name twice."""
 
 from __future__ import annotations
 

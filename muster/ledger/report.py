@@ -1,4 +1,4 @@
-"""What a ledger says, for people: the quotas, who holds what of them, what is under way. Pure."""
+"""The report of a ledger for people: the quotas, their holders, and the requests under way. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the ledger and what it answers: values, known to all who call it."""
+"""Requests to the ledger and its answers: values, known to all who call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a ledger's totals mean nothing any more although they were seeded, and what is kept of it then. Pure."""
+"""The rules for seeding a ledger again: when its totals are void although they were seeded, and what is kept of it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which groups hold nothing although they exist, and why: the scheduler leaves their pods alone."""
+"""Groups that exist without a reservation, each with the reason: the scheduler leaves their pods alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one process knows of a namespace's groups, pods and quotas, as the ledger asks for it. Pure."""
+"""One process's knowledge of a namespace's groups, pods and quotas, as the ledger asks for it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read about quotas: a denial, ``muster admit`` and ``muster quota view`` say the same in the same words."""
+"""Sentences about quotas: a denial, ``muster admit`` and ``muster quota view`` say the same in the same words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tenants write, checked once before it becomes a name, a sum or a line of the ledger.
+"""Checks of tenants' texts, made once before they become a name, a sum or a line of the ledger.
 
 Annotations, ``minResources`` and owner references are free text to the API server. Muster makes names of groups, axes of
 sums and rows of ledgers of them. Here is what such a text must be: Kubernetes' qualified names for resources, DNS

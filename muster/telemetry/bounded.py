@@ -1,4 +1,4 @@
-"""What comes from users is kept from growing without bound: values of labels, lists that are shown."""
+"""Bounds for users' texts, which would grow without end: values of labels, lists that are shown."""
 
 from __future__ import annotations
 

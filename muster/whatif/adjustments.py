@@ -1,4 +1,4 @@
-"""What people can change on what there is, so that a group may start: its queue, and nodes that keep its pods off. Pure.
+"""Changes that people can make to what exists, so that a group may start: its queue, and nodes that keep its pods off. Pure.
 
 As in `muster.whatif.remedies`, each is tried: what is given let the group start. A suggestion is (text, the same for programs).
 """

@@ -1,4 +1,4 @@
-"""What `muster admit` finds out: whether each object of some files would be admitted, and when what starts would start."""
+"""The answer of `muster admit`: whether each object of some files would be admitted, and when what starts would start."""
 
 from __future__ import annotations
 

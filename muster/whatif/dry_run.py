@@ -1,4 +1,4 @@
-"""What an API server with Muster's webhooks would answer to a file: both are run in memory, on a cluster's state.
+"""The answer of an API server with Muster's webhooks to a file: both are run in memory, on a cluster's state.
 
 Nothing is sent to the cluster. Validation, defaults and selection of webhooks are the sandbox's, deciding and reserving
 are the very code that `muster webhook` serves, with a ledger that the state brings along.

@@ -1,4 +1,4 @@
-"""What would let a group start, and when it would: found by supposing it and asking the scheduler. Pure.
+"""Remedies for a group that waits, and the time of its start: found by supposing a change and asking the scheduler. Pure.
 
 Nothing here is guessed: each answer was tried in a `WhatIfCluster`, where the group then started, or follows from the ledger's
 own arithmetic.

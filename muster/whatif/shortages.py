@@ -1,4 +1,4 @@
-"""What quotas lack for groups that have to hold more before they go on. Pure."""
+"""Shortages of quotas for groups that have to hold more before they go on. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a PodGroup waits, as a value: where it stands, what limits it, who is ahead, what it needs, what would change that."""
+"""The reason why a PodGroup waits, as a value: its stage, the limit, the groups ahead, its needs, and the changes that would help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plugins and actions of Muster are given. Checking what a configuration says is up to `scheduler.configuration.arguments_schema`.
+"""The arguments of Muster's plugins and actions. Checking what a configuration says is up to `scheduler.configuration.arguments_schema`.
 
 Values apart from their checks, since the default configuration needs none: whoever follows that waits for no pydantic.
 """

@@ -1,4 +1,4 @@
-"""Where pods that want to be together have room for all of them, so that the first isn't put where the others can't follow.
+"""Room for pods that want to be together, so that the first isn't put where the others can't follow.
 
 A scheduler that places pod by pod finds that out too late: a gang whose first pod goes to a domain too small for the
 rest is undone, and tried the same way in the next cycle.

@@ -1,4 +1,4 @@
-"""When time alone would change what a cycle decides.
+"""The moment at which time alone would change what a cycle decides.
 
 Each rule about time asks `Deadlines.passed` whether a moment has come, and asks nothing else of the clock. So what
 isn't asked can't matter: until the first of the moments that were asked about and are still to come, the same snapshot

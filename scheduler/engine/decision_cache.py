@@ -1,4 +1,4 @@
-"""What `scheduler.engine.cycle.decide` remembers from cycle to cycle. With an empty one it decides the same, only slower."""
+"""The memory of `scheduler.engine.cycle.decide` from cycle to cycle. With an empty one it decides the same, only slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a job that may run has no nodes: sentences and counts from the state at the end of a cycle."""
+"""The reason why a job that may run has no nodes: sentences and counts from the state at the end of a cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gives way to whom within a queue: to higher priority, as plugins say; and who uses more than it stated, to who lacks its minimum."""
+"""The victims within a queue: jobs of lower priority, as plugins say; and jobs that use more than they stated, for one that lacks its minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a group that was admitted goes back to Pending, and when it may be admitted again."""
+"""The return of an admitted group to Pending, and the time from which it may be admitted again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long groups wait: after they were admitted, since they were taken back, and after the ledger refused them.
+"""Timers of groups that wait: since they were admitted, since they were taken back, and since the ledger refused them.
 
 Kept by the worker from one cycle's plan to the next one's snapshot. A new leader knows from a group's conditions how
 often it was taken back and until when; since when one that is admitted waits it counts anew.

@@ -1,4 +1,4 @@
-"""Which PodGroup a cycle can't be decided with: found by halving, where deciding fails in a way that nobody foresaw."""
+"""The PodGroup that a cycle can't be decided with: found by halving, where deciding fails in a way that nobody foresaw."""
 
 from __future__ import annotations
 

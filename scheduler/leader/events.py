@@ -1,4 +1,4 @@
-"""What happens to a leader: what its watches show, what becomes of its own requests, and what it decides.
+"""Events of a leader: what its watches show, what becomes of its own requests, and what it decides.
 
 Values only. `scheduler.leader.state` folds them into what the leader knows, so that a list of them tells all of it.
 """

@@ -1,4 +1,4 @@
-"""How often a leader decides, and how long it may take: bounds of time, in seconds."""
+"""Bounds of a leader's cycles, in seconds: how often it decides, and how long it may take."""
 
 from __future__ import annotations
 

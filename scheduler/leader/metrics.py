@@ -1,4 +1,4 @@
-"""What the worker counts, for /metrics."""
+"""The worker's metrics."""
 
 from __future__ import annotations
 

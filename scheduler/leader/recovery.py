@@ -1,4 +1,4 @@
-"""How a leader goes on after cycles that failed in a way that nobody foresaw."""
+"""The recovery of a leader after cycles that failed in a way that nobody foresaw."""
 
 from __future__ import annotations
 

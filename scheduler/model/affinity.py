@@ -1,4 +1,4 @@
-"""What a pod wants of other pods: affinity, anti-affinity and spreading, compiled from its spec once.
+"""A pod's terms about other pods: affinity, anti-affinity and spreading, compiled from its spec once.
 
 Terms name other pods by `PodSet`, which are compared by what they select: a thousand pods with the same term ask one
 question. Who of the cluster answers to it is counted in `scheduler.state.peer_index`, by node.

@@ -1,4 +1,4 @@
-"""What was worked out of something that doesn't change, kept for as long as that lives, up to a bound."""
+"""A bounded cache of answers that follow from something that doesn't change, kept for as long as that lives."""
 
 from __future__ import annotations
 

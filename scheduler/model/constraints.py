@@ -1,4 +1,4 @@
-"""Where a pod may run, apart from how much it asks for: compiled from its spec once, compared by signature.
+"""A pod's constraints on nodes, apart from how much it requests: compiled from its spec once, compared by signature.
 
 Two pods of the same signature are treated alike by every node, whatever job they belong to. What Muster doesn't
 evaluate yet is listed in `Constraints.unsupported`: such a pod waits, and its group's condition says why; it is never

@@ -1,4 +1,4 @@
-"""What a group's status says of what it holds of its namespace's quota."""
+"""The part of a group's status that says what it holds of its namespace's quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes have which container images, kept node by node. Nodes report at most some fifty each."""
+"""The container images of each node, kept node by node. Nodes report at most some fifty each."""
 
 from __future__ import annotations
 

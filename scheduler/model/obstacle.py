@@ -1,4 +1,4 @@
-"""What keeps a group from running, as values: the reason, the stage that it waits in, the limit that it meets."""
+"""The obstacle that keeps a group from running, as values: the reason, the stage that it waits in, the limit that it meets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a group that doesn't run: the record behind the sentence in its condition.
+"""The record of a group that doesn't run: the facts behind the sentence in its condition.
 
 A value, the same whether it comes from the worker, a simulation, or a dump of a cluster: `scheduler.model.plan.Plan.records`.
 """

@@ -1,4 +1,4 @@
-"""Where a pod may run at all: what nodes say of themselves, and who is there and near already."""
+"""The nodes that a pod may run on at all, by what nodes say of themselves and by the pods there and near."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation asks of admission. The webhooks' rules are a program of their own, so they come from outside."""
+"""Admission, as a simulation uses it. The webhooks' rules are a program of their own, so they come from outside."""
 
 from __future__ import annotations
 

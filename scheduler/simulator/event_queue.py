@@ -1,4 +1,4 @@
-"""What will happen when: callbacks in order of their time, and those of one time in order of their entry."""
+"""Callbacks in the order of their time, and those of one time in the order of their entry."""
 
 from __future__ import annotations
 

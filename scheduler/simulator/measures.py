@@ -1,4 +1,4 @@
-"""What a simulation counts while it runs: amounts in use, shares of queues, evictions, refusals."""
+"""The counts of a simulation while it runs: amounts in use, shares of queues, evictions, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation came to, as values: for tables, for programs, and for plots."""
+"""The result of a simulation, as values: for tables, for programs, and for plots."""
 
 from __future__ import annotations
 

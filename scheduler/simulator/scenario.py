@@ -1,4 +1,4 @@
-"""What a simulation is about, from objects and a trace; made anew for each run, since a run uses it up."""
+"""The subject of a simulation, from objects and a trace; made anew for each run, since a run uses it up."""
 
 from __future__ import annotations
 

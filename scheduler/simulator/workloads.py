@@ -1,4 +1,4 @@
-"""What makes groups and pods in a simulation: objects of files and lines of traces, through admission, and Jobs."""
+"""The source of groups and pods in a simulation: objects of files and lines of traces, through admission, and Jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names of resources get a place in every vector: what is asked for, as far as somebody offers it.
+"""The choice of the resource names that get a place in every vector: the requested ones, as far as somebody offers them.
 
 Pods may ask for whatever they like, nodes and queues are an administrator's.
 """

@@ -1,4 +1,4 @@
-"""Which object an error that nobody foresaw is about, where what fails is a step for that object alone."""
+"""The object that an unforeseen error is about, where what fails is a step for that object alone."""
 
 from __future__ import annotations
 

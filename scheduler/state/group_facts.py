@@ -1,4 +1,4 @@
-"""What the pods, Jobs and quotas around a group say of it: whether it is over or held up, and what it is to hold. Pure."""
+"""Facts of a group from its pods, Jobs and quotas: whether it is over or held up, and what it is to hold. Pure."""
 
 from __future__ import annotations
 

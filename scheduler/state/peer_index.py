@@ -1,4 +1,4 @@
-"""Which pods of the cluster answer to the questions that terms ask, counted by node and kept up to date pod by pod.
+"""The pods that answer to the questions that terms ask, counted by node and kept up to date pod by pod.
 
 Pods with the same namespace and labels share a `_Profile`, which is matched once. A new question is put to all profiles
 at the next snapshot, not when it is learned: those whose answer changes are reported, to be classified again.

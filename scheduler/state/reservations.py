@@ -1,4 +1,4 @@
-"""What is known of the groups' reservations in the quota ledgers: who has none, who was refused, who reserves late."""
+"""The reservations of groups in the quota ledgers: groups without one, groups that were refused, groups that reserve late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods use of each node: sums kept by increments, and the matrices made of them."""
+"""The usage of each node by pods: sums kept by increments, and the matrices made of them."""
 
 from __future__ import annotations
 

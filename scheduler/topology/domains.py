@@ -1,4 +1,4 @@
-"""Who is where during a cycle: counts of pods by node and by domain of nodes, kept with each placement.
+"""Counts of pods by node and by domain of nodes during a cycle, kept with each placement.
 
 Arrays are over the rows of the node table. There are two states of it: ``now``, in which pods that are leaving are
 still there, and ``later``, in which they are gone. A reserved place counts in both.

@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on as far as node and pod alone say: readiness, cordons, selectors, affinity, taints.
+"""The nodes that a pod may run on as far as node and pod alone say: readiness, cordons, selectors, affinity, taints.
 
 Masks over the node table, True where a node is out of the question. They depend on nothing else, so each is worked out
 once per table and per demand.

@@ -1,4 +1,4 @@
-"""What a pod's volumes mean for where it may run, and what is to be done for them once it has a node.
+"""The volumes of a pod: the nodes that they leave open, and what is to be done for them once it has a node.
 
 Bound volumes hold a pod to the nodes that reach them. A claim that waits for its first pod gets a volume that exists
 and fits, the smallest first, or one that its class' provisioner makes for the node. A claim that is to be bound at once

@@ -1,4 +1,4 @@
-"""What kubectl prints when an API server says no: measured, see docs/decisions/0053. Pure."""
+"""The lines that kubectl prints for an API server's refusal: measured, see docs/decisions/0053. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands of ``muster certs`` take, and the installation that they are about."""
+"""The options of all commands of ``muster certs``, and the installation that they are about."""
 
 from __future__ import annotations
 

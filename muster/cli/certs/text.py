@@ -1,4 +1,4 @@
-"""What ``muster certs`` prints: tables of what there is, and lines of what was done and is waited for."""
+"""The output of ``muster certs``: tables of the state, and lines of the steps done and the steps ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Muster holds in a cluster, released when it is uninstalled: Jobs that it suspended, Queues that it finalizes."""
+"""The release of Muster's hold on a cluster when it is uninstalled: Jobs that it suspended, Queues that it finalizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in the way of an installation, looked for before anything is changed."""
+"""Checks for obstacles to an installation, before anything is changed."""
 
 from __future__ import annotations
 

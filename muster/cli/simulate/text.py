@@ -1,4 +1,4 @@
-"""What people read of a simulation: tables of 80 columns."""
+"""The output of a simulation for people: tables of 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster is set up and run with: namespaces, configuration, leases, events, webhooks and CRDs."""
+"""Objects that set up and run a cluster: namespaces, configuration, leases, events, webhooks and CRDs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all objects have: metadata, conditions and label selectors; and the base of the structs."""
+"""The parts of all objects: metadata, conditions and label selectors; and the base of the structs."""
 
 from __future__ import annotations
 

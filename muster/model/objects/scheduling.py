@@ -1,4 +1,4 @@
-"""What the scheduler decides by beside pods: PodGroups and queues, priority classes and disruption budgets."""
+"""The scheduler's objects beside pods: PodGroups and queues, priority classes and disruption budgets."""
 
 from __future__ import annotations
 

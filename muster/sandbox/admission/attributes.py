@@ -1,4 +1,4 @@
-"""What admission knows of a request."""
+"""The attributes of a request that admission knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a webhook is called: one POST, repeated when it asks for that, within its timeout."""
+"""The call of a webhook: one POST, repeated when it asks for that, within its timeout."""
 
 from __future__ import annotations
 

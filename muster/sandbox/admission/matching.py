@@ -1,4 +1,4 @@
-"""Which requests a registration is for: rules, selectors, conditions. Compiled once per configuration."""
+"""The requests that a registration is for: rules, selectors, conditions. Compiled once per configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects use of a ResourceQuota. Pure; for admission and for the quota controller.
+"""The usage of a ResourceQuota by objects. Pure; for admission and for the quota controller.
 
 What a pod requests and in which scopes it is, the model says (`muster.model.requests`, `muster.model.scopes`), as to
 Muster's own ledger. Here stand the names under which a ResourceQuota counts that, and the kinds that Muster doesn't count.

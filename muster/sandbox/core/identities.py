@@ -1,4 +1,4 @@
-"""What the server makes up: uids, endings of generated names, times. Repeatable with a seed."""
+"""Values that the server makes up: uids, endings of generated names, times. Repeatable with a seed."""
 
 from __future__ import annotations
 

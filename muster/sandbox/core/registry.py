@@ -1,4 +1,4 @@
-"""Which resources the server serves: built-in ones and those of CustomResourceDefinitions."""
+"""The resources that the server serves: built-in ones and those of CustomResourceDefinitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks. The sandbox authenticates by token and authorises everybody for everything: RBAC objects are kept only."""
+"""The user of a request. The sandbox authenticates by token and authorises everybody for everything: RBAC objects are kept only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns which field: ``metadata.managedFields``, as updates and applies change it.
+"""The owners of fields: ``metadata.managedFields``, as updates and applies change it.
 
 Source: ``k8s.io/apimachinery/pkg/util/managedfields``.
 """

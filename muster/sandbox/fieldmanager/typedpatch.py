@@ -1,4 +1,4 @@
-"""What is wrong with the types of an applied configuration.
+"""Faults in the types of an applied configuration.
 
 Source: ``sigs.k8s.io/structured-merge-diff`` (typed, validate.go).
 """

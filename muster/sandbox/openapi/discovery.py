@@ -1,4 +1,4 @@
-"""Which resources are served, as clients ask for it: aggregated discovery v2, and the older one document per version.
+"""The served resources, as clients ask for them: aggregated discovery v2, and the older one document per version.
 
 kubectl prefers the aggregated form and takes it for such only by its Content-Type; generated clients read the older one.
 """

@@ -1,4 +1,4 @@
-"""Which columns the built-in kinds print, in which order, and what fills them."""
+"""The columns of the built-in kinds, their order, and the source of each."""
 
 from __future__ import annotations
 

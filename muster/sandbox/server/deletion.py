@@ -1,4 +1,4 @@
-"""What becomes of an object that is to be deleted: gone at once, or marked until others have let it go.
+"""The deletion of an object: gone at once, or marked until others have let it go.
 
 Source: ``k8s.io/apiserver/pkg/registry`` (BeforeDelete, deletionFinalizersForGarbageCollection, markAsDeleting).
 """

@@ -1,4 +1,4 @@
-"""What the client wants to read: objects, tables or metadata only; and the response that carries it."""
+"""The forms of a response: objects, tables or metadata only; and the response that carries it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each method does to a target: from the request to the answer."""
+"""The effect of each method on a target: from the request to the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind has: the strategy that kinds refine, and the rules of metadata."""
+"""The base of all strategies: the one that kinds refine, and the rules of metadata."""
 
 from __future__ import annotations
 

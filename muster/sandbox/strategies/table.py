@@ -1,4 +1,4 @@
-"""Which strategy a resource has."""
+"""The strategy of each resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CronJob needs next, from it, its Jobs and the time. Pure.
+"""The next steps of a CronJob, from it, its Jobs and the time. Pure.
 
 The order is the real controller's: forget Jobs beyond the history, note those that ended, then start the one that is
 due: only the last one, whatever was missed before.

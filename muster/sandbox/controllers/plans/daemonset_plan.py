@@ -1,4 +1,4 @@
-"""What a DaemonSet needs next, from the set, its pods, the nodes and the time. Pure.
+"""The next steps of a DaemonSet, from the set, its pods, the nodes and the time. Pure.
 
 A pod for each node that takes it. Nothing binds it here: it asks for its node by name, in its node affinity, and waits
 for a scheduler as every pod does.

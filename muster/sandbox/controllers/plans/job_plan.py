@@ -1,4 +1,4 @@
-"""What a Job needs next, from the Job, its pods and the time. Pure.
+"""The next steps of a Job, from the Job, its pods and the time. Pure.
 
 The order is the real controller's: count, fail, complete, suspend, run. A Job first gets the condition that says how
 it will end (FailureTarget, SuccessCriteriaMet), then, when none of its pods runs or waits to be counted, the one that

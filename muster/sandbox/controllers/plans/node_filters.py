@@ -1,4 +1,4 @@
-"""Whether a node takes a pod: its labels and name against what the pod asks for, its taints against tolerations. Pure."""
+"""The filters of a node for a pod: its labels and name against the pod's request, its taints against tolerations. Pure."""
 
 from __future__ import annotations
 

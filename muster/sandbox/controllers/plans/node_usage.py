@@ -1,4 +1,4 @@
-"""What pods take of their nodes, as kubelet and scheduler count it. Pure."""
+"""The usage of nodes by pods, as kubelet and scheduler count it. Pure."""
 
 from __future__ import annotations
 

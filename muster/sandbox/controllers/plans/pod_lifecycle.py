@@ -1,4 +1,4 @@
-"""How a pod lives on a simulated node: from its status and the time to its next status. Pure.
+"""The life of a pod on a simulated node: from its status and the time to its next status. Pure.
 
     bound ──> ContainerCreating ──1 s──> Running ──its seconds──> Succeeded | Failed
                                             ^  │ restartPolicy

@@ -1,4 +1,4 @@
-"""What controllers read from pods, and how they make one. Pure."""
+"""Pods as controllers read and make them. Pure."""
 
 from __future__ import annotations
 

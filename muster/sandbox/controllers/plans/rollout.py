@@ -1,4 +1,4 @@
-"""How a Deployment's ReplicaSets change size while a new template takes over from old ones. Pure arithmetic.
+"""The sizes of a Deployment's ReplicaSets while a new template takes over from old ones. Pure arithmetic.
 
 Source of the rules: the Deployment's documentation; figures as the real controller's, tried on one.
 """

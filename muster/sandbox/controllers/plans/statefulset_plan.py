@@ -1,4 +1,4 @@
-"""What a StatefulSet needs next, from the set, its pods and the time. Pure.
+"""The next steps of a StatefulSet, from the set, its pods and the time. Pure.
 
 The order is the real controller's: pods of the wanted ordinals are made and repaired first, then those beyond go, then
 those of an old template, each from the end. In order (``OrderedReady``) one pod at a time, and only when those before

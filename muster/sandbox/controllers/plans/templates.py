@@ -1,4 +1,4 @@
-"""Which pod template is which. Pure."""
+"""The identity of pod templates. Pure."""
 
 from __future__ import annotations
 
