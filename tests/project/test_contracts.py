@@ -40,10 +40,10 @@ def copy(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("muster/model/amounts.py", "import muster.kube.client", "Programs stand on what they share"),
-        ("webhooks/policies/queues.py", "import asyncio", "What admission decides is pure"),
-        ("muster/ledger/table.py", "import asyncio", "What the ledger decides is pure"),
-        ("scheduler/engine/cycle.py", "import time", "What decides a cycle is pure"),
+        ("muster/model/amounts.py", "import muster.kube.client", "Programs import shared packages"),
+        ("webhooks/policies/queues.py", "import asyncio", "Admission's decisions are pure"),
+        ("muster/ledger/table.py", "import asyncio", "The ledger's decisions are pure"),
+        ("scheduler/engine/cycle.py", "import time", "A cycle's decision is pure"),
         ("scheduler/leader/binder.py", "import aiohttp", "modules know aiohttp"),
     ],
 )
@@ -91,5 +91,5 @@ def test_whoever_may_not_know_aiohttp_is_named():
 def test_no_contract_has_an_exception():
     assert [each["name"] for each in contracts() if "ignore_imports" in each] == []
     assert [each["name"] for each in contracts() if each["type"] == "layers" and not each.get("exhaustive")] == [
-        "Programs stand on what they share, and don't see each other"
+        "Programs import shared packages, and not each other"
     ]
