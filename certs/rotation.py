@@ -99,7 +99,7 @@ TABLE: Final = (
     RotationTransition(
         RotationPhase.STEADY,
         RotationPhase.PUBLISH,
-        "the CA is past 2/3 of its life, or a rotation is asked for",
+        "the CA is past 2/3 of its life, or a rotation is requested",
         lambda case: case.requested is Command.ROTATE or due_authority(case.state.current, case.now),
     ),
     RotationTransition(RotationPhase.PUBLISH, RotationPhase.ROLLBACK, _BACK, _asked_back),
@@ -306,7 +306,7 @@ def _unfit(case: _Case) -> str:
     if not state.issuer.can_sign(case.now):
         return ""
     if case.requested is Command.RENEW:
-        return "asked for"
+        return "requested"
     if leaf is None:
         return "the Secret holds none that can be served"
     if leaf.issuer not in state.issuer.trusted:

@@ -29,7 +29,7 @@ def refusal(request: ReservationRequest, refused: Exceeded) -> str:
     beyond = (
         f" beyond what PodGroup {_quoted(request.group)} has reserved" if request.kind == POD and request.group else ""
     )
-    return f"{who} asks for {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
+    return f"{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:
@@ -85,7 +85,7 @@ def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
 
 
 def _remedy(request: ReservationRequest, refused: Exceeded) -> str:
-    field = {JOB: "what its pods ask", POD: "its requests"}.get(request.kind, "spec.minResources")
+    field = {JOB: "what its pods request", POD: "its requests"}.get(request.kind, "spec.minResources")
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"
     wait = f"wait for {refused.holders[0][0]}" if refused.holders else "wait until some of it is free"

@@ -39,7 +39,7 @@ class Gang(Plugin):
             if there < wanted:
                 return Obstacle(
                     Reason.NOT_ENOUGH_TASKS,
-                    f"minTaskMember asks for {counted(wanted, 'pod')} of task {role!r} and {there or 'none'} can run; "
+                    f"minTaskMember requires {counted(wanted, 'pod')} of task {role!r} and {there or 'none'} can run; "
                     f"waiting for {wanted - there} more",
                 )
         return None

@@ -130,7 +130,7 @@ def _rules(arguments: PredicatesArguments) -> _Rules:
         (arguments.ports, "using its host port already", _ports, _ports_taken),
         (arguments.pods, "near pods that its own anti-affinity excludes", _apart, _beside),
         (arguments.pods, "kept free by the anti-affinity of other pods", _peers, _unwanted),
-        (arguments.pods, "far from the pods that its affinity asks for", _near, _far),
+        (arguments.pods, "far from the pods that its affinity requires", _near, _far),
         (arguments.spread, "without a label that its topology spread goes by", _spreads, _unlabelled),
         (arguments.spread, "where its topology spread has enough pods already", _spreads, _crowded),
         (arguments.volumes or arguments.zones, "out of reach of its volumes", _claims, _unreachable),

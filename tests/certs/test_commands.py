@@ -101,7 +101,7 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing(client, replic
     before = await everything(client)
     probe = ("--probe", replica)
     assert "would do nothing: nothing to do" in await said("renew", "--dry-run")
-    assert "would issue a certificate: asked for" in await said("renew", "--now", "--dry-run")
+    assert "would issue a certificate: requested" in await said("renew", "--now", "--dry-run")
     assert "would enter phase publish" in await said("rotate-ca", *probe, "--dry-run")
     assert "every webhook has the bundle" in await said("inject", "--dry-run")
     assert "nothing to roll back" in await said("rollback", "--dry-run")

@@ -53,7 +53,7 @@ async def test_the_story_of_the_demo_deleting_a_group_frees_what_it_held(lab: An
         lab.namespace, PODGROUP, names.VOLCANO_GROUP, "train", "u", Resources.parse({"cpu": "6"})
     )
     assert wording.refusal(request, refused) == (
-        'PodGroup "train" asks for 6 cpu, but quota "quota" has 10 cpu hard, 6 reserved (train-a 6), so 4 are free:'
+        'PodGroup "train" requests 6 cpu, but quota "quota" has 10 cpu hard, 6 reserved (train-a 6), so 4 are free:'
         " short by 2 cpu; lower spec.minResources, wait for train-a, or raise the quota"
     )
     await lab.client.delete(kinds.PODGROUPS, "train-a", lab.namespace)

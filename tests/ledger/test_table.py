@@ -206,7 +206,7 @@ def test_a_refusal_names_each_short_resource_and_the_remedy() -> None:
     hard = amounts(requests_cpu="10", memory="8Gi")
     table = seeded(shown("old", amounts(cpu="9", memory="8Gi")), team=hard)
     assert refusal(table, request("new", amounts(cpu="2", memory="1Gi"))) == (
-        'PodGroup "new" asks for 2 requests.cpu and 1Gi memory, but quota "team" has 10 requests.cpu hard, 9 reserved,'
+        'PodGroup "new" requests 2 requests.cpu and 1Gi memory, but quota "team" has 10 requests.cpu hard, 9 reserved,'
         " so 1 is free: short by 1 requests.cpu; 8Gi memory hard, 8Gi reserved, so none is free: short by 1Gi memory;"
         " lower spec.minResources, wait until some of it is free, or raise the quota"
     )
@@ -221,7 +221,7 @@ def test_what_no_wait_can_cure_is_not_told_to_wait() -> None:
 def test_growth_is_told_as_growth() -> None:
     ask = ReservationRequest("ns", PODGROUP, VOLCANO_GROUP, "a", "u-a", amounts(cpu="11"), "60", amounts(cpu="6"))
     assert refusal(seeded(shown("a", amounts(cpu="6")), team=amounts(cpu="10")), ask).startswith(
-        'PodGroup "a" asks for 5 cpu more, but quota "team" has 10 cpu hard, 6 reserved, so 4 are free: short by 1 cpu'
+        'PodGroup "a" requests 5 cpu more, but quota "team" has 10 cpu hard, 6 reserved, so 4 are free: short by 1 cpu'
     )
 
 
@@ -329,11 +329,11 @@ def test_a_pods_refusal_says_what_its_group_has_not_reserved() -> None:
     view = view_of(gang, shown_pod("x", "", amounts(cpu="2")), team=hard)
     table = seeded(gang, shown_pod("x", "", amounts(cpu="2")), team=hard).fold(view, coming={"gang"})
     assert refusal(table, pod("m", "gang", amounts(cpu="3"))) == (
-        'Pod "m" asks for 1 cpu beyond what PodGroup "gang" has reserved, but quota "team" has 4 cpu hard, 2 reserved,'
+        'Pod "m" requests 1 cpu beyond what PodGroup "gang" has reserved, but quota "team" has 4 cpu hard, 2 reserved,'
         " 2 used by other pods, so none is free: short by 1 cpu; lower its requests, wait until some of it is free,"
         " or raise the quota"
     )
-    assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith('Pod "y" asks for 1 cpu, but quota "team" has 4')
+    assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith('Pod "y" requests 1 cpu, but quota "team" has 4')
 
 
 def test_a_pod_that_may_grow_keeps_its_group_beside_it_so_that_a_fold_charges_no_more() -> None:

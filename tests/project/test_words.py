@@ -68,6 +68,7 @@ PAGES = (
         r"\b(?:take|takes|taking|taken) (?:\w+ ){0,3}?away\b", "uninstall, delete or remove", "kubernetes.io's words"
     ),
     Retired(r"\bfor ever\b", "forever", "one word"),
+    Retired(r"\basks? for (?=(?:[0-9]+|how much|cpu|memory)\b)", "request", "pods request resources"),
 )
 CODE = re.compile(r"\{[^{}]*\}|``[^`]*``|`[^`]*`")
 
@@ -125,6 +126,7 @@ def test_no_retired_word_is_in_the_documents():
         '"""Give the sum."""',
         "It installs the kinds.",
         "Take the webhooks away.",
+        "The Job asks for 6 cpu.",
         '"""What a queue has."""',
         '"""Whether it fits."""',
     ],

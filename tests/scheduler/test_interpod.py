@@ -48,7 +48,7 @@ def test_a_pod_that_wants_somebody_who_is_nowhere_waits_and_says_so(zones, binds
     assert binds(plan) == {}
     assert message(plan, "g") == (
         "1 pod of 1 cpu needs a node; the nodes have room for none "
-        "(of 5 nodes 5 are far from the pods that its affinity asks for)"
+        "(of 5 nodes 5 are far from the pods that its affinity requires)"
     )
 
 

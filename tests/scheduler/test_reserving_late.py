@@ -125,7 +125,7 @@ async def test_a_status_that_somebody_else_writes_asks_the_ledger_too(admitted):
     with pytest.raises(errors.ForbiddenError) as refused:
         await admitted.patch(kinds.PODGROUPS, "two", inqueue, subresource="status")
     assert refused.value.message.endswith(
-        'PodGroup "two" asks for 6 requests.cpu more, but quota "team" has 10 requests.cpu hard, 6 reserved (one 6),'
+        'PodGroup "two" requests 6 requests.cpu more, but quota "team" has 10 requests.cpu hard, 6 reserved (one 6),'
         " so 4 are free: short by 2 requests.cpu; lower spec.minResources, wait for one, or raise the quota"
     )
     await admitted.patch(kinds.PODGROUPS, "one", {"status": {"phase": "Pending"}}, subresource="status")

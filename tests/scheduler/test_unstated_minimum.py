@@ -61,7 +61,7 @@ async def test_applied_when_the_group_is_known_such_a_job_is_refused(under_quota
         return ""
 
     message = await under_quota.until(refused)
-    assert "the Job's PodGroup asks for 6 requests.cpu, but" in message
+    assert "the Job's PodGroup requests 6 requests.cpu, but" in message
     assert "4 requests.cpu hard, 0 reserved, so 4 are free: short by 2 requests.cpu" in message
 
 

@@ -85,7 +85,7 @@ def test_the_second_group_is_told_what_the_first_one_holds(run: Run, queue: str)
     assert "unchanged" in run("apply", "-f", "-", stdin=group)
     said = run("apply", "-f", "-", stdin=group.replace("gang", "other"), fails=True)
     assert said.strip().endswith(
-        'PodGroup "other" asks for 3 cpu, but quota "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free:'
+        'PodGroup "other" requests 3 cpu, but quota "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free:'
         " short by 2 cpu; lower spec.minResources, wait for gang, or raise the quota"
     )
     tried = run("apply", "--dry-run=server", "-f", "-", stdin=group.replace("gang", "other"), fails=True)
@@ -98,8 +98,8 @@ def test_applying_a_job_shows_what_its_group_would_be_short_of(run: Run, queue: 
     annotations = 'metadata: {name: train, annotations: {scheduling.k8s.io/group-min-member: "6"}}'
     said = run("apply", "-f", "-", stdin=JOB.replace("metadata: {name: train}", annotations), fails=True)
     assert said.strip().endswith(
-        'admission webhook "jobs.validate.muster.sh" denied the request: the Job\'s PodGroup asks for 6 cpu, but quota'
-        ' "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free: short by 5 cpu; lower what its pods ask or raise'
+        'admission webhook "jobs.validate.muster.sh" denied the request: the Job\'s PodGroup requests 6 cpu, but quota'
+        ' "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free: short by 5 cpu; lower what its pods request or raise'
         " the quota"
     )
     assert "NotFound" in run("get", "job", "train", fails=True)

@@ -101,7 +101,7 @@ def test_a_refusal_of_the_ledger_names_hard_reserved_and_asked(
     status = answered("/validate/podgroups", review_of(podgroup(minResources={"cpu": "3"})))["status"]
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     assert status["message"] == (
-        'PodGroup "gang" asks for 3 cpu, but quota "team" has 10 cpu hard, 8 reserved (other 8), so 2 are free:'
+        'PodGroup "gang" requests 3 cpu, but quota "team" has 10 cpu hard, 8 reserved (other 8), so 2 are free:'
         " short by 1 cpu; lower spec.minResources, wait for other, or raise the quota"
     )
 
