@@ -42,7 +42,7 @@ class Operation(Struct, frozen=True):
     beneficiary: JobState | None = None
 
 
-class Held(NamedTuple):
+class HiddenAmounts(NamedTuple):
     """What is taken out of sight on some nodes, of what is idle and of what will be, [nodes, resources]."""
 
     rows: Sequence[int]
@@ -50,7 +50,7 @@ class Held(NamedTuple):
     future: Matrix
 
 
-NOTHING_HELD: Final = Held((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
+NOTHING_HELD: Final = HiddenAmounts((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
 """Nothing of any node."""
 
 
@@ -90,7 +90,7 @@ class Allocations:
         self.leaving: set[str] = set()
         self.stand_ins: dict[str, JobState] = {}
         self.releasing = bool(np.count_nonzero(snapshot.releasing))
-        self._held: Held | None = None
+        self._held: HiddenAmounts | None = None
         self.hidden = NOTHING_HELD
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
@@ -221,9 +221,9 @@ class Allocations:
         finally:
             queue.allocated = before
 
-    def hold(self, rows: Sequence[int]) -> Held:
+    def hold(self, rows: Sequence[int]) -> HiddenAmounts:
         """Take out of sight what is and will be idle on some nodes; `give_back` ends it."""
-        held = Held(rows, np.zeros_like(self._idle), np.zeros_like(self._future))
+        held = HiddenAmounts(rows, np.zeros_like(self._idle), np.zeros_like(self._future))
         held.idle[rows] = self._idle[rows].clip(min=0)
         held.future[rows] = self._future[rows].clip(min=0)
         self._idle -= held.idle
@@ -232,7 +232,7 @@ class Allocations:
         self._on_change(rows, None, 1)
         return held
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: HiddenAmounts) -> None:
         """Show again what was held."""
         self._idle += held.idle
         self._future += held.future
@@ -321,7 +321,7 @@ class Allocations:
                     bounded[row] = True
                 else:
                     leaving.add(task.uid)
-        held = self._held or Held((), np.zeros_like(idle), np.zeros_like(future))
+        held = self._held or HiddenAmounts((), np.zeros_like(idle), np.zeros_like(future))
         _same("leaving", self.leaving, leaving)
         _same("future of nodes", (self._future + held.future).tolist(), future.tolist())
         # What a pipelined task of another job keeps on a node that is held depends on what was out of its sight then.
