@@ -22,6 +22,7 @@ from typing import Any
 import uvloop
 
 from certs import authority
+from certs.serving import Files, LiveCertificate
 from muster.kube.client import Client
 from muster.ledger.reservations import Observed, Reserved
 from muster.model import kinds
@@ -31,7 +32,6 @@ from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
-from webhooks.tls import Files, LiveCertificate
 
 
 class NoLedger:

@@ -25,6 +25,7 @@ from admission import NoLedger, cases, cpu_seconds, wrk
 
 from certs import authority
 from certs.bundle import KeyPair
+from certs.serving import Files, LiveCertificate
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -34,7 +35,6 @@ from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
-from webhooks.tls import Files, LiveCertificate
 
 RELOADS = 100
 OPENERS = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import logging
 import signal
 import socket
@@ -68,6 +69,12 @@ _LISTS: Final = 60.0
     help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
 )
 @click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
+@click.option(
+    "--metrics-tls",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
+)
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
@@ -157,7 +164,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
         following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
         leading = asyncio.create_task(run_in_thread(elect, "election"), name="election")
         try:
-            async with _probes(worker, options):
+            async with _probes(worker, options, client):
                 await leading
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
@@ -171,7 +178,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
+async def _probes(worker: Any, options: dict[str, Any], client: Any) -> AsyncIterator[None]:
     """Listen for probes.
 
     Raises:
@@ -185,13 +192,24 @@ async def _probes(worker: Any, options: dict[str, Any]) -> AsyncIterator[None]:
         alive=worker.not_alive,
         state=worker.state if options["debug_state"] else None,
         port=options["probe_port"],
-        metrics_port=options["metrics_port"],
+        metrics_port=None if options["metrics_tls"] else options["metrics_port"],
     )
     await probes.start()
+    guarded = asyncio.create_task(_guarded_metrics(probes, options, client), name="metrics")
     try:
         yield
     finally:
+        guarded.cancel()
+        await asyncio.wait([guarded])
         await probes.stop()
+
+
+async def _guarded_metrics(probes: Any, options: dict[str, Any], client: Any) -> None:
+    """Serve metrics over TLS where that is wanted; what that needs takes a while to import."""
+    if not (options["metrics_port"] and options["metrics_tls"]):
+        return
+    guarded_metrics = await asyncio.to_thread(importlib.import_module, "certs.guarded_metrics")
+    await guarded_metrics.serve(probes, options["metrics_port"], options["metrics_tls"], client)
 
 
 class Collector:

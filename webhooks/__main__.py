@@ -31,6 +31,12 @@ _PROBES: Final = 8080
 )
 @click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
 @click.option(
+    "--metrics-tls",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
+)
+@click.option(
     "--certificates",
     type=click.Path(path_type=Path),
     required=True,
@@ -71,8 +77,8 @@ def webhook(**options: Any) -> None:
     # They take a second to import, which --help doesn't spend.
     import uvloop
 
+    from certs.serving import ServingCertificateError
     from muster.kube.errors import KubeError
-    from webhooks.tls import ServingCertificateError
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -114,10 +120,10 @@ async def _run(options: dict[str, Any]) -> None:
 
 
 def _options(options: dict[str, Any]) -> Any:
+    from certs.serving import Files
     from webhooks.compose import Options
     from webhooks.server import Listen
     from webhooks.settings import WebhookSettings
-    from webhooks.tls import Files
 
     settings = WebhookSettings(
         scheduler_names=options["schedulers"] or (names.SCHEDULER_NAME,),
@@ -131,6 +137,7 @@ def _options(options: dict[str, Any]) -> Any:
         listen=Listen(options["host"], options["port"], options["drain"]),
         probes=options["probe_port"],
         metrics_port=options["metrics_port"],
+        metrics_tls=options["metrics_tls"],
         debug=options["debug_state"],
         settings=settings,
         legacy_apis=options["legacy_apis"],

@@ -11,6 +11,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from certs import guarded_metrics
+from certs.serving import Files, LiveCertificate
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.model import names
@@ -25,7 +27,6 @@ from webhooks.ownerrules import OwnerRulesWatcher
 from webhooks.paths import LivePaths
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
-from webhooks.tls import Files, LiveCertificate
 
 _RULES: Final = 100
 """Owner rules that the state shows."""
@@ -35,14 +36,16 @@ class Options(Struct, frozen=True):
     """What an operator says of one webhook server.
 
     ``probes`` is the port of /healthz, /readyz and, for this machine, /metrics; None is no such listener. ``metrics_port`` is
-    the one at which other machines get metrics, None for none. ``debug``: /debug/state is shown, too. ``paths`` is the folder with the segments that the
-    paths of webhooks end in. ``namespace`` is Muster's own, where the ConfigMap with the owner rules is.
+    the one at which other machines get metrics, None for none; over TLS with the certificate in ``metrics_tls``. ``debug``: /debug/state is
+    shown, too. ``paths`` is the folder with the segments that the paths of webhooks end in. ``namespace`` is Muster's own, where the
+    ConfigMap with the owner rules is.
     """
 
     certificate: Files
     listen: Listen = field(default_factory=Listen)
     probes: int | None = None
     metrics_port: int | None = None
+    metrics_tls: Path | None = None
     debug: bool = False
     settings: WebhookSettings = field(default_factory=WebhookSettings)
     legacy_apis: bool = False
@@ -77,6 +80,7 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         return _state(admission, server, certificate, view)
 
     probes: Probes | None = None
+    guarded: asyncio.Task[None] | None = None
     if options.probes is not None:
         shown = state if options.debug else None
         probes = Probes(
@@ -85,11 +89,15 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
             alive=not_alive,
             state=shown,
             port=options.probes,
-            metrics_port=options.metrics_port,
+            metrics_port=None if options.metrics_tls else options.metrics_port,
         )
     try:
         if probes is not None:
             await probes.start()
+        if probes is not None and options.metrics_port and options.metrics_tls:
+            guarded = asyncio.create_task(
+                guarded_metrics.serve(probes, options.metrics_port, options.metrics_tls, client), name="metrics"
+            )
         await view.synced()
         await rules.synced()
         await server.start()
@@ -99,6 +107,9 @@ async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterat
         await committer.close()
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+        if guarded is not None:
+            guarded.cancel()
+            await asyncio.wait([guarded])
         if probes is not None:
             await probes.stop()
 

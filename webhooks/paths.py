@@ -13,9 +13,9 @@ import math
 from pathlib import Path
 from typing import Final
 
+from certs.serving import POLL
 from muster.kube.clock import Clock, SystemClock
 from muster.model.names import NO_SEGMENT, SEGMENTS_FILE
-from webhooks.tls import POLL
 
 _LONGEST: Final = 64 * 1024
 """Bytes of the file: what is longer was not written by Muster."""

@@ -17,13 +17,13 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
+from certs.serving import LiveCertificate
 from muster.model import names
 from webhooks.admission import Admission, Answer, answer_budget
 from webhooks.budget import ByteBudget, Share, WaitingRoom
 from webhooks.connections import CallerConnection
 from webhooks.evaluation import HOOKS
 from webhooks.paths import LivePaths, hook_path
-from webhooks.tls import LiveCertificate
 
 BODY_LIMIT: Final = 8 * 1024 * 1024
 """Bytes: an UPDATE carries two objects of up to 3 MiB."""

@@ -1,10 +1,11 @@
-"""The plain-HTTP listener beside a program: is it alive, is it ready, how is it doing.
+"""The HTTP listeners beside a program: is it alive, is it ready, how is it doing.
 
 One request a connection, without a body, each answered at once: so little of HTTP needs no server of others', and importing
 aiohttp's takes a program that has no other use for it a quarter of a second of processor time and 15 MiB.
 
-Kubelets come from other machines, so /healthz and /readyz answer everybody, and name no tenant. Metrics do name tenants: of
-other machines only who comes to a port of their own is answered, which a NetworkPolicy guards; on that one, loopback is.
+Kubelets come from other machines, so /healthz and /readyz answer everybody over plain HTTP, and name no tenant. Metrics do name
+tenants: there, only loopback gets them. Other machines are answered at a port of their own: over TLS, where a token is asked for
+and the API server says what it may read; or plain, where only a NetworkPolicy guards the port.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -25,6 +27,8 @@ _HEAD: Final = 2**14
 _TIMEOUT: Final = 10.0
 """Seconds for which a connection is kept for one request and its answer."""
 _TEXT: Final = "text/plain; charset=utf-8"
+_CONNECTIONS: Final = 64
+"""Connections to the port of the metrics at once."""
 
 _OF_TENANTS: Final = frozenset({"/metrics", "/debug/state"})
 """What shows names and amounts of tenants."""
@@ -32,6 +36,15 @@ _CLOSED: Final = b"closed to other machines: start the program with --metrics-po
 
 Reasons = Callable[[], Sequence[str]]
 """Returns what is wrong, each one line for a person; nothing when all is well."""
+
+Authorize = Callable[[str, str], Awaitable[int]]
+"""Returns what becomes of a request, by its Authorization header and its path: 200, 401, 403 or 503."""
+
+_REFUSALS: Final = {
+    401: b"send a bearer token that the API server knows\n",
+    403: b"the token's user may not get this URL: bind the ClusterRole muster-metrics-reader\n",
+    503: b"the API server can't be asked about the token now\n",
+}
 
 State = Callable[[], Any]
 """Returns what a program knows of itself as JSON values: bounded, and without secrets."""
@@ -41,7 +54,7 @@ class Probes:
     """Serves /healthz, /readyz (200, or 503 with the reasons), /metrics, and /debug/state where ``state`` is given.
 
     ``ready`` says what a program still waits for; ``alive`` what only a restart can fix. With ``metrics_port`` other
-    machines get /metrics and /debug/state there; without, nobody but this one does.
+    machines get /metrics and /debug/state there, plain; `serve_metrics` does so over TLS. Without either, nobody but this one does.
     """
 
     def __init__(
@@ -62,6 +75,8 @@ class Probes:
         self._host = host
         self._ports = [port] if metrics_port is None else [port, metrics_port]
         self._servers: list[asyncio.Server] = []
+        self._authorize: Authorize | None = None
+        self._guarded = 0
         self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     @property
@@ -92,6 +107,20 @@ class Probes:
             await self.stop()
             raise
 
+    async def serve_metrics(self, port: int, tls: ssl.SSLContext, authorize: Authorize) -> None:
+        """Listen for those who read metrics over TLS, beside the port of the probes.
+
+        Raises:
+            OSError: the address is taken or not ours.
+        """
+        self._authorize = authorize
+        self._ports = [self._ports[0], port]
+        self._servers.append(
+            await asyncio.start_server(
+                self._serve_guarded, self._host, port, limit=_HEAD, ssl=tls, ssl_handshake_timeout=_TIMEOUT
+            )
+        )
+
     async def stop(self) -> None:
         """Listen no more; what is being answered isn't."""
         for server in self._servers:
@@ -107,16 +136,37 @@ class Probes:
     async def _serve_metrics(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._answer_one(reader, writer, shown=True)
 
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, shown: bool) -> None:
+    async def _serve_guarded(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._guarded >= _CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._guarded += 1
+        try:
+            await self._answer_one(reader, writer, shown=True, authorize=self._authorize)
+        finally:
+            self._guarded -= 1
+
+    async def _answer_one(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        shown: bool,
+        authorize: Authorize | None = None,
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._serving[task] = writer
         try:
             async with asyncio.timeout(_TIMEOUT):
-                head = await reader.readuntil(b"\r\n\r\n")
+                request = _read(await reader.readuntil(b"\r\n\r\n"))
+                status = await authorize(request.authorization, request.path) if authorize is not None else 200
                 if writer.is_closing():
                     return  # Who asked is gone already; uvloop would mind being told to write.
-                writer.write(self._answered(head, shown=shown))
+                writer.write(self._answered(request, status, shown=shown))
+                if not writer.can_write_eof():
+                    await writer.drain()
+                    return  # Over TLS what follows a request is dropped with the connection.
                 writer.write_eof()
                 # What else was sent is read: with it unread, closing would take the answer back.
                 while await reader.read(_HEAD):
@@ -127,18 +177,18 @@ class Probes:
             del self._serving[task]
             writer.close()
 
-    def _answered(self, head: bytes, *, shown: bool) -> bytes:
-        """Answer a request of these bytes with others; ``shown``: who sent it may know of tenants."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        method, _, rest = first.partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
-        if method not in {"GET", "HEAD"}:
+    def _answered(self, request: _Request, status: int, *, shown: bool) -> bytes:
+        """Write the answer; ``shown``: who sent it may know of tenants, unless ``status`` says otherwise."""
+        empty = request.method == "HEAD"
+        if status in _REFUSALS:
+            return _written(
+                status, _REFUSALS[status], {"WWW-Authenticate": "Bearer"} if status == 401 else {}, empty=empty
+            )
+        if request.method not in {"GET", "HEAD"}:
             return _written(405, b"use GET\n", {"Allow": "GET, HEAD"})
-        if path in _OF_TENANTS and not shown:
-            return _written(403, _CLOSED, empty=method == "HEAD")
-        headers = (line.partition(":") for line in lines)
-        accept = ", ".join(value.strip() for name, _, value in headers if name.lower() == "accept")
-        return self._answer(path, accept, empty=method == "HEAD")
+        if request.path in _OF_TENANTS and not shown:
+            return _written(403, _CLOSED, empty=empty)
+        return self._answer(request.path, request.accept, empty=empty)
 
     def _answer(self, path: str, accept: str, *, empty: bool) -> bytes:
         match path:
@@ -156,6 +206,22 @@ class Probes:
                 return _written(404, b"it is off: start the program with --debug-state\n", empty=empty)
             case _:
                 return _written(404, b"try /healthz, /readyz or /metrics\n", empty=empty)
+
+
+class _Request(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    accept: str
+    authorization: str
+
+
+def _read(head: bytes) -> _Request:
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, _, rest = first.partition(" ")
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    accept = ", ".join(value for name, value in headers if name == "accept")
+    authorization = next((value for name, value in headers if name == "authorization"), "")
+    return _Request(method, rest.partition(" ")[0].partition("?")[0], accept, authorization)
 
 
 def _is_this_machine(writer: asyncio.StreamWriter) -> bool:

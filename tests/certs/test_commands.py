@@ -16,6 +16,7 @@ from plane import running
 
 from certs import authority
 from certs.publish import Rotator, Target
+from certs.serving import Files, LiveCertificate
 from muster.cli.certs import files, installation
 from muster.cli.certs.installation import span
 from muster.kube.client import Client
@@ -24,7 +25,6 @@ from muster.model import kinds, names
 from webhooks.paths import LivePaths
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import Files, LiveCertificate
 
 SPACE = "muster-system"
 pytestmark = pytest.mark.usefixtures("quick_looks")

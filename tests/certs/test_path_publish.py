@@ -17,6 +17,7 @@ from certs.path_probe import PathProbe
 from certs.path_publish import PathRotator
 from certs.path_secret import PathEntry, StoredPathError
 from certs.paths import PathAction, PathPhase, PathWaits, Segments
+from certs.serving import Files, LiveCertificate
 from muster.cli.installation import webhook_configurations
 from muster.kube import errors
 from muster.kube.clock import SystemClock
@@ -25,7 +26,6 @@ from muster.model.objects import Meta, Secret
 from webhooks.paths import LivePaths
 from webhooks.registration import ServiceRef, UrlBase, configurations
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import Files, LiveCertificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = [PathAction.ANNOUNCE, PathAction.SWITCH, PathAction.WRITE, PathAction.RETIRE]

@@ -12,10 +12,10 @@ import pytest
 
 from certs import authority
 from certs.bundle import KeyPair
+from certs.serving import Files, LiveCertificate
 from muster.cli.certs import files
 from muster.kube.clock import SystemClock
 from webhooks.metrics import WebhookMetrics
-from webhooks.tls import Files, LiveCertificate
 
 HOSTS = ("127.0.0.1",)
 

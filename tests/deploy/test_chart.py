@@ -349,6 +349,37 @@ def test_metrics_are_closed_until_somebody_is_named_who_may_read_them(render, co
     assert endpoint["port"] == "metrics"
 
 
+@pytest.mark.parametrize("component", ["webhook", "scheduler", "certs"])
+@pytest.mark.parametrize("opened", [{"from": [{"namespaceSelector": {}}]}, {"podMonitor": {"enabled": True}}])
+def test_metrics_are_behind_token_review_unless_somebody_says_otherwise(render, component, opened):
+    made = render({"monitoring": opened})
+    assert "--metrics-tls=/certificates" in arguments(made, component)
+    pod = one(made, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]
+    (folder,) = [each["name"] for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == "/certificates"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == folder]
+    assert volume["secret"] == {"secretName": "muster-webhook-tls"}
+    (rule,) = [
+        each
+        for each in one(made, "NetworkPolicy", f"muster-{component}")["spec"]["ingress"]
+        if {"protocol": "TCP", "port": "metrics"} in each["ports"]
+    ]
+    assert rule.get("from") == opened.get("from")
+    bound = one(made, "ClusterRoleBinding", "muster-metrics-review")["subjects"]
+    assert f"muster-{component}" in {each["name"] for each in bound}
+    assert one(made, "ClusterRole", "muster-metrics-reader")["rules"] == [
+        {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    ]
+    if "podMonitor" in opened:
+        (endpoint,) = one(made, "PodMonitor", "muster")["spec"]["podMetricsEndpoints"]
+        assert endpoint["scheme"] == "https"
+        assert endpoint["tlsConfig"]["serverName"] == "muster-webhook.muster-system.svc"
+        assert endpoint["authorization"] == {"credentials": {"name": "muster-metrics-token", "key": "token"}}
+    plain = render({"monitoring": {"from": [{"namespaceSelector": {}}], "tokenReview": False}})
+    assert "--metrics-tls=/certificates" not in arguments(plain, component)
+    assert not [each for each in plain if "metrics" in each["metadata"]["name"]]
+    assert not [each for each in render({}) if "metrics" in each["metadata"]["name"]]
+
+
 def test_who_schedules_has_no_permission_on_certificates(render):
     """One account that may write both is cluster-admin in effect."""
     made = render({"legacyApis": True})
@@ -418,7 +449,10 @@ REFUSED = [
     ({"image": {"digest": "abc"}}, "image/digest"),
     ({"tolerations": [{"key": "a", "operator": "Exist"}]}, "operator"),
     ({"monitoring": {"podMonitor": {"interval": "often"}}}, "interval"),
-    ({"monitoring": {"podMonitor": {"enabled": True}}}, "say in monitoring.from where Prometheus is"),
+    (
+        {"monitoring": {"podMonitor": {"enabled": True}, "tokenReview": False}},
+        "say in monitoring.from where Prometheus is",
+    ),
     ({"monitoring": {"from": [{"namespace": "monitoring"}]}}, "namespace"),
 ]
 

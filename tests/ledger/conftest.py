@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from plane import PATIENCE, Plane
 
+from certs.serving import LiveCertificate
 from muster.kube import errors
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
@@ -32,7 +33,6 @@ from webhooks.evaluation import HOOKS
 from webhooks.metrics import WebhookMetrics
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
-from webhooks.tls import LiveCertificate
 from webhooks.verdict import ALLOWED, Patched
 
 LATENCY = 0.002

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import auditlog
 import pytest
 import yaml
 from exercises import EXERCISES, Course, Stage, add_quota, group, story
 
 from certs import path_secret, stored
-from muster.cli.installation import permissions
+from muster.cli.installation import namespaces, permissions
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError
@@ -163,6 +165,54 @@ async def test_the_api_server_finds_nothing_wrong_with_the_types_in_the_policies
         policy = json.loads((await admin.send(Request("GET", kinds.POLICIES.path(name=name)))).body)
         checked = {"observedGeneration": policy["metadata"]["generation"], "typeChecking": {}}
         assert policy["status"] == checked, name
+
+
+async def test_metrics_are_for_who_may_get_them(admin: Client, muster: Any):
+    """The real API server says whose token it is, and what they may; the programs only ask."""
+    await permissions.apply(
+        admin, [each for each in permissions.roles(legacy_apis=True, metrics=True) if _of_metrics(each)]
+    )
+    space = "monitoring"
+    await namespaces.ensure(admin, space)
+    for account in ("prometheus", "stranger"):
+        await admin.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": account}}, space)
+    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": space}
+    role = {"apiGroup": kinds.CLUSTERROLES.group, "kind": "ClusterRole", "name": "muster-metrics-reader"}
+    bound = {"metadata": {"name": "prometheus-reads-metrics"}, "roleRef": role, "subjects": [subject]}
+    await admin.create(kinds.CLUSTERROLEBINDINGS, bound)
+    tokens = {account: await _token(admin, account, space) for account in ("prometheus", "stranger")}
+    async with asyncio.timeout(60):
+        # The API server notices roles a moment after they were made: until then the program can't ask, or is told no.
+        while await _scraped(muster, tokens["prometheus"]) != 200:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.5)
+    assert await _scraped(muster, tokens["stranger"]) == 403
+    assert await _scraped(muster, "nobody") == 401
+    assert await _scraped(muster, "") == 401
+    # Everybody may ask whether it is alive, over plain HTTP, and from this machine for metrics.
+    async with aiohttp.request("GET", f"http://127.0.0.1:{muster.certificates.probes}/healthz") as answer:
+        assert answer.status == 200
+
+
+def _of_metrics(manifest: dict[str, Any]) -> bool:
+    return "metrics" in manifest["metadata"]["name"]
+
+
+async def _token(admin: Client, account: str, namespace: str) -> str:
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = kinds.SERVICEACCOUNTS.path(namespace, account, "token")
+    answer = await admin.send(Request("POST", path, {}, json.dumps(request).encode()))
+    return str(json.loads(answer.body)["status"]["token"])
+
+
+async def _scraped(muster: Any, token: str) -> int:
+    """Read the metrics as Prometheus does; return the status."""
+    trusted = ssl.create_default_context(cafile=str(muster.folder / "ca.crt"))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"https://127.0.0.1:{muster.metrics_port}/metrics"
+    async with aiohttp.request("GET", url, ssl=trusted, headers=headers) as answer:
+        text = await answer.text()
+        assert ("muster_build_info" in text) is (answer.status == 200)
+        return answer.status
 
 
 async def test_uninstalled_it_has_no_right_and_holds_nothing_any_more(course: Course, stage: Stage):

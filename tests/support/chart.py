@@ -147,8 +147,13 @@ def _texts(folder: str, *chosen: str) -> str:
 
 def _roles() -> str:
     entries = sorted(each.name for each in (resources.files("deploy") / "rbac").iterdir())
-    usual = _texts("rbac", *(each for each in entries if each != "legacy.yaml"))
-    return f'{_HEADER.format("deploy/rbac/")}{usual}{{{{- if include "muster.legacyApis" . }}}}\n---\n{_texts("rbac", "legacy.yaml")}{{{{- end }}}}\n'
+    chosen = {
+        "legacy.yaml": 'include "muster.legacyApis" .',
+        "metrics.yaml": 'and (include "muster.metrics" .) .Values.monitoring.tokenReview',
+    }
+    parts = [_texts("rbac", *(each for each in entries if each not in chosen))]
+    parts += [f"{{{{- if {when} }}}}\n---\n{_texts('rbac', name)}{{{{- end }}}}\n" for name, when in chosen.items()]
+    return _HEADER.format("deploy/rbac/") + "".join(parts)
 
 
 def _crds() -> str:
@@ -201,7 +206,7 @@ def _legacy_groups() -> str:
 def _uninstalling() -> list[dict[str, Any]]:
     """Return what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
     owned: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in (*_configurations(), *permissions.roles(legacy_apis=True), *permissions.policies()):
+    for each in (*_configurations(), *permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()):
         group = each["apiVersion"].rpartition("/")[0]
         owned[group, f"{each['kind'].lower()}s".replace("policys", "policies")].add(each["metadata"]["name"])
     rules = [

@@ -25,7 +25,7 @@ QUICK = (
     sys.executable,
     "-c",
     (
-        "import certs.controller, webhooks.tls; certs.controller.LOOK = webhooks.tls.POLL = 0.2;"
+        "import certs.controller, certs.serving; certs.controller.LOOK = certs.serving.POLL = 0.2;"
         " from muster.cli.main import main; main()"
     ),
 )

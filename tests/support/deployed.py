@@ -92,6 +92,7 @@ class Deployed:
     webhook: Program
     scheduler: Program
     certificates: Program
+    metrics_port: int
 
     def __init__(self, plane: ControlPlane, folder: Path, *, programs: bool = True) -> None:
         self.plane = plane
@@ -145,9 +146,11 @@ class Deployed:
 
     def start_certificates(self) -> Program:
         """Start what keeps the certificates, which waits until there are some."""
+        self.metrics_port = free_ports(1)[0]
         self.certificates = Program(
             self.folder / "certs.log",
             *(free_ports(1)[0], "muster.cli", "certs", "run", "--kubeconfig", self._kubeconfigs["muster-certs"]),
+            *("--metrics-port", str(self.metrics_port), "--metrics-tls", str(self.folder)),
         )
         return self.certificates
 

@@ -24,6 +24,7 @@ import pytest
 from controlplane import ControlPlane
 
 from certs import authority
+from certs.serving import Files
 from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
 from muster.kube.cache import ObjectCache
@@ -39,7 +40,6 @@ from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.virtual_time import VirtualTimeLoop
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import WebhookServer
-from webhooks.tls import Files
 
 T = TypeVar("T", bound=objects.Object)
 

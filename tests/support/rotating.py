@@ -15,6 +15,7 @@ from plane import Plane, running
 
 from certs.bundle import KeyPair
 from certs.publish import Target
+from certs.serving import Files
 from certs.stored import TLS, read_served
 from muster.cli.certs import files as certs_files
 from muster.kube import errors
@@ -22,7 +23,6 @@ from muster.kube.client import Client
 from muster.model import kinds, names
 from webhooks.compose import Options, serving
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import Files
 
 REPLICAS = 3
 # Nobody watches or controls ConfigMaps, so that thousands of them cost their review and little else.

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from certs import authority
+from certs.serving import Files, LiveCertificate
+from muster.kube.clock import SystemClock
 from muster.telemetry.probes import Probes, _is_this_machine
 
 
@@ -172,3 +177,50 @@ async def test_one_that_is_stopped_hangs_up_on_who_has_asked_nothing_yet(caplog:
             assert await reader.read() == b""
     writer.close()
     assert caplog.records == []
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A folder with a certificate for 127.0.0.1, and who signed it."""
+    now = SystemClock().now()
+    ca = authority.new_ca(now)
+    issued = authority.issue(ca, ("127.0.0.1",), now)
+    for name, content in (("ca.crt", ca.certificate), ("tls.crt", issued.certificate), ("tls.key", issued.key)):
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+async def test_over_tls_metrics_are_for_whom_somebody_lets_read_them(pair: Path) -> None:
+    registry = CollectorRegistry()
+    Counter("muster_things", "Things.", registry=registry).inc(3)
+    probes = Probes(tuple, registry, host="127.0.0.1")
+    asked: list[tuple[str, str]] = []
+
+    async def authorize(authorization: str, path: str) -> int:
+        asked.append((authorization, path))
+        return {"Bearer good": 200, "Bearer other": 403, "Bearer slow": 503}.get(authorization, 401)
+
+    await probes.start()
+    await probes.serve_metrics(0, LiveCertificate(Files(pair)).listening, authorize)
+    trusted = ssl.create_default_context(cafile=str(pair / "ca.crt"))
+    url = f"https://127.0.0.1:{probes.metrics_port}"
+
+    async def read(path: str, token: str, method: str = "GET") -> tuple[int, str]:
+        headers = {"Authorization": token} if token else {}
+        async with aiohttp.request(method, url + path, ssl=trusted, headers=headers) as response:
+            return response.status, await response.text()
+
+    try:
+        status, text = await read("/metrics?name=x", "Bearer good")
+        assert (status, "muster_things_total 3.0" in text) == (200, True)
+        assert asked == [("Bearer good", "/metrics")]
+        assert await read("/metrics", "Bearer good", "HEAD") == (200, "")
+        for token, code in (("", 401), ("Bearer other", 403), ("Bearer slow", 503)):
+            status, text = await read("/metrics", token)
+            assert (status, "muster_things" in text) == (code, False)
+        # Plain HTTP is not spoken there, and the probes' port stays as it is.
+        with pytest.raises(aiohttp.ClientError):
+            await fetched(f"http://127.0.0.1:{probes.metrics_port}/metrics")
+        assert await fetched(f"http://127.0.0.1:{probes.port}/healthz") == (200, "ok\n")
+    finally:
+        await probes.stop()

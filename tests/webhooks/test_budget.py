@@ -14,6 +14,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from certs import authority
+from certs.serving import Files, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.sandbox import virtual_time
 from webhooks import server as servers
@@ -21,7 +22,6 @@ from webhooks.admission import Admission
 from webhooks.budget import BODY_FLOOR, SETTLING, ByteBudget, Share, WaitingRoom
 from webhooks.connections import FIRST_REQUEST, KEEPALIVE, CallerConnection
 from webhooks.server import BODY_LIMIT, Listen, WebhookServer
-from webhooks.tls import Files, LiveCertificate
 
 LIMIT = 1000 * BODY_FLOOR
 

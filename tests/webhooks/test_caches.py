@@ -17,6 +17,7 @@ from listening import Listening
 from msgspec.structs import replace
 
 from certs import authority
+from certs.serving import Files, ServingCertificateError
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request, Response
@@ -27,7 +28,6 @@ from webhooks import caches
 from webhooks.caches import CachedView
 from webhooks.compose import Options, serving
 from webhooks.server import Listen
-from webhooks.tls import Files, ServingCertificateError
 from webhooks.verdict import Ref
 from webhooks.view import FreshView
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from listening import Listening
 
 from certs import authority
+from certs.serving import POLL, Files, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.model import names
 from muster.sandbox import virtual_time
 from webhooks.admission import Admission
 from webhooks.paths import LivePaths, hook_path
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import POLL, Files, LiveCertificate
 
 SEGMENT = "x" * 42 + "_"
 OTHER = "y" * 43

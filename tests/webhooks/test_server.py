@@ -25,13 +25,13 @@ from listening import Listening
 
 from certs import authority
 from certs.bundle import KeyPair
+from certs.serving import POLL, Files, LiveCertificate, ServingCertificateError
 from muster.kube.clock import SystemClock
 from muster.ledger.reservations import Reserved
 from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
 from webhooks.server import Listen, WebhookServer
-from webhooks.tls import POLL, Files, LiveCertificate, ServingCertificateError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "POST /validate/podgroups?timeout=5s HTTP/1.1\r\nHost: muster\r\nContent-Length: {length}\r\n\r\n"
@@ -337,7 +337,7 @@ def test_a_folder_that_is_empty_yet_is_waited_for(tmp_path: Path, write: Any, ca
 
     virtual_time.run(told())
     (said,) = caplog.messages
-    assert said.endswith("holds no certificate yet: the leading scheduler issues it, or `muster certs init`")
+    assert said.endswith("holds no certificate yet: `muster certs run` issues it, or `muster certs init`")
 
 
 async def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:

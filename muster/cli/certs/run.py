@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -46,6 +47,12 @@ _PROBES: Final = 8084
     help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
 )
 @click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
+@click.option(
+    "--metrics-tls",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
+)
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
@@ -67,6 +74,7 @@ def run(**options: Any) -> None:
 
 async def _run(options: dict[str, Any]) -> None:
     """Stand for election and keep certificates and paths, until SIGINT or SIGTERM."""
+    from certs import guarded_metrics
     from certs.controller import CertificateController
     from certs.metrics import CertificateMetrics, PathMetrics
     from certs.path_controller import PathController
@@ -106,11 +114,15 @@ async def _run(options: dict[str, Any]) -> None:
             shown,
             state=(lambda: standing) if options["debug_state"] else None,
             port=options["probe_port"],
-            metrics_port=options["metrics_port"],
+            metrics_port=None if options["metrics_tls"] else options["metrics_port"],
         )
         await probes.start()
+        client = Client(transport)
         try:
-            await Elector(Client(transport), space, options["lease_name"], socket.gethostname(), clock).run(lead)
+            async with asyncio.TaskGroup() as parts:
+                parts.create_task(Elector(client, space, options["lease_name"], socket.gethostname(), clock).run(lead))
+                if (port := options["metrics_port"]) and (folder := options["metrics_tls"]):
+                    parts.create_task(guarded_metrics.serve(probes, port, folder, client))
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
             return

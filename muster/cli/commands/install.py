@@ -103,7 +103,9 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
         await webhook_configurations.remove(client)
         click.echo("webhook configurations removed")
         # Before anything is released: a worker that still runs must not take it again.
-        await permissions.remove(client, [*permissions.roles(legacy_apis=True), *permissions.policies()], namespace)
+        await permissions.remove(
+            client, [*permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()], namespace
+        )
         click.echo("accounts, roles and policies removed")
         for job in await cleanup.resume_jobs(client):
             click.echo(f"job {job} resumed")

@@ -18,6 +18,7 @@ from muster.model.kinds import Kind
 Manifest = dict[str, Any]
 
 _LEGACY: Final = "legacy.yaml"
+_METRICS: Final = "metrics.yaml"
 _WRITERS: Final = "writers"
 _KINDS: Final[dict[str, Kind[Any]]] = {
     kind.name: kind
@@ -33,9 +34,13 @@ _KINDS: Final[dict[str, Kind[Any]]] = {
 }
 
 
-def roles(*, legacy_apis: bool) -> list[Manifest]:
-    """Return the service accounts, roles and bindings; with ``legacy_apis`` also those for kube-batch's two groups."""
-    return _read("rbac", without=() if legacy_apis else (_LEGACY,))
+def roles(*, legacy_apis: bool, metrics: bool = False) -> list[Manifest]:
+    """Return the service accounts, roles and bindings.
+
+    ``legacy_apis``: also those for kube-batch's two groups; ``metrics``: also those for reviewing the tokens of who reads metrics.
+    """
+    wanted = {_LEGACY: legacy_apis, _METRICS: metrics}
+    return _read("rbac", without=[name for name, given in wanted.items() if not given])
 
 
 def policies(*users: str) -> list[Manifest]:

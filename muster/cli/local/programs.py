@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from certs import authority, paths
 from certs.bundle import KeyPair
+from certs.serving import Files
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.kube import auth, wait
 from muster.kube.client import Client
@@ -40,7 +41,6 @@ from webhooks.compose import Options, serving
 from webhooks.registration import UrlBase, configurations
 from webhooks.server import Listen, WebhookServer
 from webhooks.settings import WebhookSettings
-from webhooks.tls import Files
 
 LOOPBACK: Final = "127.0.0.1"
 _LEADING_SECONDS: Final = 30.0

@@ -142,3 +142,17 @@ topologySpreadConstraints:
 {{- $wanted -}}
 {{- end -}}
 {{- end }}
+
+{{/* Whether metrics have a port of their own, and how they are served there; given the port. */}}
+{{- define "muster.metrics" -}}
+{{- if or .Values.monitoring.from (and .Values.monitoring.podMonitor.enabled .Values.monitoring.tokenReview) -}}true{{- end -}}
+{{- end }}
+
+{{- define "muster.metrics.arguments" -}}
+{{- if include "muster.metrics" .root }}
+- --metrics-port={{ .port }}
+{{- if .root.Values.monitoring.tokenReview }}
+- --metrics-tls=/certificates
+{{- end }}
+{{- end }}
+{{- end }}

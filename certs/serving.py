@@ -56,7 +56,7 @@ class Files(Struct, frozen=True):
                 f"{self.folder} is not a folder; run `muster certs export --folder {self.folder}`"
             )
         if self._empty():
-            text = "%s holds no certificate yet: the leading scheduler issues it, or `muster certs init`"
+            text = "%s holds no certificate yet: `muster certs run` issues it, or `muster certs init`"
             log.warning(text, self.folder)
         while self._empty():  # noqa: ASYNC110 - files tell nobody that they are written
             await asyncio.sleep(POLL)
