@@ -82,6 +82,7 @@ class WaitingRoom(Generic[C]):
         self._per_address = per_address
         self._waiting: dict[str, OrderedDict[C, float]] = {}
         self._callers: OrderedDict[str, None] = OrderedDict()
+        self._latest = ""
 
     def __len__(self) -> int:
         """Count the connections that wait."""
@@ -108,6 +109,9 @@ class WaitingRoom(Generic[C]):
 
     def answered(self, address: str) -> None:
         """Remember the address of a caller: API servers call from few, and open connections ahead of their requests."""
+        if address == self._latest:
+            return
+        self._latest = address
         self._callers[address] = None
         self._callers.move_to_end(address)
         if len(self._callers) > _CALLERS:

@@ -57,7 +57,8 @@ class CallerConnection(web.RequestHandler):
 
     def requested(self, *, accepted: bool) -> None:
         """Take note of a request; ``accepted`` where the caller is one that has to be answered."""
-        self._wait_no_longer()
+        if self._alarm is not None:
+            self._wait_no_longer()
         if accepted:
             self._room.answered(self._address)
 

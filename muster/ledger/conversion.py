@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,9 @@ from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
 from muster.model import border, grouping, names, scopes, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Pod, PodGroup, ResourceQuota
+
+_LONGEST_KEPT: Final = 2048
+"""Bytes of a list of resources that is remembered, with what it comes to."""
 
 
 def limits_of(quota: ResourceQuota) -> Resources:
@@ -55,12 +59,17 @@ def view_of_lists(
 def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
     stated = stated_minimum(item)
-    amounts = holding(item, _minimum(msgspec.json.encode(stated))) if stated and reserving(item) else NOTHING
+    amounts = holding(item, _minimum_of(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
     scope_facts = border.traits(meta.annotation(names.POD_TRAITS))
     return ObservedGroup(
         group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
     )
+
+
+def _minimum_of(stated: Mapping[str, object]) -> Resources:
+    written = msgspec.json.encode(stated)
+    return _minimum(written) if len(written) <= _LONGEST_KEPT else held(readable(stated))
 
 
 @lru_cache(maxsize=4096)

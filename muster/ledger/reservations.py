@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -73,8 +74,11 @@ class ReservationRequest(Struct, frozen=True):
 
     def _check(self) -> None:
         # What asks for nothing becomes no row; and must pass, so that any object can lose its finalizers.
-        where = f"{self.kind} {shown(self.name)}"
         subdomains = (self.name, self.group) if self.group else (self.name,)
+        fits = border.fits_a_row(subdomains, self.amounts, self.uid)
+        if fits and (not self.scope_facts or border.traits(self.scope_facts) == self.scope_facts):
+            return
+        where = f"{self.kind} {shown(self.name)}"
         border.check(where, subdomains=subdomains, resources=self.amounts, uids=(self.uid,))
         if border.traits(self.scope_facts) != self.scope_facts:
             raise border.BorderError(f"{where}: {shown(self.scope_facts)} says nothing of scopes")
@@ -92,9 +96,11 @@ class ReservationRequest(Struct, frozen=True):
     @property
     def asked(self) -> Resources:
         """The most that it would hold on top of what its object holds already: where its scopes change, all of it."""
+        if self.previous is None:
+            return held(self.amounts).positive()
         if self.changes_scopes:
             return held(self.amounts)
-        return (held(self.amounts) - held(self.previous or NOTHING)).positive()
+        return (held(self.amounts) - held(self.previous)).positive()
 
     def growth(self, scope_sets: Iterable[str]) -> Resources:
         """Return what it will count for on top of what its object counts for already: in all, and in each of these scopes."""
@@ -154,6 +160,7 @@ class Observed(Struct, frozen=True):
     overcommitted: tuple[Shortage, ...] = ()
 
 
+@lru_cache(maxsize=4096)
 def limited(resource: str) -> str:
     """Return the name in minResources of what a quota calls ``resource``: ``requests.cpu`` limits ``cpu``.
 
@@ -164,9 +171,16 @@ def limited(resource: str) -> str:
     return resource.removeprefix("requests.")
 
 
+@lru_cache(maxsize=4096)
+def _is_limited_so(resource: str) -> bool:
+    return limited(resource) == resource
+
+
 def held(amounts: Resources) -> Resources:
     """Write minResources by the names of `limited`; where a group lists both spellings, the larger counts."""
     nano: dict[str, int] = {}
+    if all(map(_is_limited_so, amounts.nano)):
+        return amounts
     for name, amount in amounts.nano.items():
         nano[limited(name)] = max(amount, nano.get(limited(name), 0))
     return Resources(nano)

@@ -39,21 +39,27 @@ class BorderError(ValueError):
     """A text that Muster can't keep. Its message names the key, is bounded, and is for users."""
 
 
-@lru_cache(maxsize=8192)
 def is_subdomain(text: str) -> bool:
     """Whether an object can be called so: a DNS subdomain (RFC 1123)."""
-    # Length first: regular expressions hold the interpreter for as long as they take.
-    return 0 < len(text) <= _LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
+    # Length first: regular expressions hold the interpreter for as long as they take, and a cache keeps what it is asked.
+    return len(text) <= _LONGEST_SUBDOMAIN and _is_subdomain(text)
 
 
 @lru_cache(maxsize=8192)
+def _is_subdomain(text: str) -> bool:
+    return _SUBDOMAIN.fullmatch(text) is not None
+
+
 def is_resource(text: str) -> bool:
     """Whether a resource can be called so: a qualified name, as ``nvidia.com/gpu``.
 
     Source: ``IsQualifiedName`` of ``k8s.io/apimachinery/pkg/util/validation``.
     """
-    if len(text) > _LONGEST_SUBDOMAIN + 1 + _LONGEST_NAME:
-        return False
+    return len(text) <= _LONGEST_SUBDOMAIN + 1 + _LONGEST_NAME and _is_resource(text)
+
+
+@lru_cache(maxsize=8192)
+def _is_resource(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
     return (is_subdomain(prefix) or not slash) and len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
@@ -106,6 +112,11 @@ def check(
             raise BorderError(f"{place}: {shown(text)} is not a uid")
 
 
+def fits_a_row(subdomains: Iterable[str], resources: Iterable[str], uid: str) -> bool:
+    """Whether a ledger can hold these texts; `check` says why not."""
+    return all(map(is_subdomain, subdomains)) and all(map(is_resource, resources)) and is_uid(uid)
+
+
 def _traits_fault(text: str) -> str:
     if len(text) > _LONGEST_FACTS:
         return f"{shown(text)} is too long: write at most {_LONGEST_FACTS} characters"
@@ -121,3 +132,6 @@ _CALLED: Final[Mapping[str, str]] = {
     names.MEMBER_OF: "PodGroup",
     **dict.fromkeys(names.QUEUE_NAME_KEYS, "queue"),
 }
+
+READ: Final = frozenset({*_CALLED, names.POD_TRAITS})
+"""The annotations of which `faults` has anything to say."""

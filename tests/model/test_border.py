@@ -129,3 +129,13 @@ def _requested(*about: Any) -> tuple[ReservationRequest | None, str]:
         return ReservationRequest(*about), ""
     except border.BorderError as error:
         return None, str(error)
+
+
+def test_long_texts_are_refused_and_not_remembered() -> None:
+    remembered = [kept.cache_info().currsize for kept in (border._is_subdomain, border._is_resource)]
+    for number in range(3):
+        text = f"{number}{LONG}"
+        assert not border.is_subdomain(text)
+        assert not border.is_resource(text)
+        assert list(border.faults({names.GROUP_NAME: text}))
+    assert [kept.cache_info().currsize for kept in (border._is_subdomain, border._is_resource)] == remembered

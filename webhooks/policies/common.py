@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from muster.ledger.reservations import held, limited
 from muster.model import border, kinds, labels, names, scopes
-from muster.model.amounts import QuantityError, Resources
+from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Json, Meta, Queue
 from muster.model.text import counted, few, shown
 from webhooks.verdict import DenialReason, Problem, Ref
@@ -125,8 +126,13 @@ def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
 
 def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources, list[Problem]]:
     """Read a ResourceList, every illegal name or amount a problem of its own (and left out)."""
+    if not quantities:
+        return NOTHING, []
+    if all(map(border.is_resource, quantities)):
+        with suppress(QuantityError):
+            return Resources.parse(quantities), []
     nano, problems = {}, []
-    for name, value in (quantities or {}).items():
+    for name, value in quantities.items():
         if fault := border.resource_fault(name):
             problems.append(Problem(fault, f"{path}[{shown(name)}]"))
             continue
@@ -152,6 +158,7 @@ def annotation_problems(*metas: Meta) -> list[Problem]:
     return [
         Problem(text, f"{path}.annotations[{key}]")
         for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False)
+        if meta.annotations and not border.READ.isdisjoint(meta.annotations)
         for key, text in border.faults(meta.annotations)
     ]
 
