@@ -24,7 +24,7 @@ Open = Callable[[TaskClass], Mask]
 
 
 class ColocatedTasks:
-    """The parties of one session: who wants to be together with whom, job by job."""
+    """The tasks of one session that want to be together, job by job."""
 
     def __init__(self, session: SessionView) -> None:
         self._session = session
@@ -37,15 +37,15 @@ class ColocatedTasks:
         """
         topology = self._session.topology
         everywhere = np.ones(len(topology.table.nodes), dtype=np.bool_)
-        for party in self._parties(kind):
+        for tasks in self._task_sets(kind):
             mask = everywhere.copy()
             for term in kind.constraints.pod_terms.required_affinity:
-                mask &= _with_room(self._session, party, topology.domains(term.key), free, open_to)
+                mask &= _with_room(self._session, tasks, topology.domains(term.key), free, open_to)
             if mask.any():
                 return mask
         return everywhere
 
-    def _parties(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
+    def _task_sets(self, kind: TaskClass) -> Iterable[Counter[TaskClass]]:
         """Return whom to find room for, by class: all of the largest job that it may be about, then that one's minimum."""
         together = kind.constraints.pod_terms.all_required
         jobs = self._known().get(together, []) if together is not None else []
@@ -69,11 +69,11 @@ class ColocatedTasks:
         return self._members
 
 
-def _with_room(session: SessionView, party: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+def _with_room(session: SessionView, tasks: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
     open_to_some = np.zeros(len(by.codes), dtype=np.bool_)
     enough = np.ones(by.size + 1, dtype=np.bool_)
     total = session.axes.zero
-    for kind, count in party.items():
+    for kind, count in tasks.items():
         wanted, mask = session.vector(kind), open_to(kind)
         enough &= _sums(by, _fitting(wanted, free) * mask) >= count
         total = vectors.add(total, vectors.scale(wanted, count))

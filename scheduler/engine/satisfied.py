@@ -70,8 +70,8 @@ def without(queues: Mapping[str, SatisfiedJobs], gone: Iterable[JobInfo]) -> Map
     return {name: _less(each, less[name]) if name in less else each for name, each in queues.items()}
 
 
-def _less(bystanders: SatisfiedJobs, gone: Sequence[JobInfo]) -> SatisfiedJobs:
+def _less(jobs_of_queue: SatisfiedJobs, gone: Sequence[JobInfo]) -> SatisfiedJobs:
     keys = {job.key for job in gone}
-    left = tuple([job for job in bystanders.jobs if job.key not in keys])
-    had = SatisfiedJobs.of(gone, bystanders.axes).amounts
-    return SatisfiedJobs(left, bystanders.axes, vectors.subtract(bystanders.amounts, had))
+    left = tuple([job for job in jobs_of_queue.jobs if job.key not in keys])
+    had = SatisfiedJobs.of(gone, jobs_of_queue.axes).amounts
+    return SatisfiedJobs(left, jobs_of_queue.axes, vectors.subtract(jobs_of_queue.amounts, had))

@@ -77,10 +77,10 @@ class JobState:
         self.axes = requests.axes
         self._requests = requests
         self.phase = job.phase
-        tally = job.task_counts
-        self.waiting: deque[Task] = deque(tally.pending) if tally.pending else _NOBODY
+        counts = job.task_counts
+        self.waiting: deque[Task] = deque(counts.pending) if counts.pending else _NOBODY
         self.unplaced: list[Task] = []
-        self.ready = tally.ready
+        self.ready = counts.ready
         self.pipelined = 0
         self.kept = 0
         self.roles = _NO_ROLES

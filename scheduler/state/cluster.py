@@ -123,7 +123,7 @@ class Cluster:
         self._changes += 1
 
     def expand_group(self, key: GroupKey) -> None:
-        """Tell of each pod of a group that was told of in a crowd."""
+        """Make tasks of a group's aggregated pods."""
         self._pods.expand_group((key.namespace, key.name))
 
     def namespace(self, namespace: Namespace, *, gone: bool = False) -> None:

@@ -108,7 +108,7 @@ class PodCounts:
 
 
 class TopologyCounts:
-    """The tallies of one session; each is read from the snapshot when it is first asked for.
+    """The pod counts of one session; each is read from the snapshot when it is first asked for.
 
     Attributes:
         cache: answers that follow from the node table, for as long as the table is there.
@@ -119,7 +119,7 @@ class TopologyCounts:
         self.cache = cache
         self.inverse_terms = peers.inverse_terms
         self._peers = peers
-        self._tallies: dict[Hashable, PodCounts] = {}
+        self._counts: dict[Hashable, PodCounts] = {}
 
     def domains(self, key: str) -> Domains:
         """Return the domains that a label divides the nodes into."""
@@ -134,19 +134,19 @@ class TopologyCounts:
 
     def of(self, key: Hashable) -> PodCounts:
         """Return the counts of a set of pods, or of the pods that carry a term."""
-        counts = self._tallies.get(key)
+        counts = self._counts.get(key)
         if counts is None:
             now = self._array(self._peers.present.get(key, {}))
-            counts = self._tallies[key] = PodCounts(now, now - self._array(self._peers.leaving.get(key, {})))
+            counts = self._counts[key] = PodCounts(now, now - self._array(self._peers.leaving.get(key, {})))
         return counts
 
     def empty(self, key: Hashable) -> bool:
         """Whether nobody counts; told without counting."""
-        return key not in self._tallies and key not in self._peers.present
+        return key not in self._counts and key not in self._peers.present
 
     def rows(self, key: Hashable) -> list[int]:
         """Return the nodes where somebody counts; told without an array where nobody asked for one."""
-        counts = self._tallies.get(key)
+        counts = self._counts.get(key)
         if counts is not None:
             found: list[int] = np.flatnonzero(counts.now).tolist()
             return found
@@ -155,7 +155,7 @@ class TopologyCounts:
 
     def left(self, key: Hashable, row: int) -> bool:
         """Whether somebody on a node counts that doesn't leave; told without an array where nobody asked for one."""
-        counts = self._tallies.get(key)
+        counts = self._counts.get(key)
         if counts is not None:
             return bool(counts.later[row])
         name = self.table.names[row]

@@ -277,7 +277,7 @@ class Volumes:
             del self._of[uid, row]
 
     def _attach(self, demands: Constraints, row: int, status: Status, sign: int) -> None:
-        """Count what a node attaches for a pod that came or went, and that the tallies show already."""
+        """Count what a node attaches for a pod that came or went, and that the topology counts show already."""
         leaves = status is Status.RELEASING
         gain = -sign if leaves else sign
         for claim in self._claims(demands) if self._attached is not None else ():
