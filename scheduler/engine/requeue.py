@@ -87,7 +87,9 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     if wait is None:
         session.deadlines.after(seconds)
         return None  # its waiting is counted from this cycle on
-    if not session.deadlines.passed(wait.since + seconds):
+    # A pod that took the place of another one while nothing else happened has its time, too.
+    since = max([wait.since, *(task.created for task in job.waiting)])
+    if not session.deadlines.passed(since + seconds):
         return None
     if len(job.info.tasks) > wait.pods:
         session.deadlines.after(seconds)

@@ -181,6 +181,7 @@ class Simulation:
     def _cycle(self) -> None:
         now = self._moment
         self._due, self._last = _NEVER, self.lifecycle.now
+        tried = {uid for uid, wait in self._timers.requeues.items() if wait.tries}
         snapshot, plan = self._decide(records=False)
         self._timers.observe(plan, now.timestamp())
         self.cycles += 1
@@ -190,7 +191,9 @@ class Simulation:
         if not self._waiting:
             return
         if acted:
-            self._last_event = self.lifecycle.now
+            # One that comes and goes for want of pods or nodes would keep the end from coming.
+            if plan.binds or plan.evictions or any(each.moves and each.uid not in tried for each in plan.statuses):
+                self._last_event = self.lifecycle.now
             self._arrived()
             return
         self._due = min(self._due, plan.wakes_at - self._setting.start.timestamp())
@@ -224,6 +227,8 @@ class Simulation:
         apply_plan(self._cluster, plan, stored)
         self.lifecycle.evict(plan.evictions)
         for status in stored:
+            if status.phase is Phase.COMPLETED and status.before is not Phase.COMPLETED:
+                self._workloads.room(status.key.namespace)  # What it held of the quota is free.
             if status.phase is Phase.PENDING and status.before is not Phase.PENDING:
                 self._workloads.take_back(self.lifecycle.gangs[status.key.namespace, status.key.name])
         released = self._workloads.release(plan.released)
@@ -256,8 +261,13 @@ def _waits(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether some group waits for anything, once a plan is carried out."""
     for job in snapshot.jobs:
         counts, phase = plan.tasks[job.key], plan.groups[job.key].phase
-        if phase is Phase.COMPLETED:
+        if phase is Phase.COMPLETED and not job.restarts:
             continue
-        if Status.PENDING in counts or Status.PIPELINED in counts or (not counts and phase is not Phase.RUNNING):
+        if (
+            job.restarts
+            or Status.PENDING in counts
+            or Status.PIPELINED in counts
+            or (not counts and phase is not Phase.RUNNING)
+        ):
             return True
     return False

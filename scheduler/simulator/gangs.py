@@ -17,9 +17,11 @@ class SimulatedGang(Struct, eq=False):
         key: None as long as pods name a group that doesn't exist.
         pods: those that are alive, waiting or running, by uid.
         running: what each pod that has a node uses, by uid.
-        ended: pods that succeeded and are kept as long as others of the group live.
+        ended: pods that succeeded or failed and are kept as long as others of the group live.
         lacking: pods that admission refused; asked again when something of the namespace ends.
         replaced: a controller makes a new pod where one is evicted.
+        restarts: how many pods that failed are yet to be replaced, each after ``pause`` seconds.
+        coming: how many of these are on their way.
         counted: it came in the simulation, so that its waiting is part of the report.
     """
 
@@ -35,6 +37,9 @@ class SimulatedGang(Struct, eq=False):
     jobs: dict[str, Job] = field(default_factory=dict)
     made: int = 0
     replaced: bool = False
+    restarts: int = 0
+    pause: float = 0.0
+    coming: int = 0
     counted: bool = True
     started: float | None = None
     over: float | None = None
@@ -49,4 +54,5 @@ class SimulatedGang(Struct, eq=False):
     @property
     def ready(self) -> bool:
         """Whether its minimum has nodes, or had."""
-        return len(self.running) + len(self.ended) >= max(self.minimum, 1)
+        succeeded = sum(pod.status.phase == "Succeeded" for pod in self.ended.values())
+        return len(self.running) + succeeded >= max(self.minimum, 1)

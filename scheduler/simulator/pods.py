@@ -1,7 +1,8 @@
 """The life cycle of pods in a simulation: placed, run for their time, ended or evicted.
 
 A pod starts within a second and runs for the seconds in annotation `sandbox.muster.sh/run-seconds`, as on the simulated
-nodes of ``muster up``: pods of Jobs for five seconds where they don't say, others to the end. All succeed.
+nodes of ``muster up``: pods of Jobs for five seconds where they don't say, others to the end. All succeed, but for those that a
+trace has fail.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from scheduler.state.cluster import Cluster
 GROUP_KINDS: Final = {kind.group: kind for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
 _RUNNING: Final = PodStatus(phase="Running")
 _SUCCEEDED: Final = PodStatus(phase="Succeeded")
+_FAILED: Final = PodStatus(phase="Failed")
 _ONE_POD: Final = Resources.parse({"pods": 1})
 
 
@@ -46,6 +48,10 @@ class Controllers(Protocol):
 
     def evicted(self, gang: SimulatedGang, pod: Pod) -> None:
         """A pod had to go."""
+        ...
+
+    def restarted(self, gang: SimulatedGang, pod: Pod) -> None:
+        """A pod that failed makes room for another one."""
         ...
 
     def over(self, gang: SimulatedGang) -> bool:
@@ -180,23 +186,37 @@ class PodLifecycle:
     # ── what ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self, gang: SimulatedGang, uids: list[str]) -> None:
-        """Let pods succeed, those that are still there."""
+        """Let pods succeed or fail, those that are still there."""
         pods = [gang.pods.pop(uid) for uid in uids if uid in gang.pods]
         if not pods:
             return
         self._give_back(gang, pods)
         last = not gang.pods and not gang.lacking
+        failed = [pod for pod in pods if gang.replaced and pod.metadata.annotation(names.EXIT_CODE)]
         gang.ended |= {pod.metadata.uid: replace(pod, status=_SUCCEEDED) for pod in pods}
+        gang.ended |= {pod.metadata.uid: replace(pod, status=_FAILED) for pod in failed}
+        for pod in failed[: gang.restarts]:
+            gang.restarts, gang.coming = gang.restarts - 1, gang.coming + 1
+            self._events.schedule(self.now + gang.pause, partial(self._restart, gang, pod.metadata.uid))
         self.controllers.succeeded(gang, pods)
-        if last and not gang.pods and self.controllers.over(gang):
+        if last and not gang.pods and not gang.coming and self.controllers.over(gang):
             self._finish(gang)
         else:
             if gang.key is not None:
                 self.settled.restore(gang.key)
             for pod in pods:
                 self._show_again(gang.ended[pod.metadata.uid])
-        self._freed()
+        # What becomes of a group whose pods fail is decided when they do, whether others wait or not.
+        (self._changed if failed else self._freed)()
         self.controllers.room(gang.home[0])
+
+    def _restart(self, gang: SimulatedGang, uid: str) -> None:
+        """Delete a pod that failed, and have another one made in its place."""
+        gang.coming -= 1
+        pod = gang.ended.pop(uid)
+        self._cluster.pod(pod, gone=True)
+        self._admission.hide(kinds.PODS, pod)
+        self.controllers.restarted(gang, pod)
 
     def _show_again(self, pod: Pod) -> None:
         self._cluster.pod(pod)

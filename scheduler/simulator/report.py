@@ -241,7 +241,9 @@ def _group(group: PodGroup) -> dict[str, Any]:
 
 def _tasks(gang: SimulatedGang) -> dict[str, int]:
     running = len(gang.running)
-    counts = {"Pending": len(gang.pods) - running, "Running": running, "Succeeded": len(gang.ended)}
+    failed = sum(pod.status.phase == "Failed" for pod in gang.ended.values())
+    succeeded = len(gang.ended) - failed
+    counts = {"Pending": len(gang.pods) - running, "Running": running, "Succeeded": succeeded, "Failed": failed}
     return {status: count for status, count in counts.items() if count}
 
 

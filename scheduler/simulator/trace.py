@@ -5,7 +5,8 @@
     90,2h,16,cpu=1;memory=2Gi;nvidia.com/gpu=1,prod
 
 ``arrival`` (since the beginning of the trace) and ``duration`` are seconds or durations such as ``1h30m`` and ``2d``;
-``request`` is what each pod asks for; ``minimum`` (all pods, where it isn't given) have to start together.
+``request`` is what each pod asks for; ``minimum`` (all pods, where it isn't given) have to start together. Of the pods
+``failures`` end badly; ``restarts`` of these are replaced after a ``pause``, by pods that succeed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -23,7 +25,9 @@ from muster.model.durations import duration
 T = TypeVar("T")
 
 REQUIRED: Final = ("arrival", "duration", "pods", "request", "queue")
-OPTIONAL: Final = ("name", "namespace", "priority", "minimum")
+OPTIONAL: Final = ("name", "namespace", "priority", "minimum", "failures", "restarts", "pause")
+PAUSE: Final = 10.0
+"""Seconds after which a pod that failed is replaced, where a trace doesn't say."""
 SHOWN: Final = 10
 """How many mistakes are told at once."""
 
@@ -41,6 +45,8 @@ class TraceJob(Struct, frozen=True):
         arrival, duration: seconds.
         minimum: how many of the pods have to start together.
         priority: the name of a PriorityClass; empty for none.
+        failures: how many of the pods fail at the end of their time.
+        restarts: how many of the failed pods are replaced, each ``pause`` seconds after it failed.
     """
 
     name: str
@@ -52,6 +58,9 @@ class TraceJob(Struct, frozen=True):
     minimum: int
     request: Resources
     priority: str = ""
+    failures: int = 0
+    restarts: int = 0
+    pause: float = PAUSE
 
 
 class TraceError(ValueError):
@@ -147,6 +156,8 @@ class _TraceReader:
         before = len(self._mistakes)
 
         def read(column: str, how: Callable[[str], T], otherwise: T) -> T:
+            if column in OPTIONAL and not cells.get(column):
+                return otherwise
             try:
                 return how(cells[column])
             except ValueError as error:
@@ -155,15 +166,18 @@ class _TraceReader:
 
         pods = read("pods", _count, 1)
         job = TraceJob(
-            name=read("name", _name, "") if cells.get("name") else f"job-{self._jobs:05}",
-            namespace=read("namespace", _name, "") if cells.get("namespace") else "default",
+            name=read("name", _name, f"job-{self._jobs:05}"),
+            namespace=read("namespace", _name, "default"),
             queue=read("queue", self._queue, ""),
             arrival=read("arrival", _arrival, 0.0),
             duration=read("duration", _duration, 1.0),
             pods=pods,
-            minimum=read("minimum", lambda text: _at_most(_count(text), pods), 1) if cells.get("minimum") else pods,
+            minimum=read("minimum", lambda text: _at_most(_count(text), pods), pods),
             request=read("request", self._request, Resources({})),
-            priority=read("priority", self._priority, "") if cells.get("priority") else "",
+            priority=read("priority", self._priority, ""),
+            failures=(failures := read("failures", partial(_some, most=pods, of="pods"), 0)),
+            restarts=read("restarts", partial(_some, most=failures, of="failures"), 0),
+            pause=read("pause", _pause, PAUSE),
         )
         self._twice(line, job)
         return job if len(self._mistakes) == before else None
@@ -218,6 +232,19 @@ def _count(text: str) -> int:
     if not 1 <= int(text) <= _MOST_PODS:
         raise ValueError(f"{text!r} is out of range; {remedy}")
     return int(text)
+
+
+def _some(text: str, most: int, of: str) -> int:
+    """Read a number that may be zero, and at most what another column has."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_PODS))):
+        raise ValueError(f"{text!r} is no number of pods; write a whole number from 0 to the {most} in column {of}")
+    if int(text) > most:
+        raise ValueError(f"{text!r} is more than the {most} in column {of}; write that or less")
+    return int(text)
+
+
+def _pause(text: str) -> float:
+    return _time(text, "write seconds such as 90, or 1h30m")
 
 
 def _at_most(count: int, pods: int) -> int:

@@ -127,7 +127,10 @@ class Workloads:
             api_version="muster.sh/v1alpha1", kind="TraceJob", name=job.name, uid=self._draw(job.name), controller=True
         )
         meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations, owner_references=(maker,))
-        self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods)
+        gang.restarts, gang.pause = job.restarts, job.pause
+        failing = replace(meta, annotations={**annotations, names.EXIT_CODE: "1"})
+        self._make(gang, Pod(metadata=failing, spec=self._spec(job)), job.failures)
+        self._make(gang, Pod(metadata=meta, spec=self._spec(job)), job.pods - job.failures)
 
     def _create_line(self, job: TraceJob) -> PodGroup | None:
         """Create the group of a line of a trace; None where it is refused."""
@@ -272,14 +275,20 @@ class Workloads:
             if job.spec.completions is not None:
                 self._spawn(gang, gang.jobs[uid])
 
+    def restarted(self, gang: SimulatedGang, pod: Pod) -> None:
+        """Make another pod in the place of one that failed; that one succeeds."""
+        kept = {key: value for key, value in (pod.metadata.annotations or {}).items() if key != names.EXIT_CODE}
+        self._replace(gang, replace(pod, metadata=replace(pod.metadata, annotations=kept)))
+
+    def _replace(self, gang: SimulatedGang, pod: Pod) -> None:
+        again = replace(pod, spec=replace(pod.spec, node_name=""), metadata=replace(pod.metadata, name=gang.home[1]))
+        self._make(gang, again, 1)
+
     def evicted(self, gang: SimulatedGang, pod: Pod) -> None:
         """Make another pod in the place of one that had to go."""
         controller = pod.metadata.controller()
         if gang.replaced:
-            again = replace(
-                pod, spec=replace(pod.spec, node_name=""), metadata=replace(pod.metadata, name=gang.home[1])
-            )
-            self._make(gang, again, 1)
+            self._replace(gang, pod)
         elif controller is not None and controller.uid in gang.jobs:
             self._spawn(gang, gang.jobs[controller.uid])
 
@@ -317,7 +326,9 @@ class Workloads:
                 alike = self._admit_pod(pod)
                 if alike is None:
                     gang.lacking.append(template)
-                    self._lacking.setdefault(gang.home[0], []).append(gang)
+                    waiting = self._lacking.setdefault(gang.home[0], [])
+                    if gang not in waiting:
+                        waiting.append(gang)
                     continue
                 pod = alike
                 if gang.replaced:
