@@ -85,7 +85,8 @@ def test_installed_by_helm_it_is_what_muster_install_makes(render, legacy):
     ]
     for each in wanted:
         found = one(made, each["kind"], each["metadata"]["name"])
-        found["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
+        for key in ("helm.sh/resource-policy", "muster.sh/paths"):
+            found["metadata"].get("annotations", {}).pop(key, None)
         if not found["metadata"].get("annotations", True):
             del found["metadata"]["annotations"]
         for hook in each.get("webhooks", ()):
@@ -208,7 +209,10 @@ def test_with_cert_manager_it_issues_and_injects_and_muster_does_not(render):
     made = render(VALUES["cert-manager"])
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         found = one(made, kind, "muster")
-        assert found["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "muster-system/muster-webhook"}
+        assert found["metadata"]["annotations"] == {
+            "cert-manager.io/inject-ca-from": "muster-system/muster-webhook",
+            "muster.sh/paths": "muster-certs",
+        }
     certificate = one(made, "Certificate", "muster-webhook")["spec"]
     assert certificate["issuerRef"]["name"] == one(made, "Issuer", "muster-ca")["metadata"]["name"]
     volume = volumes(made)["certificates"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,21 @@ import chart
 import pytest
 import yaml
 from installation import SMALLER, SPACE, Installation, Load
-from kubelet import PODS
+from kubelet import PODS, PORT
 from plane import PATIENCE
 
-from certs import stored
+from certs import path_controller, path_probe, stored
+from certs.path_probe import PathProbe, PathProber
+from certs.path_publish import PathRotator
+from certs.path_secret import PathEntry
+from certs.paths import PathWaits
 from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
+from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
-from muster.model import kinds, names
+from muster.model import kinds, names, webhooks
 from webhooks.registration import ServiceRef, configurations
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("installation")]
@@ -303,6 +309,52 @@ async def test_no_review_fails_while_the_previous_version_is_replaced_by_this_on
     assert set(cluster.kubelet.ended.values()) == {0}
     deployment = cluster.done(f"helm history muster --namespace {SPACE} --output json")
     assert next(each["app_version"] for each in json.loads(deployment)) == "0.0.9"
+
+
+async def called(admin: Client) -> dict[str, str]:
+    """Return the path of every webhook."""
+    both = [await admin.get(kind, "muster") for kind in (kinds.VALIDATING, kinds.MUTATING)]
+    return {each["name"]: each["clientConfig"]["service"]["path"] for found in both for each in found.webhooks}
+
+
+def asked_here(cluster: Installation) -> PathProber:
+    """Return who asks a pod where its process listens: nothing leads to a pod's address on this machine."""
+
+    async def probe(address: str, entry: PathEntry, segment: str) -> PathProbe:
+        pods = [each for each in cluster.kubelet.pods.values() if each.address == address.partition(":")[0]]
+        ports = [each.ports[PORT] for each in pods if each.ports]
+        return await path_probe.probe(f"127.0.0.1:{ports[0]}", entry, segment) if ports else PathProbe()
+
+    return probe
+
+
+async def test_no_review_fails_while_paths_get_a_segment_and_who_applies_the_chart_again_leaves_it_alone(
+    cluster, admin
+):
+    await asyncio.to_thread(cluster.reach, "upgraded")
+    await ready(cluster)
+    await tenant(admin)
+    await admitted(admin)
+    assert await called(admin) == webhooks.PATHS
+    waits = PathWaits(timedelta(seconds=1), timedelta(seconds=5))
+    rotator = PathRotator(admin, SystemClock(), SPACE, prober=asked_here(cluster), waits=waits)
+    load = Load(admin, TENANT)
+    again = cluster.sections["Upgrade"][0]
+    file = cluster.folder / "synced.yaml"
+    synced = f"""helm get values muster -n {SPACE} -o yaml | helm template muster deploy/helm/muster -n {SPACE} --no-hooks -f - > {file}
+        kubectl apply --server-side --force-conflicts --field-manager gitops -f {file}"""
+    async with load.running():
+        await load.another(20)
+        await path_controller.replace_now(rotator, lambda _: None)
+        before = await called(admin)
+        assert {name: path.rpartition("/")[0] for name, path in before.items()} == webhooks.PATHS
+        assert len({path.rpartition("/")[2] for path in before.values()}) == 1
+        # The last time the release is one that began with this version: the sync has marked it so.
+        for line in (again, synced, again):
+            await asyncio.to_thread(cluster.done, line, *(SMALLER if line == again else ()))
+            assert await called(admin) == before
+            await load.another(20)
+    assert load.failures == []
 
 
 # ── uninstalled ──────────────────────────────────────────────────────────────────────────────────────────────────

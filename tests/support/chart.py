@@ -24,7 +24,7 @@ import yaml
 from muster.cli.installation import crds, permissions
 from muster.model import names
 from scheduler.configuration import config
-from webhooks.registration import CONFIGURATION, ServiceRef, configurations
+from webhooks.registration import ServiceRef, configurations
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "muster"
@@ -46,10 +46,15 @@ _BUNDLE = """\
     caBundle: {{ b64enc . }}
     {{- end }}
 """
-_INJECTED = """\
-  {{- if eq .Values.certificates.mode "cert-manager" }}
-  annotations: {cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/muster-webhook}
-  {{- end }}
+_MARKED = """\
+  {{{{- with include "muster.webhookAnnotations" (list $ "{kind}") }}}}
+  annotations: {{{{- nindent 4 (trim .) }}}}
+  {{{{- end }}}}
+"""
+_PATH = """\
+      {{{{- with include "muster.path" (list "{kind}" "{name}") }}}}
+      path: {{{{ . }}}}
+      {{{{- end }}}}
 """
 _PLAIN = """\
 # Muster without Helm: `kubectl apply --server-side -f deploy/manifests/muster.yaml`
@@ -177,8 +182,11 @@ def _configurations() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _webhooks() -> str:
     whole = _configurations()
-    for each in (each for one in whole for each in one["webhooks"]):
-        each["failurePolicy"] = f"__{each['failurePolicy']}__{each['name']}"
+    for one in whole:
+        one["metadata"]["annotations"] = one["kind"]
+        for each in one["webhooks"]:
+            each["failurePolicy"] = f"__{each['failurePolicy']}__{each['name']}"
+            each["clientConfig"]["service"]["path"] = f"__{one['kind']}__{each['name']}"
     text = _documents(whole)
     for pattern, replacement in (
         (
@@ -187,9 +195,9 @@ def _webhooks() -> str:
         ),
         (rf" *- {_OWN}\n", _EXEMPT),
         (r" *caBundle: ''\n", _BUNDLE),
-        # The leader's, from the first time on.
-        (r" *path: /.*\n", ""),
-        (rf"(  name: {CONFIGURATION}\n  labels:\n.*\n)", r"\1" + _INJECTED),
+        # `muster certs run` writes it, from the first time on.
+        (r" *path: __(\w+)__(\S+)\n", lambda found: _PATH.format(kind=found[1], name=found[2])),
+        (r"  annotations: (\w+)\n", lambda found: _MARKED.format(kind=found[1])),
         (rf'\["{_SCHEDULERS}"\]', '{{ include "muster.schedulerNames" . }}'),
         (_OWN, _SPACE),
         (_legacy_groups(), r'\n{{- if include "muster.legacyApis" $ }}\g<0>\n{{- end }}'),

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import binaries
 import chart
@@ -22,7 +22,7 @@ from kubelet import Kubelet
 from plane import running
 
 from muster.kube import errors
-from muster.model import kinds
+from muster.model import kinds, webhooks
 
 SPACE = "muster-system"
 SECONDS = 180
@@ -31,6 +31,19 @@ SMALLER = ("--set", "webhook.replicas=2,scheduler.replicas=1,webhook.preStopSeco
 _STAGES = ("installed", "repaired", "blocked", "unblocked", "upgraded", "uninstalled", "gone")
 _CLIENTS = 3
 _PAUSE = 0.01
+
+
+_BEFORE_PATHS: tuple[tuple[str, str, Any], ...] = (
+    (
+        "generated/webhooks.yaml",
+        r'      {{- with include "muster.path" \(list "\w+" "(\S+)"\) }}\n      path: {{ . }}\n      {{- end }}',
+        lambda found: f"      path: {webhooks.PATHS[found[1]]}",
+    ),
+    ("_helpers.tpl", r"muster\.sh/paths: muster-certs", "former: muster"),
+    ("webhook.yaml", r" +- --paths=/paths\n", ""),
+    ("certificates.yaml", r'{{- \$found := lookup "v1" "Secret" \$space "muster-webhook-path".*?---\n{{- end }}\n', ""),
+)
+"""What version 0.1.0 lacked of this chart; without its Secret, nobody replaces paths."""
 
 
 class Installation:
@@ -90,12 +103,17 @@ class Installation:
         return self.kubelet.log.read_text()[-6000:] if self.kubelet.log.exists() else ""
 
     def previous(self) -> Path:
-        """Return the chart as of a version before this one."""
+        """Return the chart as of a version before this one, whose webhooks had paths without a segment."""
         folder = self.folder / "previous"
         if not folder.exists():
             shutil.copytree(chart.CHART, folder)
             about = yaml.safe_load((folder / "Chart.yaml").read_text()) | {"version": "0.0.9", "appVersion": "0.0.9"}
             (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
+            for name, pattern, replacement in _BEFORE_PATHS:
+                file = folder / "templates" / name
+                text, count = re.subn(pattern, replacement, file.read_text(), flags=re.DOTALL)
+                assert count, pattern
+                file.write_text(text)
         return folder
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────────────────

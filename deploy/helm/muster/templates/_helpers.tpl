@@ -156,3 +156,32 @@ topologySpreadConstraints:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/*
+Whether a webhook configuration is of a release that began with 0.1.0. The chart of that version had paths, and Helm would take
+away from the live objects what the last manifest had and this one hasn't; so such a release goes on with what it looks up.
+*/}}
+{{- define "muster.hadPaths" -}}
+{{- $found := lookup "admissionregistration.k8s.io/v1" . "" "muster" | default dict -}}
+{{- if and $found (not (dig "metadata" "annotations" "muster.sh/paths" "" $found)) }}yes{{ end -}}
+{{- end }}
+
+{{/* The path that a webhook of such a release has; of others nothing, since `muster certs run` writes it. */}}
+{{- define "muster.path" -}}
+{{- $name := index . 1 -}}
+{{- if include "muster.hadPaths" (index . 0) -}}
+{{- range (lookup "admissionregistration.k8s.io/v1" (index . 0) "" "muster").webhooks -}}
+{{- if eq .name $name }}{{ dig "clientConfig" "service" "path" "" . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "muster.webhookAnnotations" -}}
+{{- $root := index . 0 -}}
+{{- if eq $root.Values.certificates.mode "cert-manager" }}
+cert-manager.io/inject-ca-from: {{ $root.Release.Namespace }}/muster-webhook
+{{- end }}
+{{- if not (include "muster.hadPaths" (index . 1)) }}
+muster.sh/paths: muster-certs
+{{- end }}
+{{- end }}
