@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ import pytest
 from plane import Plane
 from rotating import Rig
 
-from certs import authority, replicas
+from certs import authority, path_controller, path_secret, paths, replicas
+from certs.paths import PathAction, PathWaits
 from certs.publish import Target, Wanted
 from certs.rotation import Command
 from certs.state import RotationPhase
+from muster.model import kinds
 
 pytestmark = [
     pytest.mark.soak,
@@ -29,6 +32,9 @@ pytestmark = [
 
 OBJECTS = 1000 * int(os.environ.get("MUSTER_SOAK", "1"))
 HOSTS = ("127.0.0.1",)
+QUICK = PathWaits(timedelta(seconds=0.5), timedelta(seconds=5))
+NOTICED = 2.0
+"""Seconds until the API server calls by what a configuration says: it tells nobody."""
 
 
 @pytest.fixture
@@ -115,3 +121,43 @@ async def test_the_naive_orders_do_fail_reviews_on_the_same_rig(rig):
                 "failed to verify certificate: x509: certificate signed by unknown authority" in each for each in failed
             )
     assert (await rig.setting.keys()) == keys
+
+
+async def test_no_review_fails_while_the_segment_of_the_paths_is_replaced_again_and_again(rig):
+    """The third time with a replica that learns of it late."""
+    rotator, said, segments = rig.paths(QUICK), [], set()
+    async with rig.load.running():
+        for lag in (0.0, 0.0, 3.0):
+            rig.lag[1] = lag
+            await rig.load.another(200)
+            await path_controller.replace_now(rotator, lambda step: said.append(step.why))
+            segments |= {each.rpartition("/")[2] for each in await called(rig)}
+            await rig.load.another(200)
+        await rig.load.another(OBJECTS - rig.load.made)
+    assert rig.load.failures == []
+    assert (len(segments), {len(each) for each in segments}) == (3, {52})
+    assert any("1 of 3 replicas" in each for each in said)
+
+
+async def test_a_segment_that_is_used_before_replicas_know_it_does_fail_reviews_on_the_same_rig(rig):
+    rotator = rig.paths(QUICK)
+    async with rig.load.running():
+        await rig.load.another(200)
+        for target in (await rotator.look()).targets:
+            manifest = target.manifest(paths.segment(bytes(paths.BYTES)))
+            await rig.plane.client.apply(target.kind, manifest, manager=path_secret.MANAGER)
+        await rig.load.another(200)
+        assert rig.load.failures
+        assert all("the server could not find the requested resource" in each for each in rig.load.failures)
+        # It is put right, and from then on nothing fails.
+        assert (await rotator.take_step()).action is PathAction.WRITE
+        await asyncio.sleep(NOTICED)
+        before = len(rig.load.failures)
+        await rig.load.another(200)
+        assert rig.load.failures[before:] == []
+
+
+async def called(rig: Rig) -> list[str]:
+    """Return the URL of every webhook."""
+    found = [await rig.plane.client.get(kind, rig.target.configuration) for kind in (kinds.VALIDATING, kinds.MUTATING)]
+    return [each["clientConfig"]["url"] for one in found for each in one.webhooks]

@@ -331,9 +331,10 @@ def asked_here(cluster: Installation) -> PathProber:
 async def test_no_review_fails_while_paths_get_a_segment_and_who_applies_the_chart_again_leaves_it_alone(
     cluster, admin
 ):
+    await asyncio.to_thread(cluster.reach, "installed")
+    await tenant(admin)
     await asyncio.to_thread(cluster.reach, "upgraded")
     await ready(cluster)
-    await tenant(admin)
     await admitted(admin)
     assert await called(admin) == webhooks.PATHS
     waits = PathWaits(timedelta(seconds=1), timedelta(seconds=5))

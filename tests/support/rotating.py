@@ -13,14 +13,17 @@ from typing import Any
 import plane as planes
 from plane import Plane, running
 
+from certs import path_secret
 from certs.bundle import KeyPair
+from certs.path_publish import PathRotator, stored_segments
+from certs.paths import PathWaits
 from certs.publish import Target
 from certs.serving import Files
 from certs.stored import TLS, read_served
 from muster.cli.certs import files as certs_files
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.model import kinds, names
+from muster.model import kinds, names, webhooks
 from webhooks.compose import Options, serving
 from webhooks.server import Listen, WebhookServer
 
@@ -91,9 +94,10 @@ class Rig:
 
     async def start(self) -> None:
         """Start the servers with what the Secret holds, and have the API server call them."""
+        await self.paths().begin()
         for folder in self.folders:
             await self._copy(folder)
-            options = Options(Files(folder), Listen("127.0.0.1", 0, drain=0))
+            options = Options(Files(folder), Listen("127.0.0.1", 0, drain=0), paths=folder)
             client = await self.plane.connect()
             self.servers.append(await self._stack.enter_async_context(serving(client, self.plane.clock, options)))
         ports = itertools.cycle(self.ports)
@@ -103,6 +107,11 @@ class Rig:
         await self._stack.enter_async_context(running(*followers, self._churn()))
         url = f"https://127.0.0.1:{balanced.sockets[0].getsockname()[1]}"
         await self._register(url, (await self.setting.served()).trusted)
+
+    def paths(self, waits: PathWaits | None = None) -> PathRotator:
+        """Return what replaces the segment of the paths."""
+        where = self.target.namespace, self.target.configuration
+        return PathRotator(self.plane.client, self.plane.clock, *where, waits=waits)
 
     def options(self) -> tuple[str, ...]:
         """Return the options by which a command finds what this is about."""
@@ -133,10 +142,13 @@ class Rig:
 
     async def _register(self, url: str, trusted: bytes) -> None:
         bundle = base64.b64encode(trusted).decode()
-        for kind, path, name in ((kinds.MUTATING, "/mutate/pods", "m-"), (kinds.VALIDATING, "/validate/pods", "v-")):
+        for kind, hook, name in (
+            (kinds.MUTATING, "pods.mutate.muster.sh", "m-"),
+            (kinds.VALIDATING, "pods.guarded.muster.sh", "v-"),
+        ):
             webhook = {
-                "name": "load.example.com",
-                "clientConfig": {"url": url + path, "caBundle": bundle},
+                "name": hook,
+                "clientConfig": {"url": url + webhooks.PATHS[hook], "caBundle": bundle},
                 "rules": [_RULE],
                 "namespaceSelector": {"matchLabels": {names.NAMESPACE_NAME: self.target.namespace}},
                 # Each object is reviewed once: half of them for one configuration, half for the other.
@@ -168,20 +180,26 @@ class Rig:
 
     async def _copy(self, folder: Path) -> None:
         found = read_served(await self.plane.client.get(kinds.SECRETS, TLS, self.target.namespace))
+        segments = await stored_segments(self.plane.client, self.target.namespace)
+        assert segments is not None
         if found.pair.key:
             files = {"tls.crt": found.pair.certificate, "tls.key": found.pair.key, "ca.crt": found.trusted}
-            certs_files.write(folder, files)
+            certs_files.write(folder, files | {names.SEGMENTS_FILE: path_secret.file(segments)})
 
     async def _follow(self, number: int) -> None:
-        """Mount the Secret's changes into a folder, late, and have the server look at it."""
+        """Mount the Secrets' changes into a folder, late, and have the server look at it."""
         before = None
         while True:
-            secret = await self.plane.client.get(kinds.SECRETS, TLS, self.target.namespace)
-            if secret.metadata.resource_version != before:
-                before = secret.metadata.resource_version
+            secrets = [
+                await self.plane.client.get(kinds.SECRETS, name, self.target.namespace)
+                for name in (TLS, path_secret.PATH)
+            ]
+            if (versions := [each.metadata.resource_version for each in secrets]) != before:
+                before = versions
                 await asyncio.sleep(self.lag[number])
                 await self._copy(self.folders[number])
                 self.servers[number]._certificate.refresh()
+                self.servers[number]._paths.refresh()
             await asyncio.sleep(_FOLLOW)
 
     async def _churn(self) -> None:
