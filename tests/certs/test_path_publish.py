@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from plane import Plane
+from plane import PATIENCE, Plane, running
+from prometheus_client import CollectorRegistry
 
-from certs import authority, path_probe, path_secret
+from certs import authority, path_probe, path_publish, path_secret
+from certs.controller import Changes
+from certs.metrics import PathMetrics
+from certs.path_controller import POLL, PathController
 from certs.path_probe import PathProbe
 from certs.path_publish import PathRotator
 from certs.path_secret import PathEntry, StoredPathError
@@ -163,6 +170,30 @@ async def test_a_path_that_somebody_set_is_put_right(setting):
     await setting.plane.client.apply(kind, manifest, manager="gitops")
     assert (await rotator.take_step()).action is PathAction.WRITE
     assert await setting.called() == before
+
+
+async def test_the_controller_notices_that_paths_were_taken_away_before_it_would_look(setting):
+    registry = CollectorRegistry()
+    changes = Changes(setting.plane.client, path_publish.watched(setting.namespace, setting.name))
+    rotator = setting.rotator(PathWaits(timedelta(), timedelta(minutes=10)))
+    async with running(PathController(rotator, changes, PathMetrics(registry)).run()):
+        async with asyncio.timeout(PATIENCE):
+            while len((await setting.called())["pods.guarded.muster.sh"]) < 52:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(1.0)
+        before = await setting.called()
+        for kind in (kinds.VALIDATING, kinds.MUTATING):
+            found = await setting.plane.client.get(kind, setting.name)
+            for each in (taken := json.loads(msgspec.json.encode(found.webhooks))):
+                del each["clientConfig"]["service"]["path"]
+            await setting.plane.client.patch(kind, setting.name, {"webhooks": taken})
+        async with asyncio.timeout(POLL / 2):
+            while await setting.called() != before:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.05)
+        since = registry.get_sample_value("muster_webhook_paths_since_timestamp_seconds", {"secret": "true"})
+        assert since is not None
+    assert registry.get_sample_value("muster_webhook_paths_since_timestamp_seconds", {"secret": "true"}) is None
+    assert registry.get_sample_value("muster_webhook_paths_failures_total") == 0
 
 
 async def test_a_replica_that_does_not_take_the_new_path_keeps_all_on_the_old_one(setting):

@@ -356,6 +356,23 @@ async def keep_certificates(stage: Stage) -> None:
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await admin.patch(kind, webhook_configurations.NAME, took, content_type=JSON_PATCH)
     await bundle_is(stage, stored.read_served(await admin.get(kinds.SECRETS, stored.TLS, names.SYSTEM_NAMESPACE)))
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        await path_is_put_right(admin, kind)
+
+
+async def path_is_put_right(admin: Client, kind: Any) -> None:
+    """Have the last part of a webhook's path be another for a moment."""
+    found = await admin.get(kind, webhook_configurations.NAME)
+    before = found.webhooks[0]["clientConfig"]["url"]
+    other = [{"op": "replace", "path": "/webhooks/0/clientConfig/url", "value": f"{before}/other"}]
+    await admin.patch(kind, webhook_configurations.NAME, other, content_type=JSON_PATCH)
+    await wait.until(
+        admin,
+        kind,
+        webhook_configurations.NAME,
+        holds=lambda now: now is not None and now.webhooks[0]["clientConfig"]["url"] == before,
+        within=PATIENCE,
+    )
 
 
 async def bundle_is(stage: Stage, served: stored.Served) -> None:

@@ -424,3 +424,67 @@ async def test_owner_rules_change_what_admission_names_while_it_runs(plane: Plan
 def _controller(version: str, kind: str, owner: Any) -> dict[str, Any]:
     meta = owner.metadata
     return {"apiVersion": version, "kind": kind, "name": meta.name, "uid": meta.uid, "controller": True}
+
+
+# ── reviews that no API server sent ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_knows_a_path_can_not_have_more_reserved_than_the_quota(cluster: Admitted) -> None:
+    """Forged: quotas that are larger, gone or new; groups that are deleted, smaller, completed; a Job and pods of theirs."""
+    quota = await cluster.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "quota"}, "spec": {"hard": {"cpu": "10"}}})
+    both = [
+        await cluster.decided(kinds.PODGROUPS, _podgroup(name, "default", minResources={"cpu": "4"}))
+        for name in ("one", "two")
+    ]
+    larger = {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"cpu": "1000"}}}
+    old = {**larger, "metadata": _meta(quota), "spec": {"hard": {"cpu": "10"}}}
+    forged = [
+        (kinds.RESOURCEQUOTAS, "UPDATE", larger | {"metadata": _meta(quota)}, old, ""),
+        (kinds.RESOURCEQUOTAS, "CREATE", larger | {"metadata": {"name": "quota", "uid": "f1"}}, None, ""),
+        (kinds.RESOURCEQUOTAS, "CREATE", larger | {"metadata": {"name": "more", "uid": "f2"}}, None, ""),
+        (kinds.RESOURCEQUOTAS, "DELETE", None, old, ""),
+    ]
+    for each in both:
+        before = {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", "metadata": _meta(each)}
+        before["spec"] = {"queue": "default", "minResources": {"cpu": "4"}}
+        smaller = before | {"spec": {"queue": "default", "minResources": {"cpu": "1m"}}}
+        over = before | {"status": {"phase": "Completed"}}
+        forged += [
+            (kinds.PODGROUPS, "DELETE", None, before, ""),
+            (kinds.PODGROUPS, "UPDATE", smaller, before, ""),
+            (kinds.PODGROUPS, "UPDATE", over, before, "status"),
+            (kinds.PODGROUPS, "CREATE", smaller, None, ""),
+            (kinds.PODGROUPS, "CREATE", smaller | {"metadata": {"name": each.name, "uid": "f3"}}, None, ""),
+        ]
+    (server,) = cluster.servers
+    for kind, operation, new, before, part in forged:
+        review = _review(kind, operation, cluster.namespace, new, before, part)
+        status, _, body = await server.handle(f"/validate/{kind.plural}", {"timeout": "5s"}, review)
+        assert status in {200, 400}, body
+    with pytest.raises((ForbiddenError, TooManyRequestsError)):
+        await cluster.create(kinds.PODGROUPS, _podgroup("three", "default", minResources={"cpu": "3"}))
+    stored = (await cluster.client.list(kinds.PODGROUPS, cluster.namespace)).items
+    assert {each.name: each.spec.min_resources for each in stored} == {name: {"cpu": "4"} for name in ("one", "two")}
+
+
+def _meta(found: Any) -> dict[str, str]:
+    meta = found.metadata
+    return {"name": meta.name, "uid": meta.uid, "namespace": meta.namespace, "resourceVersion": meta.resource_version}
+
+
+def _review(kind: Any, operation: str, namespace: str, new: Any, old: Any, part: str) -> bytes:
+    resource = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    request = {
+        "uid": "forged",
+        "kind": {"group": kind.group, "version": kind.version, "kind": kind.name},
+        "resource": resource,
+        "subResource": part,
+        "name": (new or old)["metadata"]["name"],
+        "namespace": namespace,
+        "operation": operation,
+        "userInfo": {"username": "mallory"},
+        "object": new,
+        "oldObject": old,
+        "dryRun": False,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
