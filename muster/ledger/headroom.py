@@ -25,14 +25,18 @@ class Headroom:
         # Who was granted its minimum already, by a write that came to nothing, asks for the same once more.
         self._asked = {row.uid: row.revision for row in table.rows if row.state is RowState.FROM}
 
-    def lacks(self, group: str, name: str, uid: str, minimum: Resources) -> tuple[Shortage, ...]:
-        """Say what is short for a PodGroup's minResources; nothing where they fit, or where no quota limits them."""
-        row = self._row(group, name, uid, minimum)
-        return self._tally.shortages(row) if self._table.limits(row.amounts) else ()
+    def lacks(self, group: str, name: str, uid: str, minimum: Resources, scope_facts: str = "") -> tuple[Shortage, ...]:
+        """Say what is short for a PodGroup's minResources; nothing where they fit, or where no quota limits them.
 
-    def take(self, group: str, name: str, uid: str, minimum: Resources) -> None:
+        ``scope_facts``: what decides in which scopes of quotas it counts (`muster.model.scopes`).
+        """
+        row = self._row(group, name, uid, minimum, scope_facts)
+        return self._tally.shortages(row) if self._table.limits(row.amounts, row.scope_facts) else ()
+
+    def take(self, group: str, name: str, uid: str, minimum: Resources, scope_facts: str = "") -> None:
         """Count a group that is admitted."""
-        self._tally.add(self._row(group, name, uid, minimum))
+        self._tally.add(self._row(group, name, uid, minimum, scope_facts))
 
-    def _row(self, group: str, name: str, uid: str, minimum: Resources) -> Row:
-        return Row(PODGROUP, group, name, uid, held(minimum), RowState.FROM, self._asked.get(uid, _SOME_REVISION))
+    def _row(self, group: str, name: str, uid: str, minimum: Resources, scope_facts: str) -> Row:
+        revision = self._asked.get(uid, _SOME_REVISION)
+        return Row(PODGROUP, group, name, uid, held(minimum), RowState.FROM, revision, scope_facts)

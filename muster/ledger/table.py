@@ -65,7 +65,7 @@ from muster.ledger.reservations import (
     limited,
 )
 from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
-from muster.ledger.tally import Tally, Totals
+from muster.ledger.tally import Tally, Totals, outgrows
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, Resources, amount_text
@@ -180,6 +180,8 @@ class Table(Struct, frozen=True):
         if not (self.seeded_at and covers(view, self.observed)):
             return self
         folded = self._fold(view, coming, expired)
+        if outgrows(folded.quotas, folded.rows, self.rows):
+            return self  # Later: what is under way ends within the deadline, and takes its rows with it.
         return replace(folded, rows=marked(self.quotas, folded.quotas, folded.rows, waits=waits))
 
     def seed(self, view: LedgerView, now: datetime) -> Self:

@@ -6,8 +6,9 @@ The one mutable thing among the pure ones: made from a table, used within one fu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import reduce
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,6 +18,12 @@ from muster.ledger.rows import Key, MalformedLedgerError, Row, RowState, bounded
 from muster.model import scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import QuotaTotals
+
+OBJECT_BYTES: Final = 1_300_000
+"""Bytes that rows and totals may take together after a fold: what is left of etcd's 1.5 MiB is for the object's frame."""
+
+_FEW_ROWS: Final = 64
+_AMOUNT_BYTES: Final = 32
 
 
 class Totals(Struct, frozen=True):
@@ -198,6 +205,18 @@ class Tally:
         totals = self._quotas[quota]
         hard, used = totals.hard[resource], totals.other[resource] + others[limited(resource)]
         return Shortage(resource, hard, taken - used - asked, used, asked, taken - hard, quota)
+
+
+def outgrows(quotas: Mapping[str, Totals], rows: Collection[Row], before: Collection[Row]) -> bool:
+    """Whether a fold made the rows of a ledger larger than before, and the whole larger than an object may be.
+
+    Each name with a row under way has rows of its own for what is seen of it: as many again, twice.
+    """
+    if len(rows) <= max(_FEW_ROWS, len(before)):
+        return False
+    totals = [amounts for each in quotas.values() for amounts in (each.hard, each.reserved, each.used, each.other)]
+    size = sum(len(name) + _AMOUNT_BYTES for amounts in totals for name in amounts)
+    return size + sum(row.size for row in rows) > OBJECT_BYTES
 
 
 def charge(rows: Iterable[Row]) -> Resources:

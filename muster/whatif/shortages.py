@@ -24,5 +24,6 @@ def found(state: ClusterObjects, snapshot: Snapshot) -> Iterator[tuple[GroupKey,
         stated = group.spec.min_resources if group is not None else None
         minimum = job.next_holding.of(readable(stated) if stated is not None else None, job.min_member)
         has = next((each.amounts for each in view.called(key.name)), NOTHING).maximum(view.usage(key.name))
-        if lacks := Headroom(table).lacks(key.group, key.name, job.uid, (held(minimum) - has).positive()):
+        more = (held(minimum) - has).positive()
+        if lacks := Headroom(table).lacks(key.group, key.name, job.uid, more, job.scope_facts):
             yield key, lacks

@@ -106,6 +106,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         held: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
+        scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         holding: what its status says of what it holds.
         next_holding: what its status has to say before it may go on, if the ledger agrees; None where it says so. Of a
@@ -132,6 +133,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     held: str = ""
     unreserved: str = ""
     reserves_late: bool = False
+    scope_facts: str = ""
     holding: Holding = NO_HOLDING
     next_holding: Holding | None = None
     sla: float | None = None

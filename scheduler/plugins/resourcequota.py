@@ -48,6 +48,6 @@ class ResourceQuotaPlugin(Plugin):
         return self._left[namespace]
 
 
-def _asked(job: JobState) -> tuple[str, str, str, Resources]:
+def _asked(job: JobState) -> tuple[str, str, str, Resources, str]:
     key = job.info.key
-    return key.group, key.name, job.info.uid, job.info.reservation
+    return key.group, key.name, job.info.uid, job.info.reservation, job.info.scope_facts

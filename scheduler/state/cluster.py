@@ -93,9 +93,8 @@ class Cluster:
             self._pods.usage.table_changed()
             self._changes += 1
 
-    def close_nodes(self, names: Iterable[str]) -> None:
+    def close_nodes(self, closed: frozenset[str]) -> None:
         """Learn on which nodes is what nobody can read: they take no more pods, until that is known."""
-        closed = frozenset(names)
         if closed != self._closed:
             self._closed = closed
             self._pods.usage.table_changed()
@@ -384,6 +383,7 @@ class Cluster:
             held=held,
             unreserved=self._reservations.reason(key),
             reserves_late=reserves_late(group.metadata),
+            scope_facts=conversion.scope_facts(group),
             holding=conversion.holding(status),
             next_holding=group_facts.next_holding(group, batch, members, limits) if counts is None else None,
             sla=conversion.sla_of(group),

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from muster.ledger.conversion import readable
-from muster.model import grouping, names, versions
+from muster.model import border, grouping, names, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import (
@@ -214,6 +214,11 @@ def _on_nodes(stated: Mapping[str, Any]) -> Resources:
             plain = name.removeprefix("requests.")
             on_nodes[plain] = max(amount, on_nodes.get(plain, 0))
     return Resources(on_nodes)
+
+
+def scope_facts(group: PodGroup) -> str:
+    """Return what decides in which scopes of quotas a group counts; empty where it doesn't say so in a way that can be read."""
+    return border.traits(group.metadata.annotation(names.POD_TRAITS))
 
 
 def holding(status: PodGroupStatus) -> Holding:

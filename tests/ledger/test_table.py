@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from muster.ledger import wording
+from muster.ledger.headroom import Headroom
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
 from muster.ledger.rows import UNSEEDED, UNSETTLED, MalformedLedgerError, Row, RowState
@@ -408,6 +411,58 @@ def test_a_mark_goes_with_the_quota() -> None:
     table = seeded(team=amounts(cpu="10")).fold(view_of(at=200, team=more), waits=True)
     assert marks(table)
     assert not table.fold(view_of(at=300), waits=True).rows
+
+
+@pytest.mark.parametrize("facts", ["terminating", "best-effort", "plain", "class=high", "class=high,terminating", ""])
+@pytest.mark.parametrize("cpu", ["2", "4", "7", "11"])
+def test_what_a_cycle_takes_for_free_is_free_in_each_scope_that_a_group_counts_in(facts: str, cpu: str) -> None:
+    hard = Resources.parse({"cpu": "10", "cpu@Terminating": "3", "cpu@PriorityClass=high": "6"})
+    table, asks = seeded(team=hard), amounts(cpu=cpu)
+    for before in ("", "terminating"):
+        # One after the other, as a cycle admits them and as the ledger answers.
+        left, first = Headroom(table), request("first", amounts(cpu="1"))
+        stored, (answer,) = table.reserve([replace(first, scope_facts=before)])
+        assert answer == Reserved()
+        left.take(first.group, first.name, first.uid, first.amounts, before)
+        lacks = left.lacks(VOLCANO_GROUP, "a", "u-a", asks, facts)
+        (answer,) = stored.reserve([replace(request("a", asks), scope_facts=facts)])[1]
+        assert bool(lacks) == isinstance(answer, Exceeded)
+        assert [each.resource for each in lacks] == [
+            each.resource for each in (answer.shortages if isinstance(answer, Exceeded) else ())
+        ]
+
+
+def test_case_31_a_small_row_of_another_user_gets_in_beside_what_is_folded_and_long() -> None:
+    """Rows that a fold wrote, and the totals, are bytes of the same object."""
+    hard = amounts(**{f"example.com/{'r' * 40}{n}": "1000000" for n in range(64)}, cpu="1000000")
+    long = Resources(dict.fromkeys(hard, 10**9))
+    stored = [shown(f"long-{n}", long) for n in range(40)]
+    table, given = seeded(*stored, team=hard).reserve(
+        request(each.name, long, uid=f"again-{each.name}") for each in stored
+    )
+    assert set(given) == {Reserved()}
+    folded = table.fold(view_of(*stored, at=200, team=hard))
+    assert sum(row.state is RowState.SEEN for row in folded.rows) == 40
+    assert len(msgspec.json.encode(folded.render())) <= 1_400_000
+    *_, last = folded.reserve(request(f"offender-{n}", long) for n in range(80))[1]
+    assert isinstance(last, Unavailable)
+    full, _ = folded.reserve(request(f"offender-{n}", long) for n in range(80))
+    assert answers(full, request("offender", long), request("small", amounts(cpu="1"))) == [Unavailable, Reserved]
+
+
+def test_case_31_a_fold_that_would_outgrow_the_object_waits_until_what_is_under_way_has_ended() -> None:
+    hard = amounts(**{f"example.com/{'r' * 40}{n}": "1000000" for n in range(64)}, cpu="1000000")
+    long = Resources(dict.fromkeys(hard, 10**9))
+    stored = [shown(f"g{n}", long) for n in range(400)]
+    # Small rows, each of a pod whose group is long: a fold writes the group's row, too.
+    pods = [request(f"p{n}", amounts(cpu="1"), kind=POD, group=f"g{n}") for n in range(400)]
+    table, given = seeded(*stored, team=hard).reserve(pods)
+    assert set(given) == {Reserved()}
+    later = view_of(*stored, at=200, team=hard)
+    assert table.fold(later) is table
+    assert len(msgspec.json.encode(table.render())) <= 1_400_000
+    assert answers(table, request("small", amounts(cpu="1"))) == [Reserved]
+    assert len(table.fold(later, expired=table.rows[:390]).rows) == 20
 
 
 def test_case_31_long_rows_fill_half_of_a_ledger_and_leave_the_rest_to_others() -> None:

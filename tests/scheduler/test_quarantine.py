@@ -218,7 +218,7 @@ def test_what_is_under_way_survives_that_the_state_is_made_anew():
     cluster.remember(None, {key: 7.0})
     cluster.group(key.group, made(kinds.PODGROUPS, group | {"status": {"phase": "Inqueue"}}))
     cluster.refused(key, "no quota")
-    cluster.close_nodes({"n0"})
+    cluster.close_nodes(frozenset({"n0"}))
     before, jobs = shown(cluster), tasks_of(cluster)
     state.rebuild(informers.tell_all)
     assert state.cluster is not cluster
