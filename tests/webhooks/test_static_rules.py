@@ -11,9 +11,11 @@ import pytest
 from muster.cli.installation import permissions
 from muster.kube import errors
 from muster.kube.transport import Request
-from muster.model import kinds
+from muster.model import border, kinds
 
 PATIENCE = 90.0
+NO_NAMES = ("a/b", "A", "-a", "a-", "a..b", ".", "a b", "a\n", "%")
+"""The rule of the CRD is that of `muster.model.border`."""
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ PATIENCE = 90.0
         ({"desiredState": "Ajar"}, "spec.desiredState"),
         ({"parent": "default"}, "queue default takes the PodGroups that name no queue, so it can have no children"),
         ({"parent": "NAME"}, "spec.parent must be another queue"),
+        *(({"parent": each}, "spec.parent must be the name of a queue") for each in NO_NAMES),
     ],
 )
 async def test_a_queue_that_can_not_be_meant_is_refused(plane: Any, spec: dict[str, Any], said: str) -> None:
@@ -35,6 +38,16 @@ async def test_a_queue_that_can_not_be_meant_is_refused(plane: Any, spec: dict[s
     with pytest.raises(errors.InvalidError) as failure:
         await plane.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": spec})
     assert said in str(failure.value)
+
+
+@pytest.mark.parametrize("parent", ["a", "team-a.b0", "0", ""])
+async def test_a_parent_that_can_be_a_queue_is_accepted(plane: Any, parent: str) -> None:
+    assert not parent or border.is_subdomain(parent)
+    await plane.create(kinds.QUEUES, {"metadata": {"name": plane.unique("queue")}, "spec": {"parent": parent}})
+
+
+def test_the_rule_of_the_crd_is_that_of_the_border() -> None:
+    assert not any(map(border.is_subdomain, NO_NAMES))
 
 
 @pytest.mark.parametrize(
