@@ -47,11 +47,11 @@ test-interpreters:  ## The tests of what decodes, on other versions of Python (P
 	  echo "Python $$version" && PYTHONPATH=. $$env/bin/python -m pytest -q -n 0 -p no:cacheprovider $(DECODERS) || exit 1; \
 	done
 
-# Histories of the quota ledger, thousands of objects under a rotation of certificates.
+# Histories of the quota ledger, thousands of objects under a rotation of certificates, minutes of hostile objects.
 SOAK ?= 20
-soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation, fuzzing
+soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation, hostile objects, fuzzing
 	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
-	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py tests/hostile/test_fuzzing.py
+	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py tests/hostile
 
 lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .

@@ -26,7 +26,7 @@ from certs.serving import Files, LiveCertificate
 from muster.kube.client import Client
 from muster.ledger.reservations import Observed, Reserved
 from muster.model import kinds
-from muster.model.objects import Meta, Queue, QueueStatus
+from muster.model.objects import Meta, Namespace, Queue, QueueStatus
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
@@ -120,6 +120,7 @@ def cases() -> dict[str, tuple[str, bytes]]:
 
 async def serve(folder: Path, started: Any) -> None:
     view = CachedView()
+    view.cache(kinds.NAMESPACES).put(Namespace(metadata=Meta(name="dev", uid="n")))
     view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name="default", uid="q"), status=QueueStatus(state="Open")))
     admission = Admission(view, NoLedger(), Client(None), WebhookSettings(), WebhookMetrics())  # type: ignore[arg-type]
     server = WebhookServer(admission, LiveCertificate(Files(folder)), Listen("127.0.0.1", 0, 0))

@@ -423,7 +423,7 @@ LARGE: frozenset[Species] = frozenset(
 )
 """Species whose objects are hundreds of kilobytes: seldom, or the API server does nothing else."""
 
-_SELDOM = 0.03
+_SELDOM = 0.01
 
 
 def mixed(tenant: Tenant, species: Sequence[Species] = SPECIES) -> Iterator[Request]:

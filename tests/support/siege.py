@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import workloads
+from deployed import Deployed
 
 from muster.kube import errors, wait
 from muster.kube.client import Client
@@ -44,7 +45,6 @@ GANG = 3
 _AT_ONCE = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
 _EDITOR = "mallory"
 _CONTENTS: tuple[Kind[Any], ...] = (kinds.JOBS, kinds.PODS, kinds.PODGROUPS, kinds.DISRUPTIONBUDGETS)
-_IN_FLIGHT = 8
 _AT_ONE_TIME = 500
 _NUMBERS = itertools.count(1)
 
@@ -78,14 +78,21 @@ class Watched:
 
 @dataclass
 class Siege:
-    """``programs`` gives those that run now; they are asked anew after a restart."""
+    """``programs`` gives those that run now; they are asked anew after a restart.
+
+    Attributes:
+        in_flight: requests of one attack that are under way at once.
+        late: how often the other tenant had to ask again, by why.
+    """
 
     admin: Client
     tenant: Client
     programs: Callable[[], tuple[Watched, ...]]
+    in_flight: int = 8
     stored: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     answers: Counter[str] = field(default_factory=Counter)
+    late: Counter[str] = field(default_factory=Counter)
 
     async def attack(self, species: str, requests: Iterable[Request]) -> None:
         """Send requests: what creates objects first, and then changes, those of one object in order."""
@@ -96,7 +103,7 @@ class Siege:
                 created.append([request])
             else:
                 changed.setdefault(request.path, []).append(request)
-        room = asyncio.Semaphore(_IN_FLIGHT)
+        room = asyncio.Semaphore(self.in_flight)
 
         async def send(lane: list[Request]) -> None:
             async with room:
@@ -135,11 +142,20 @@ class Siege:
         await wait.until(self.admin, kinds.JOBS, name, VICTIM, holds=lambda found: found is None, within=PATIENCE)
 
     async def _create(self, kind: Kind[Any], manifest: Mapping[str, Any]) -> None:
-        """Create it, as a client does: once more where the server asks for it."""
+        """Create it, as a client does: once more where the server asks for it, or had no time to judge it."""
         async with asyncio.timeout(PATIENCE):
             while True:
-                with contextlib.suppress(errors.TooManyRequestsError):
+                try:
                     await self.admin.create(kind, manifest, VICTIM)
+                except errors.TooManyRequestsError:
+                    self.late["busy"] += 1
+                except errors.ServerError as error:
+                    if "deadline exceeded" not in str(error):
+                        raise
+                    self.late["no answer in time"] += 1
+                except errors.AlreadyExistsError:
+                    return
+                else:
                     return
                 await asyncio.sleep(0.5)
 
@@ -180,7 +196,7 @@ class Siege:
         """Fail unless both programs live and are ready, the same leads, memory is bounded, ledgers can be read, quotas hold."""
         assert await self.lease() == leader
         programs = self.programs()
-        assert {each.name: await asyncio.to_thread(each.ready) for each in programs} == dict.fromkeys(resident, "")
+        await self.ready()
         now = {each.name: each.resident() for each in programs}
         assert all(0 < size < resident[name] + MOST_GROWTH for name, size in now.items()), (resident, now)
         assert {VICTIM, "guaranteed"} <= set(await self.ledgers())
@@ -195,6 +211,13 @@ class Siege:
         # Deep metadata is too deep for a decoder here, too.
         listed = decode_shallow(_COUNTED.decode, answer.body)
         return len(listed.items) + listed.metadata.remaining_item_count
+
+    async def ready(self) -> None:
+        """Wait until all programs are ready."""
+        async with asyncio.timeout(PATIENCE):
+            for each in self.programs():
+                while await asyncio.to_thread(each.ready):  # noqa: ASYNC110 - a poll is all that probes allow
+                    await asyncio.sleep(0.1)
 
     async def clear(self, *namespaces: str) -> None:
         """Take away what the hostile tenant made: in these namespaces, or in all."""
@@ -227,6 +250,16 @@ class _Counted(msgspec.Struct):
 
 
 _COUNTED = msgspec.json.Decoder(_Counted)
+
+
+async def started(siege: Siege, deployed: Deployed, *programs: str) -> None:
+    """Start programs, and wait until all are ready."""
+    # Not in another thread: a program ends with the thread that started it.
+    if "webhook" in programs:
+        deployed.start_webhook(wait=False)
+    if "scheduler" in programs:
+        deployed.start_scheduler(wait=False)
+    await siege.ready()
 
 
 async def prepare(admin: Client, cpu: str = "32", nodes: int = 4) -> None:
