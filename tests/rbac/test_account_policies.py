@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from certs import targets
 from muster.cli.installation import permissions
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.kube.transport import JSON_PATCH, STRATEGIC_PATCH
+from muster.kube.transport import JSON_PATCH, STRATEGIC_PATCH, Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from webhooks.registration import ServiceRef, configurations
@@ -31,7 +32,7 @@ class Guarded:
     plane: Plane
     account: Client
     namespace: str
-    names: Mapping[Kind[Any], str]
+    names: dict[Kind[Any], str]
 
     async def change(self, kind: Kind[Any], change: Any, **options: Any) -> Any:
         """Change the object of a kind as Muster's account."""
@@ -180,6 +181,48 @@ FORBIDDEN: tuple[tuple[Kind[Any], Any, Mapping[str, Any]], ...] = (
 )
 
 
+async def _leaving(guarded: Guarded) -> None:
+    """Evict and delete what Muster may, and try what it may not."""
+    account, space = guarded.account, guarded.namespace
+    pod = await account.get(kinds.PODS, guarded.names[kinds.PODS], space)
+    job = await account.get(kinds.JOBS, guarded.names[kinds.JOBS], space)
+    for options in (None, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}, {"preconditions": {}}):
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": space},
+            **({"deleteOptions": options} if options is not None else {}),
+        }
+        path = kinds.PODS.path(space, pod.name, "eviction")
+        with pytest.raises(errors.ForbiddenError, match="Muster's accounts evict"):
+            await account.send(Request("POST", path, {"dryRun": "All"}, json.dumps(body).encode()))
+    with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
+        await account.delete(kinds.JOBS, job.name, space)
+    main = {"name": "main", "image": "busybox"}
+    theirs = {"template": {"spec": {"restartPolicy": "Never", "containers": [main]}}, "suspend": True}
+    other = await guarded.plane.create(
+        kinds.JOBS, {"metadata": {"name": guarded.plane.unique("theirs")}, "spec": theirs}, space
+    )
+    with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
+        await account.delete(kinds.JOBS, other.name, space, uid=other.metadata.uid)
+    system = await guarded.plane.create(
+        kinds.JOBS,
+        {
+            "metadata": {"name": guarded.plane.unique("theirs")},
+            "spec": {"suspend": True, "template": {"spec": _pods()}},
+        },
+        "kube-system",
+    )
+    with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
+        await account.delete(kinds.JOBS, system.name, "kube-system", uid=system.metadata.uid)
+    await guarded.plane.client.delete(kinds.JOBS, system.name, "kube-system")
+    await account.evict(space, pod.name, pod.metadata.uid)
+    await account.delete(kinds.JOBS, job.name, space, uid=job.metadata.uid)
+    for kind, fields in ((kinds.PODS, {"spec": _pods()}), (kinds.JOBS, {"spec": theirs})):
+        guarded.names[kind] = guarded.plane.unique("own")  # what comes after is about others
+        await guarded.plane.create(kind, {"metadata": {"name": guarded.names[kind]}, **fields}, space)
+
+
 async def test_muster_s_accounts_change_what_they_need_and_nothing_else(guarded: Guarded) -> None:
     for kind, change, options in NEEDED:
         assert await guarded.change(kind, change, **options), f"{kind}: {change}"
@@ -191,6 +234,7 @@ async def test_muster_s_accounts_change_what_they_need_and_nothing_else(guarded:
     for kind, change, options in FORBIDDEN:
         with pytest.raises(errors.ForbiddenError, match="Muster's accounts"):
             pytest.fail(f"{kind}: {change} gave {await guarded.change(kind, change, **options)}")
+    await _leaving(guarded)
     # Somebody else is none of these policies' business.
     for kind in guarded.names:
         space = guarded.namespace if kind.namespaced else ""

@@ -90,13 +90,18 @@ async def test_every_right_is_used_or_stands_in_the_list_with_its_reason(course:
 async def test_every_field_that_it_writes_in_objects_of_others_stands_in_the_list(course: Course, stage: Stage):
     await course.upto(EXERCISES[-1], stage)
     events = await auditlog.read(stage.muster.plane.audit_log, stage.admin)
-    listed = {f"patch {resource}: {each}" for resource, fields in WRITES.items() for each in fields}
+    listed = {f"{_verb(resource)}: {each}" for resource, fields in WRITES.items() for each in fields}
     assert set(UNPLAYED) <= listed
     assert all(reason.strip() for reason in UNPLAYED.values())
-    written = {each for each in auditlog.written(events) if each.split(":")[0].removeprefix("patch ") in WRITES}
+    written = {each for each in auditlog.written(events) if each.split(":")[0] in set(map(_verb, WRITES))}
     assert written - listed == set()
     assert listed - written - set(UNPLAYED) == set()
     assert auditlog.denied(events) == set()
+
+
+def _verb(resource: str) -> str:
+    """Return a key of the list with its verb; where none stands there, it is patch."""
+    return resource if " " in resource else f"patch {resource}"
 
 
 async def test_a_tenant_with_every_right_to_ledgers_can_not_write_one(course: Course, stage: Stage):

@@ -71,11 +71,11 @@ def refused(events: Iterable[Event]) -> set[str]:
 
 
 def written(events: Iterable[Event]) -> set[str]:
-    """Return the fields that Muster's accounts patched in objects that aren't theirs, each as "patch jobs.batch: spec.suspend"."""
+    """Return the fields of what Muster's accounts wrote to objects that aren't theirs, each as "patch jobs.batch: spec.suspend"."""
     return {
         f"{right.verb} {right.resource}{'.' if right.group else ''}{right.group}: {field}"
         for event in events
-        if (right := _right(event)) is not None and right.verb in {"patch", "update"} and event.get("requestObject")
+        if (right := _right(event)) is not None and _writes(right) and event.get("requestObject")
         for field in _fields(event["requestObject"])
     }
 
@@ -87,6 +87,14 @@ def denied(events: Iterable[Event]) -> set[str]:
         for event in events
         if _ours(event) and ".accounts.muster.sh" in (said := (event.get("responseStatus") or {}).get("message", ""))
     }
+
+
+_OTHER_WRITES = {("create", "pods/binding"), ("create", "pods/eviction")}
+
+
+def _writes(right: Right) -> bool:
+    """Whether a request changes an object of others, and says how."""
+    return right.verb in {"patch", "update"} or (right.verb, right.resource) in _OTHER_WRITES
 
 
 _LEAVES = ("metadata.annotations", "metadata.labels")
