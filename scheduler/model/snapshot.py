@@ -109,8 +109,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         holding: what its status says of what it holds.
-        next_holding: what its status has to say before it may go on, if the ledger agrees; None where it says so. Of a
-            Completed group it is there where a live pod or an unfinished Job names the group, which is started again then.
+        next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
         finished: nothing of it runs or will run again.
         written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
     """

@@ -56,3 +56,9 @@ class SimulatedGang(Struct, eq=False):
         """Whether its minimum has nodes, or had."""
         succeeded = sum(pod.status.phase == "Succeeded" for pod in self.ended.values())
         return len(self.running) + succeeded >= max(self.minimum, 1)
+
+
+def controlled_by(pod: Pod, uid: str) -> bool:
+    """Whether the object of a uid controls a pod."""
+    controller = pod.metadata.controller()
+    return controller is not None and controller.uid == uid

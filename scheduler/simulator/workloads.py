@@ -33,7 +33,7 @@ from muster.model.objects import (
 )
 from scheduler.controllers import manifests
 from scheduler.simulator.admission import SimulatedAdmission
-from scheduler.simulator.gangs import SimulatedGang
+from scheduler.simulator.gangs import SimulatedGang, controlled_by
 from scheduler.simulator.measures import Measures, Refusal
 from scheduler.simulator.pods import PodLifecycle
 from scheduler.simulator.trace import TraceJob
@@ -254,7 +254,7 @@ class Workloads:
     def take_back(self, gang: SimulatedGang) -> None:
         """Hold the Jobs of a group back again of which nothing has started: their pods go."""
         for uid, job in list(gang.jobs.items()):
-            mine = [pod for pod in gang.pods.values() if _controlled_by(pod, uid)]
+            mine = [pod for pod in gang.pods.values() if controlled_by(pod, uid)]
             if job.spec.suspend or job.status.succeeded or any(pod.spec.node_name for pod in mine):
                 continue
             self._show_job(gang, _suspended(job, suspend=True))
@@ -264,11 +264,11 @@ class Workloads:
     def succeeded(self, gang: SimulatedGang, pods: list[Pod]) -> None:
         """Count the pods of Jobs; a Job that has enough of them is complete, another makes more."""
         for uid, job in list(gang.jobs.items()):
-            count = sum(_controlled_by(pod, uid) for pod in pods)
+            count = sum(controlled_by(pod, uid) for pod in pods)
             if not count:
                 continue
             done = job.status.succeeded + count
-            alive = any(_controlled_by(pod, uid) for pod in gang.pods.values())
+            alive = any(controlled_by(pod, uid) for pod in gang.pods.values())
             enough = not alive if job.spec.completions is None else done >= job.spec.completions
             status = replace(job.status, succeeded=done, conditions=(_COMPLETE,) if enough else None)
             self._show_job(gang, replace(job, status=status))
@@ -305,7 +305,7 @@ class Workloads:
 
     def _spawn(self, gang: SimulatedGang, job: Job) -> None:
         uid, meta, spec = job.metadata.uid, job.spec.template.metadata, job.spec.template.spec
-        alive = sum(_controlled_by(pod, uid) for pod in (*gang.pods.values(), *gang.lacking))
+        alive = sum(controlled_by(pod, uid) for pod in (*gang.pods.values(), *gang.lacking))
         owner = replace(grouping.job_reference(job.metadata), controller=True)
         template = replace(meta, name=job.name, namespace=job.namespace, owner_references=(owner,))
         self._make(gang, Pod(metadata=template, spec=spec), conversion.pods_wanted(job) - alive)
@@ -397,8 +397,3 @@ def _suspended(job: Job, *, suspend: bool) -> Job:
     return replace(
         job, metadata=replace(job.metadata, annotations=annotations), spec=replace(job.spec, suspend=suspend)
     )
-
-
-def _controlled_by(pod: Pod, uid: str) -> bool:
-    controller = pod.metadata.controller()
-    return controller is not None and controller.uid == uid
