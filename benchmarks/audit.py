@@ -27,7 +27,7 @@ from controlplane import ControlPlane, free_ports  # type: ignore[import-not-fou
 from muster.cli.installation import crds
 from muster.kube import auth
 from muster.kube.client import Client
-from muster.kube.errors import ForbiddenError
+from muster.kube.errors import ForbiddenError, ServerError
 from muster.kube.http import HttpTransport
 from muster.model import kinds, names
 
@@ -75,7 +75,7 @@ async def created(client: Client, kind: Any, manifest: dict[str, Any], namespace
         while True:
             try:
                 await client.create(kind, manifest, namespace)
-            except ForbiddenError:
+            except (ForbiddenError, ServerError):
                 await asyncio.sleep(1)
             else:
                 return
