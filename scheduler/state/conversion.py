@@ -105,7 +105,7 @@ def role_of(meta: Meta) -> str:
 def minimum_by_role(spec: PodGroupSpec) -> Mapping[str, int]:
     """Return the minimum of each role, nothing where these are more together than the minimum of the group.
 
-    The group's minimum has the last word then, as in Volcano (docs/decisions/0188); a group that states none has theirs.
+    The group's minimum has the last word then, as in Volcano (docs/decisions/0192); a group that states none has theirs.
     """
     roles = spec.min_task_member or {}
     return roles if not spec.min_member or spec.min_member >= sum(roles.values()) else {}

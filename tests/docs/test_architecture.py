@@ -65,6 +65,8 @@ def test_every_record_is_once_in_the_index_of_decisions():
     listed = re.findall(r"^- \[\d{4}\]\((\d{4}-[^)]+\.md)\)", (folder / "README.md").read_text(), re.MULTILINE)
     records = [path.name for path in folder.glob("[0-9]*.md")]
     assert sorted(listed) == sorted(records), "docs/decisions/README.md: one line for each record"
+    numbers = [name[:4] for name in records]
+    assert len(numbers) == len(set(numbers)), "two records have one number"
 
 
 def dependencies() -> dict[str, str]:

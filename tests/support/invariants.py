@@ -47,11 +47,16 @@ def _within_capability(snapshot: Snapshot, plan: Plan) -> None:
     more: dict[str, list[Resources]] = {}
     for bind in plan.binds:
         more.setdefault(jobs[bind.group].queue, []).append(bind.task.task_class.request)
+    # A queue has what is meant to stay: pods that leave don't count, be it since before or by this plan.
+    leaving: dict[str, list[Resources]] = {}
+    for each in plan.evictions:
+        leaving.setdefault(jobs[each.group].queue, []).append(each.task.task_class.request)
     for name, requests in more.items():
         limit = snapshot.queues[name].capability
         for resource in limit or ():
             used = sum(_used(job, resource) for job in snapshot.jobs if job.queue == name)
             used += sum(request[resource] for request in requests)
+            used -= sum(request[resource] for request in leaving.get(name, ()))
             asked = any(request[resource] for request in requests)
             assert not asked or used <= limit[resource], f"queue {name} is beyond its capability of {resource}"
 
