@@ -1,12 +1,13 @@
-"""The code that Muster's three programs share.
+"""The code that Muster's programs share, the command line, and a control plane to try them on.
 
-Layers, lowest first; each may import those below it and nothing above:
+The packages below live here, lowest first. Admission rules, scheduling and certificates do not: they are programs of
+their own (``webhooks``, ``scheduler``, ``certs``).
 
-* ``model``: the vocabulary. Amounts, typed objects, names. No I/O.
-* ``kube``: how to talk to an API server, and who may write to it (the Lease).
-* ``ledger``: the quota guarantee. A pure table and its one committer.
+* ``model``: the vocabulary: amounts, typed objects, names.
+* ``kube`` and ``telemetry``: the client of an API server and the leader's permission to write; logs, health and metrics.
+* ``ledger``: the quota guarantee: a pure table and its two writers.
 * ``sandbox``: an in-memory Kubernetes API server for demos, tests and dry runs.
-* ``cli``: what a person types.
+* ``whatif`` and ``cli``: answers about a cluster, and the commands that print them.
 """
 
 __version__ = "0.1.0"

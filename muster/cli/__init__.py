@@ -1,1 +1,4 @@
-"""The command line: one module for each noun. Prints; decides nothing that a program below doesn't."""
+"""The command line: one module for each noun.
+
+Options, files and output live here. Decisions do not: a command asks the packages below and prints what they answer.
+"""
