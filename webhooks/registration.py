@@ -137,7 +137,7 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
         ("holding-changes", f"{_differs(_phase)} || {noted}"),
         ("may-reserve", f"({marked}) || {_phase('oldObject')} in {_cel(COMPLETED)} || {noted}"),
     ]
-    judged_of_queues = [_changed("spec", annotations=names.HIERARCHY), *_default_queue(scope)]
+    judged_of_queues = [_changed("spec", annotations=names.HIERARCHY)]
     queues = _webhook(scope, "queues.validate.muster.sh", _queues(scope), "Fail", judged_of_queues)
     del queues["namespaceSelector"]  # cluster-scoped objects are never left out by one
     return [
@@ -266,19 +266,6 @@ def _changed(part: str, *, annotations: Sequence[str] = (), more: str = "") -> t
     if annotations:
         changes.append(f"{_cel(*annotations)}.exists(key, {_differs(_annotation)})")
     return "judged-part-changes", " || ".join(["object == null || oldObject == null", *changes, *filter(None, [more])])
-
-
-def _default_queue(scope: _Scope) -> list[tuple[str, str]]:
-    """Return the condition that lets the leader create queue default while no replica answers yet.
-
-    An installation has it then as soon as replicas are ready, so the first PodGroup isn't refused for its lack.
-    """
-    if not scope.own_namespace:
-        return []
-    leader = f"system:serviceaccount:{scope.own_namespace}:muster-scheduler"
-    ours = f'request.userInfo.username == "{leader}"'
-    made = f'request.operation == "CREATE" && object.metadata.name == "{names.DEFAULT_QUEUE}"'
-    return [("not-made-by-the-leader", f"!({made} && {ours})")]
 
 
 def _differs(write: Callable[[str], str]) -> str:

@@ -38,7 +38,8 @@ def installed(cluster: Installation) -> Installation:
     cluster.done(line, *SMALLER)
     for name in ("muster-webhook", "muster-scheduler"):
         cluster.done(f"kubectl -n {SPACE} rollout status deployment/{name} --timeout=120s")
-    # Ready replicas are in the Service's endpoints a moment later.
+    # The leader has created it once a replica reviews, which is a moment after that one is ready.
+    cluster.done("kubectl wait queue/default --for=create --timeout=60s")
     probe = f"kubectl apply --dry-run=server -f {MANIFESTS}/probe.yaml"
     cluster.done(f"for _ in $(seq 200); do {probe} && exit; sleep 0.1; done; exit 1")
     return cluster
