@@ -177,7 +177,7 @@ class Process:
         await eventually(lambda: not groups.get(name, self.namespace))
 
 
-SIBLING = "/sibling"
+SIBLING = "/mutate/sibling"
 
 
 class Front:

@@ -44,7 +44,7 @@ async def test_case_16_what_other_webhooks_make_of_a_group_is_what_it_reserves(l
     await lab.quota(replica, cpu="10")
     enlarged = {"op": "replace", "path": "/spec/minResources/cpu", "value": "6"}
     lab.front.patches |= {name: Patched((enlarged,)) for name in ("probe", "first", "second")}
-    await lab.plane.register_sibling(lab.server, "/sibling", namespace=lab.namespace)
+    await lab.plane.register_sibling(lab.server, "/mutate/sibling", namespace=lab.namespace)
 
     async def enlarges() -> bool:
         tried = await lab.client.create(kinds.PODGROUPS, _group("probe", "1"), lab.namespace, dry_run=True)

@@ -33,12 +33,12 @@ def test_the_kinds_on_the_page_are_those_that_are_served() -> None:
 
 
 def test_the_subresources_on_the_page_are_those_that_are_refused() -> None:
-    assert row("What it refuses", "subresources") == paths._NOT_HERE
+    assert row("Unsupported requests", "subresources") == paths._NOT_HERE
 
 
 def test_the_kinds_that_cannot_be_created_are_named() -> None:
     refused = {resource.plural for resource in BUILTIN if strategy_of(resource).refused}
-    assert row("What it refuses", "creating") == refused
+    assert row("Unsupported requests", "creating") == refused
 
 
 def test_limits_on_the_page_are_those_of_the_code() -> None:

@@ -144,10 +144,9 @@ async def test_a_custom_object_is_defaulted_judged_and_told_in_the_real_words(ap
     status, body = await api.create(f"{group}/namespaces/team/podgroups", bad)
     text = "spec.minMember: Invalid value: -1: spec.minMember in body should be greater than or equal to 0"
     assert (status, body["message"]) == (422, f'PodGroup.scheduling.volcano.sh "x" is invalid: {text}')
-    spec = {"deserved": {"cpu": "2"}, "capability": {"cpu": "1500m"}}
-    queue = {**head, "kind": "Queue", "metadata": {"name": "q"}, "spec": spec}
+    queue = {**head, "kind": "Queue", "metadata": {"name": "q"}, "spec": {"parent": "q"}}
     _, body = await api.create(f"{group}/queues", queue)
-    text = "spec: Invalid value: spec.deserved must not exceed spec.capability"
+    text = "<nil>: Invalid value: spec.parent must be another queue"
     assert body["message"] == f'Queue.scheduling.volcano.sh "q" is invalid: {text}'
     bad = {**head, "kind": "PodGroup", "metadata": {"name": "x"}, "spec": {"minMembre": 1}}
     status, body = await api.create(f"{group}/namespaces/team/podgroups", bad, fieldValidation="Strict")
