@@ -18,6 +18,7 @@ import click
 
 from muster.model import names
 from muster.telemetry import logs
+from muster.telemetry.options import log_options, probe_options
 
 log = logging.getLogger(__name__)
 
@@ -62,24 +63,9 @@ _LISTS: Final = 60.0
 )
 @click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
 @click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
-@click.option(
-    "--probe-port",
-    default=_PROBES,
-    show_default=True,
-    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
-)
-@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
-@click.option(
-    "--metrics-tls",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
-)
+@probe_options(_PROBES)
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
-@click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
-)
-@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@log_options
 def scheduler(**options: Any) -> None:
     """Run the scheduler and the controllers; one process of several leads."""
     logs.configure(options["log_level"], options["log_format"])

@@ -13,6 +13,7 @@ import click
 
 from muster.model import names
 from muster.telemetry import logs
+from muster.telemetry.options import log_options, probe_options
 
 _PORT: Final = 9443
 _PROBES: Final = 8080
@@ -23,19 +24,7 @@ _PROBES: Final = 8080
 @click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines
 @click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
-@click.option(
-    "--probe-port",
-    default=_PROBES,
-    show_default=True,
-    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
-)
-@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
-@click.option(
-    "--metrics-tls",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
-)
+@probe_options(_PROBES)
 @click.option(
     "--certificates",
     type=click.Path(path_type=Path),
@@ -67,10 +56,7 @@ _PROBES: Final = 8080
 )
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
-@click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
-)
-@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@log_options
 def webhook(**options: Any) -> None:
     """Run the admission server."""
     logs.configure(options["log_level"], options["log_format"])

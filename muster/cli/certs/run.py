@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -14,6 +13,7 @@ from muster.cli.installation import webhook_configurations
 from muster.cli.options import cluster_options, examples
 from muster.model import names
 from muster.telemetry import logs
+from muster.telemetry.options import log_options, probe_options
 
 _PROBES: Final = 8084
 
@@ -40,24 +40,9 @@ _PROBES: Final = 8084
     help="Keep certificates; without, only the paths of the webhooks, as where another program issues certificates.",
 )
 @click.option("--lease-name", default="muster-certs", show_default=True, help="Name of the leader's Lease.")
-@click.option(
-    "--probe-port",
-    default=_PROBES,
-    show_default=True,
-    help="Port of /healthz and /readyz (plain); /metrics: this machine only.",
-)
-@click.option("--metrics-port", type=int, metavar="PORT", help="Serve /metrics to other machines at this port (plain).")
-@click.option(
-    "--metrics-tls",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
-)
+@probe_options(_PROBES)
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
-@click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
-)
-@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@log_options
 def run(**options: Any) -> None:
     """Keep the certificates of the webhooks, the bundle and the paths, until stopped; one process of several leads.
 
