@@ -57,6 +57,7 @@ lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	MYPYPATH=tests/controlplane:tests/support $(BIN)/mypy --follow-imports silent benchmarks/*.py
 	$(BIN)/lint-imports
 	$(BIN)/python tests/project/test_words.py
 

@@ -58,7 +58,7 @@ def pod() -> dict[str, Any]:
         for name in ("main", "sidecar", "logs")
     ]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "5f1e4c3a", "controller": True}
-    fields = {"f:spec": {f"f:field{number}": {} for number in range(40)}}
+    fields: dict[str, Any] = {"f:spec": {f"f:field{number}": {} for number in range(40)}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

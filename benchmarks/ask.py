@@ -191,7 +191,7 @@ def sandbox(folder: Path, nodes: int, pods: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def real(nodes: int, pods: int) -> Iterator[Path]:
-    from controlplane import ControlPlane  # type: ignore[import-not-found]  # the path above is set at run time
+    from controlplane import ControlPlane  # the path above is set at run time
 
     with ControlPlane(nodes_simulated=False) as plane:
         # Only the API server is asked; and without kubelets, its controllers would call the nodes dead.

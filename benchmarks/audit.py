@@ -22,7 +22,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
-from controlplane import ControlPlane, free_ports  # type: ignore[import-not-found]  # the path above is set at run time
+from controlplane import ControlPlane, free_ports  # the path above is set at run time
 
 from muster.cli.installation import crds
 from muster.kube import auth

@@ -214,7 +214,12 @@ async def pods(client: Client, total: int, clients: int) -> None:
         quota = {"metadata": {"name": "quota"}, "spec": {"hard": {"requests.cpu": "1M"}}}
         await client.create(kinds.RESOURCEQUOTAS, quota, namespace)
         await wait.until(
-            client, kinds.RESOURCEQUOTAS, "quota", namespace, holds=lambda found: bool(found.status.hard), within=30
+            client,
+            kinds.RESOURCEQUOTAS,
+            "quota",
+            namespace,
+            holds=lambda found: bool(found and found.status.hard),
+            within=30,
         )
         for parallel in (1, clients):
             taken: list[float] = []

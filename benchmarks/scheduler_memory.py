@@ -17,7 +17,9 @@ from typing import Any
 
 import msgspec
 
+from muster.kube.subscription import Derived
 from muster.model import kinds, names
+from muster.model.kinds import Kind
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.leader.events import ObjectChanged
@@ -36,8 +38,11 @@ class Stream:
         self.informers = Informers(legacy_apis=False)
         self.state = SchedulerState({names.SCHEDULER_NAME})
         self.cluster = self.state.cluster
-        self.informers.feed(lambda kind, item, gone: self.state.handle(ObjectChanged(kind, item, gone)))
+        self.informers.feed(self._tell, Derived())
         self.events = 0
+
+    def _tell(self, kind: Kind[Any], item: Any, gone: bool) -> None:  # noqa: FBT001 - as a cache tells
+        self.state.handle(ObjectChanged(kind, item, gone))
 
     def put(self, kind: Any, **body: Any) -> None:
         self.events += 1

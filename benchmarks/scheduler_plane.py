@@ -37,7 +37,7 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
-from controlplane import ControlPlane  # type: ignore[import-not-found]  # the path above is set at run time
+from controlplane import ControlPlane  # the path above is set at run time
 
 from muster.cli.installation import crds
 from muster.kube import auth

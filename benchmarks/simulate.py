@@ -49,7 +49,7 @@ def cluster(options: argparse.Namespace) -> str:
 
 def trace(options: argparse.Namespace, file: Path) -> None:
     lot, week = random.Random(options.seed), options.days * DAY
-    rows = []
+    rows: list[tuple[float, float, int, int, str, str]] = []
     while len(rows) < options.jobs:
         arrival = lot.uniform(0, week)
         # At night a third of what comes by day.
@@ -58,7 +58,7 @@ def trace(options: argparse.Namespace, file: Path) -> None:
         cpu, memory = lot.choice(REQUESTS)
         pods = min(1 + int(lot.lognormvariate(0.7, 1.1)), 256)
         length = min(lot.lognormvariate(7.5, 1.2), DAY / 2)
-        rows.append([arrival, length, pods, cpu, memory, f"team-{lot.randrange(options.queues)}"])
+        rows.append((arrival, length, pods, cpu, memory, f"team-{lot.randrange(options.queues)}"))
     asked = sum(length * pods * cpu for _, length, pods, cpu, _, _ in rows)
     scale = options.load * options.nodes * CPU * week / asked
     with file.open("w", encoding="utf-8", newline="") as opened:

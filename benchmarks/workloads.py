@@ -123,13 +123,13 @@ async def until(holds: Callable[[], bool]) -> None:
 async def fill(client: Client, stages: Stages, groups: int, queues: int) -> None:
     queue = "bench-{}".format
     await all_of(
-        lambda number=number: client.create(kinds.QUEUES, {"metadata": {"name": queue(number)}})
-        for number in range(queues)
+        partial(client.create, kinds.QUEUES, {"metadata": {"name": queue(number)}}) for number in range(queues)
     )
     spec = {"minMember": 1, "minResources": {"cpu": "1"}}
     async with stages.stage(f"{groups:,} PodGroups created"):
         await all_of(
-            lambda number=number: client.create(
+            partial(
+                client.create,
                 kinds.PODGROUPS,
                 {"metadata": {"name": f"g-{number}"}, "spec": {**spec, "queue": queue(number % queues)}},
                 "default",

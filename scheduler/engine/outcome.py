@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 
 from muster.model.objects import Condition
 from scheduler.engine import lifecycle, partial_gangs, requeue, reservations
@@ -20,6 +22,7 @@ from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Status, Task
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
+_group: Final = attrgetter("group")
 
 
 class PlanBuilder:
@@ -44,6 +47,8 @@ class PlanBuilder:
 
     def _placements(self, status: Status) -> tuple[Bind, ...]:
         names, volumes = self._session.snapshot.table.names, self._session.volumes
+        allocations, extensions = self._session.allocations, self._session.extensions
+        stand_ins = allocations.stand_ins
         return tuple(
             Bind(
                 task,
@@ -51,11 +56,10 @@ class PlanBuilder:
                 operation.job.info.key,
                 volumes.choices(task.uid, row) if task.task_class.constraints.claims else (),
             )
-            for operation in self._session.allocations.committed
-            if operation.status is status
-            and (status is Status.PIPELINED or self._session.extensions.ready(operation.job))
+            for operation in allocations.committed
+            if operation.status is status and (status is Status.PIPELINED or extensions.ready(operation.job))
             for task, row in zip(operation.tasks, operation.rows, strict=True)
-            if task.uid not in self._session.allocations.stand_ins
+            if not stand_ins or task.uid not in stand_ins
         )
 
     def evictions(self) -> tuple[Eviction, ...]:
@@ -127,18 +131,19 @@ class PlanBuilder:
         seen = {job.info.key: job.info.counts for job in self._session.jobs}
         for operation in self._session.allocations.committed if evictions else ():
             seen.setdefault(operation.job.info.key, operation.job.info.counts)
+        # A plan lists a group's pods one after the other, so they are counted by runs.
         changes = [
-            *[(bind.group, Status.PENDING, Status.BINDING) for bind in binds],
-            *[(bind.group, Status.PENDING, Status.PIPELINED) for bind in pipelined],
-            *[(each.group, each.task.status, Status.RELEASING) for each in evictions],
+            *[(key, Status.PENDING, Status.BINDING, _length(run)) for key, run in groupby(binds, _group)],
+            *[(key, Status.PENDING, Status.PIPELINED, _length(run)) for key, run in groupby(pipelined, _group)],
+            *[(each.group, each.task.status, Status.RELEASING, 1) for each in evictions],
         ]
         counts: dict[GroupKey, dict[Status, int]] = {}
-        for key, before, after in changes:
+        for key, before, after, number in changes:
             mine = counts.get(key)
             if mine is None:
                 mine = counts[key] = dict(seen[key])
-            mine[before] -= 1
-            mine[after] = mine.get(after, 0) + 1
+            mine[before] -= number
+            mine[after] = mine.get(after, 0) + number
         return seen | {key: {status: count for status, count in each.items() if count} for key, each in counts.items()}
 
     def _share(self, queue: QueueState) -> QueueShare:
@@ -279,3 +284,7 @@ def _urgency(old: JobInfo, phase: Phase, conditions: tuple[Condition, ...]) -> U
     if {(each.type, each.status, each.reason) for each in conditions} != before:
         return Urgency.NOW
     return Urgency.LATER if conditions != old.conditions else Urgency.SOON
+
+
+def _length(run: Iterable[Any]) -> int:
+    return sum(1 for _ in run)

@@ -132,11 +132,12 @@ def _next(session: Session, job: JobState) -> list[Task]:
     first = job.waiting.popleft()
     alike, nominated = [first], session.nominated
     most = session.extensions.missing(job) if session.at_once(first.task_class) and first.uid not in nominated else 1
-    while job.waiting and len(alike) < most:
-        other = job.waiting[0]
-        if other.task_class is not first.task_class or other.uid in nominated:
+    waiting, task_class = job.waiting, first.task_class
+    while waiting and len(alike) < most:
+        other = waiting[0]
+        if other.task_class is not task_class or (nominated and other.uid in nominated):
             break
-        alike.append(job.waiting.popleft())
+        alike.append(waiting.popleft())
     return alike
 
 

@@ -273,11 +273,13 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
     @cached_property
     def serving(self) -> Mask:
         """Which nodes take new pods at all: ready, not cordoned, and with known pods."""
-        serving = [
-            up and not node.spec.unschedulable and node.name not in self.closed
-            for up, node in zip(self.ready, self.nodes, strict=True)
-        ]
-        return read_only(np.array(serving, dtype=np.bool_))
+        serving = np.array(
+            [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
+            dtype=np.bool_,
+        )
+        for name in self.closed & self.row.keys() if self.closed else ():
+            serving[self.row[name]] = False
+        return read_only(serving)
 
     @cached_property
     def all_serve(self) -> bool:
