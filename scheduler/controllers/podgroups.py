@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from muster.kube import errors
@@ -16,12 +17,10 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
-from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
-from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
-from scheduler.controllers import manifests
+from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers.expected_pods import ControllerPods
-from scheduler.controllers.owners import Owners
+from scheduler.controllers.generated_groups import GeneratedGroups
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
 from scheduler.state.informers import BY_CONTROLLER, Informers, queue_of
@@ -29,12 +28,6 @@ from scheduler.state.informers import BY_CONTROLLER, Informers, queue_of
 log = logging.getLogger(__name__)
 
 _OFF: Final = "off"
-_SHOWN: Final = 30.0
-"""Seconds after which a group that was made, and that no watch has shown, is made again."""
-
-
-class RetryLater(errors.KubeError):
-    """What is to be done has to wait for something else to end."""
 
 
 class _GroupRef(NamedTuple):
@@ -68,11 +61,9 @@ class PodGroupController:
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._delays = delays
-        self._rules = rules
-        self._owners = Owners(client, informers)
+        self._generated = GeneratedGroups(client, informers, recorder, rules)
         self._controller_pods = ControllerPods(informers)
         self._released: frozenset[str] = frozenset()
-        self._made: dict[tuple[str, str], float] = {}
         self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
         informers.jobs.subscribe(self._on_job)
         informers.pods.subscribe(self._on_pod)
@@ -110,8 +101,6 @@ class PodGroupController:
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         one = change.new or change.old
-        if one is not None:
-            self._made.pop((one.namespace, one.name), None)
         if one is None or (
             change.old and change.new and conversion.phase_of(change.old) is conversion.phase_of(change.new)
         ):
@@ -154,36 +143,22 @@ class PodGroupController:
         """Make the group of a Job that names none, after noting on the Job which one it is where it isn't its own."""
         own = grouping.job_reference(job.metadata)
         noted = job.metadata.annotation(names.JOB_GROUP)
-        chosen, trouble = await self._chosen(job.metadata, job.namespace, own, noted)
+        chosen, trouble = await self._generated.chosen(job.metadata, job.namespace, [own], noted)
         if chosen is None:
             if not noted:
                 await self._resume(job)  # Each of its pods has a group of its own.
             return
         if chosen.uid != own.uid:
             if trouble:
-                self._tell(kinds.JOBS, job, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
+                self._generated.tell(
+                    kinds.JOBS, job, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}"
+                )
             if not noted:
                 await self._note(job, grouping.generated_name(chosen.uid))
         if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
-            await self._generate(kinds.JOBS, job, chosen, nearest, job.spec.template.spec)
-
-    async def _chosen(
-        self, meta: Meta, namespace: str, own: OwnerReference | None, named: str
-    ) -> tuple[OwnerReference | None, str]:
-        """Return who a group stands for, and what couldn't be read on the way; None is each pod for itself.
-
-        ``own`` is the object itself where it may be chosen by a rule. A name that is there already decides: it was made
-        by rules, maybe by older ones.
-        """
-        below, rules = [own] if own is not None else [], self._rules()
-        if named:
-            lineage = await self._owners.above(meta, namespace, lambda owners: _named(owners[-1:], named) is not None)
-            return _named([*below, *lineage.owners], named), lineage.trouble
-        if grouping.decided(below, rules):
-            return grouping.chosen_owner(below, rules), ""
-        lineage = await self._owners.above(meta, namespace, lambda owners: grouping.decided([*below, *owners], rules))
-        return grouping.chosen_owner([*below, *lineage.owners], rules), lineage.trouble
+            again = partial(self._work.add, _GroupRef(kinds.JOBS, job.namespace, job.name))
+            await self._generated.make(kinds.JOBS, job, chosen, nearest, job.spec.template.spec, again=again)
 
     async def _note(self, job: Job, group: str) -> None:
         meta = {"uid": job.metadata.uid, "annotations": {names.JOB_GROUP: group}}
@@ -208,7 +183,11 @@ class PodGroupController:
         if job.spec.suspend or group is None or conversion.phase_of(group) is not Phase.PENDING:
             return False
         queue = self._informers.queue(queue_of(group))
-        metas = [job.metadata, *([queue.metadata] if queue is not None else []), *self._namespace(job.namespace)]
+        metas = [
+            job.metadata,
+            *([queue.metadata] if queue is not None else []),
+            *self._generated.namespace(job.namespace),
+        ]
         said = next(filter(None, (meta.annotation(names.DELAY) for meta in metas)), "")
         return said != _OFF and not self._started(job)
 
@@ -236,28 +215,30 @@ class PodGroupController:
         """Find the owner that the pod's group stands for, make the group, and write its name on the pod."""
         job, named = self._job_of(pod), grouping.group_of(pod.metadata)
         told = named or (job.metadata.annotation(names.JOB_GROUP) if job is not None else "")
-        chosen, trouble = await self._chosen(pod.metadata, pod.namespace, None, told)
+        chosen, trouble = await self._generated.chosen(pod.metadata, pod.namespace, [], told)
         if chosen is None:
             if told not in {"", grouping.generated_name(pod.metadata.uid)}:
                 # Named by hand, after nobody above: whoever did makes that group. Or after one that can't be seen.
                 if trouble:
-                    self._tell(kinds.PODS, pod, "OwnerUnreadable", trouble)
+                    self._generated.tell(kinds.PODS, pod, "OwnerUnreadable", trouble)
                 return
             chosen, job = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid), None
         if trouble:
-            self._tell(kinds.PODS, pod, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}")
+            self._generated.tell(
+                kinds.PODS, pod, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}"
+            )
         group = grouping.generated_name(chosen.uid)
         if job is not None:
             # Its group is made from the Job, whose template is what was reserved for.
             self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
         elif self._informers.find_group(pod.namespace, group) is None:
-            metas = await self._metas(pod, [pod.metadata])
+            metas = await self._generated.metas(pod, [pod.metadata])
+            again = partial(self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name))
             if wait := self._controller_pods.missing(pod, grouping.min_member(*metas)[0]):
-                asyncio.get_running_loop().call_later(
-                    wait, self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name)
-                )
+                asyncio.get_running_loop().call_later(wait, again)
                 return
-            await self._generate(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, self._controller_pods.known(pod))
+            known = self._controller_pods.known(pod)
+            await self._generated.make(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, known, again=again)
             self._controller_pods.made(pod)
         if not named:
             await self._join(pod, group)
@@ -275,80 +256,6 @@ class PodGroupController:
             await self._client.patch(kinds.PODS, pod.name, {"metadata": meta}, pod.namespace)
         except (errors.NotFoundError, errors.ConflictError):
             return  # Gone, or another of its name.
-
-    # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _namespace(self, name: str) -> Iterable[Meta]:
-        found = self._informers.cache(kinds.NAMESPACES).get(name)
-        return (found.metadata,) if found is not None else ()
-
-    async def _metas(self, about: Object, nearest: Sequence[Meta]) -> list[Meta]:
-        """Return whose annotations count: the nearest, all above, the namespace."""
-        above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
-        return [*nearest, *above.metas, *self._namespace(about.namespace)]
-
-    async def _generate(
-        self,
-        kind: Kind[Any],
-        about: Object,
-        owner: OwnerReference,
-        nearest: Sequence[Meta],
-        template: PodSpec,
-        known: Sequence[PodSpec] = (),
-    ) -> None:
-        """Make the group that stands for ``owner``, unless that was done just now for another pod or Job of it."""
-        group, now = (about.namespace, grouping.generated_name(owner.uid)), asyncio.get_running_loop().time()
-        left = self._made.get(group, now) - now
-        if left > 0:
-            asyncio.get_running_loop().call_later(left, self._work.add, _GroupRef(kind, about.namespace, about.name))
-            return
-        self._made[group] = now + _SHOWN
-        made = False
-        try:
-            made = await self._make(kind, about, owner, nearest, template, known)
-        finally:
-            if not made:
-                self._made.pop(group, None)
-
-    async def _make(
-        self,
-        kind: Kind[Any],
-        about: Object,
-        owner: OwnerReference,
-        nearest: Sequence[Meta],
-        template: PodSpec,
-        known: Sequence[PodSpec],
-    ) -> bool:
-        """Make a group by what ``about``, all above it and the namespace say; tell whether there is one now."""
-        metas = await self._metas(about, nearest)
-        queue = self._informers.queue(grouping.queue_name(*metas))
-        if queue is not None and queue.metadata.deletion_timestamp is not None:
-            # It would be deleted at once, and made again.
-            self._tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
-            raise RetryLater(f"queue {queue.name} is being deleted")
-        try:
-            body = manifests.podgroup(owner, metas, template, known)
-        except QuantityError as error:
-            self._tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
-            return False
-        for warning in manifests.warnings(metas):
-            self._tell(kind, about, "IgnoredAnnotation", warning)
-        try:
-            await self._client.create(kinds.PODGROUPS, body, about.namespace)
-        except errors.AlreadyExistsError:
-            return True  # Another leader's, or an answer that got lost: the watch will show it.
-        except errors.ForbiddenError as error:
-            self._tell(kind, about, "NoPodGroup", error.message)
-            raise
-        return True
-
-    def _tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
-        self._recorder.record(kind, about, reason, message, type_="Warning")
-
-
-def _named(owners: Iterable[OwnerReference], group: str) -> OwnerReference | None:
-    """Return the owner after which a generated group is named."""
-    return next((each for each in owners if grouping.generated_name(each.uid) == group), None)
 
 
 def _shown(owner: OwnerReference) -> str:

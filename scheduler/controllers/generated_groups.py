@@ -1,0 +1,145 @@
+"""PodGroups that are generated for workloads: which owner each stands for, and making it, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from muster.kube import errors
+from muster.kube.client import Client
+from muster.kube.events import EventRecorder
+from muster.model import grouping, kinds
+from muster.model.amounts import QuantityError
+from muster.model.kinds import Kind
+from muster.model.objects import Meta, Object, OwnerReference, PodSpec
+from scheduler.controllers import manifests
+from scheduler.controllers.owners import Owners
+from scheduler.state.informers import Informers
+
+_SHOWN: Final = 30.0
+"""Seconds after which a group that was made, and that no watch has shown, is made again."""
+
+
+class RetryLater(errors.KubeError):
+    """What is to be done has to wait for something else to end."""
+
+
+class GeneratedGroups:
+    """Makes the groups. ``rules``: gives the owner rules that are in force."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        recorder: EventRecorder,
+        rules: Callable[[], Sequence[grouping.Rule]],
+    ) -> None:
+        self._client = client
+        self._informers = informers
+        self._recorder = recorder
+        self._rules = rules
+        self._owners = Owners(client, informers)
+        self._made: dict[tuple[str, str], float] = {}
+        for cache in informers.groups.values():
+            cache.subscribe(lambda change: self._forget(change.new or change.old))
+
+    async def chosen(
+        self, meta: Meta, namespace: str, below: Sequence[OwnerReference], named: str = ""
+    ) -> tuple[OwnerReference | None, str]:
+        """Return whom a group stands for, and what couldn't be read on the way; None is each pod for itself.
+
+        ``below``: the object itself and what it controls, nearest to the pod first, as far as a rule may choose these. A
+        name that is there already decides: it was made by rules, maybe by older ones.
+        """
+        rules = self._rules()
+        if named:
+            lineage = await self._owners.above(meta, namespace, lambda owners: _named(owners[-1:], named) is not None)
+            return _named([*below, *lineage.owners], named), lineage.trouble
+        if grouping.decided(below, rules):
+            return grouping.chosen_owner(below, rules), ""
+        lineage = await self._owners.above(meta, namespace, lambda owners: grouping.decided([*below, *owners], rules))
+        return grouping.chosen_owner([*below, *lineage.owners], rules), lineage.trouble
+
+    def namespace(self, name: str) -> Iterable[Meta]:
+        """Return the metadata of a namespace, as far as it is known."""
+        found = self._informers.cache(kinds.NAMESPACES).get(name)
+        return (found.metadata,) if found is not None else ()
+
+    async def metas(self, about: Object, nearest: Sequence[Meta]) -> list[Meta]:
+        """Return whose annotations count: the nearest, all above, the namespace."""
+        above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
+        return [*nearest, *above.metas, *self.namespace(about.namespace)]
+
+    async def make(
+        self,
+        kind: Kind[Any],
+        about: Object,
+        owner: OwnerReference,
+        nearest: Sequence[Meta],
+        template: PodSpec,
+        known: Sequence[PodSpec] = (),
+        *,
+        again: Callable[[], None],
+    ) -> None:
+        """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say.
+
+        Where that was done just now for another pod or Job of it, ``again`` is called once a watch should have shown it.
+        """
+        group, now = (about.namespace, grouping.generated_name(owner.uid)), asyncio.get_running_loop().time()
+        left = self._made.get(group, now) - now
+        if left > 0:
+            asyncio.get_running_loop().call_later(left, again)
+            return
+        self._made[group] = now + _SHOWN
+        made = False
+        try:
+            made = await self._make(kind, about, owner, nearest, template, known)
+        finally:
+            if not made:
+                self._made.pop(group, None)
+
+    async def _make(
+        self,
+        kind: Kind[Any],
+        about: Object,
+        owner: OwnerReference,
+        nearest: Sequence[Meta],
+        template: PodSpec,
+        known: Sequence[PodSpec],
+    ) -> bool:
+        """Make a group; tell whether there is one now."""
+        metas = await self.metas(about, nearest)
+        queue = self._informers.queue(grouping.queue_name(*metas))
+        if queue is not None and queue.metadata.deletion_timestamp is not None:
+            # It would be deleted at once, and made again.
+            self.tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
+            raise RetryLater(f"queue {queue.name} is being deleted")
+        try:
+            body = manifests.podgroup(owner, metas, template, known)
+        except QuantityError as error:
+            self.tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
+            return False
+        for warning in manifests.warnings(metas):
+            self.tell(kind, about, "IgnoredAnnotation", warning)
+        try:
+            await self._client.create(kinds.PODGROUPS, body, about.namespace)
+        except errors.AlreadyExistsError:
+            return True  # Another leader's, or an answer that got lost: the watch will show it.
+        except errors.ForbiddenError as error:
+            self.tell(kind, about, "NoPodGroup", error.message)
+            raise
+        return True
+
+    def tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
+        """Record what is wrong as an event of an object."""
+        self._recorder.record(kind, about, reason, message, type_="Warning")
+
+    def _forget(self, group: Object | None) -> None:
+        if group is not None:
+            self._made.pop((group.namespace, group.name), None)
+
+
+def _named(owners: Iterable[OwnerReference], group: str) -> OwnerReference | None:
+    """Return the owner after which a generated group is named."""
+    return next((each for each in owners if grouping.generated_name(each.uid) == group), None)
