@@ -43,10 +43,11 @@ class JobOrder:
             queue, line = self._session.queues[name], self._lines[name]
             if not line:
                 continue
-            key = self._session.extensions.queue_key(queue)
-            if key > told and self._queues and self._queues[0][0] < key:
-                heapq.heappush(self._queues, (key, name))
-                continue
+            if self._queues:
+                key = self._session.extensions.queue_key(queue)
+                if key > told and self._queues[0][0] < key:
+                    heapq.heappush(self._queues, (key, name))
+                    continue
             _, job = heapq.heappop(line)
             yield queue, job
             heapq.heappush(self._queues, (self._session.extensions.queue_key(queue), name))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from scheduler.engine.allocations import NOTHING_HELD, Allocations
 from scheduler.engine.states import JobState, priority
 from scheduler.model.vectors import Matrix
+
+_AS_IT_IS: Final = nullcontext()
 
 
 class NodeReservation:
@@ -41,12 +44,12 @@ class NodeReservation:
         """Whether nodes are kept for a job, or for one of lower priority, which doesn't hold it up."""
         return self.job is not None and (job is self.job or self._priority(job) > self._priority(self.job))
 
-    @contextmanager
-    def visible_to(self, job: JobState) -> Iterator[None]:
+    def visible_to(self, job: JobState) -> AbstractContextManager[None]:
         """Let a job see what is kept for it; to all others nothing changes."""
-        if not self.serves(job):
-            yield
-            return
+        return self._uncovered() if self.serves(job) else _AS_IT_IS
+
+    @contextmanager
+    def _uncovered(self) -> Iterator[None]:
         self._allocations.give_back(self._held)
         self.visible = True
         try:
