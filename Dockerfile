@@ -20,7 +20,7 @@ COPY deploy/ deploy/
 ARG REVISION=
 RUN printf '%s' "$REVISION" > muster/revision.txt \
  && /opt/build/bin/hatchling build -t wheel -d /wheels \
- && /opt/build/bin/pip --python /opt/muster/bin/python install --no-cache-dir --no-deps --no-index /wheels/muster-*.whl
+ && /opt/build/bin/pip --python /opt/muster/bin/python install --no-cache-dir --no-deps --no-index /wheels/muster_scheduler-*.whl
 
 FROM ${BASE}
 ARG REVISION=

@@ -306,4 +306,6 @@ def test_a_picture_is_drawn(folder: Path) -> None:
 
 def test_a_picture_that_cant_be_drawn_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert refused(f"{OVER_TIME} --plot a.png") == ["Error: --plot needs matplotlib: pip install 'muster[plot]'"]
+    assert refused(f"{OVER_TIME} --plot a.png") == [
+        "Error: --plot needs matplotlib: pip install 'muster-scheduler[plot]'"
+    ]

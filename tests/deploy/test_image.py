@@ -52,7 +52,7 @@ def test_whatever_is_installed_has_a_hash_or_is_our_own_wheel():
     assert len(installs) == 3
     for each in installs:
         pinned = "--require-hashes" in each and "--only-binary :all:" in each
-        assert pinned or "--no-deps --no-index /wheels/muster-*.whl" in each
+        assert pinned or "--no-deps --no-index /wheels/muster_scheduler-*.whl" in each
 
 
 @pytest.mark.parametrize("name", ["build", "runtime"])

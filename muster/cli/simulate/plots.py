@@ -1,6 +1,6 @@
 """Draws a simulation: what was in use, the queues' shares, how long groups waited, and when they ran.
 
-Needs matplotlib, which comes with ``muster[plot]``. Colours can be told apart by people who see few of them, and each
+Needs matplotlib, which comes with ``muster-scheduler[plot]``. Colours can be told apart by people who see few of them, and each
 queue has a pattern of line, too.
 """
 
@@ -43,7 +43,7 @@ def check(file: Path) -> None:
     try:
         import matplotlib  # noqa: F401, ICN001 - only whether it is there
     except ImportError as error:
-        raise click.ClickException("--plot needs matplotlib: pip install 'muster[plot]'") from error
+        raise click.ClickException("--plot needs matplotlib: pip install 'muster-scheduler[plot]'") from error
 
 
 def draw(reports: Sequence[tuple[str, SimulationReport]], file: Path) -> None:

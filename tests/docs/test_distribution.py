@@ -1,0 +1,22 @@
+"""What docs/install.md says of the wheel: its name, its packages and its programs."""
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "muster").rglob("*.py")]
+
+
+def test_install_md_names_what_the_wheel_puts_into_site_packages():
+    said = (ROOT / "docs/install.md").read_text().partition("## The command line")[2].partition("\n## ")[0]
+    packages = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    wanted = [PYPROJECT["project"]["name"], *packages, *PYPROJECT["project"]["scripts"]]
+    assert [name for name in wanted if f"`{name}`" not in said] == []
+
+
+def test_no_page_and_no_message_installs_a_package_of_another_name():
+    extras = "|".join(PYPROJECT["project"]["optional-dependencies"])
+    told = {found for page in PAGES for found in re.findall(rf"([\w.-]+)\[(?:{extras})\]", page.read_text())}
+    assert told == {".", PYPROJECT["project"]["name"]}
