@@ -118,6 +118,8 @@ def _judged(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings
 
 def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply) -> Verdict:
     match answer:
+        case Exceeded(taken_in="") if allowed.unreserved:
+            return replace(allowed, audit={**allowed.audit, "unreserved": wording.refusal(request, answer)})
         case Exceeded():
             return replace(forbidden(wording.refusal(request, answer), DenialReason.QUOTA), warnings=allowed.warnings)
         case Unavailable(reason):

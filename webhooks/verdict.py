@@ -70,11 +70,16 @@ class QuotaChange(Struct, frozen=True):
 
 
 class Allowed(Struct, frozen=True):
-    """Yes, once what it asks of the ledger is granted. ``evidence`` is to be read before it stands."""
+    """Yes, once what it asks of the ledger is granted. ``evidence`` is to be read before it stands.
+
+    ``unreserved``: it is a yes, too, where the ledger has no room for the reservation: the object then holds nothing, and
+    the ledger marks it so.
+    """
 
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     reservation: ReservationRequest | None = None
+    unreserved: bool = False
     quota_change: QuotaChange | None = None
     evidence: tuple[Ref, ...] = ()
 

@@ -140,18 +140,23 @@ class Exceeded(Struct, frozen=True):
         shortages: every resource that is short, of every quota.
         holders: who holds most of what is short: (name, amounts), largest first.
         taken_in: the API group in which another PodGroup has this name; empty when a quota is the reason.
+        of_group: of a Pod, whether it is its group that a reservation was refused, of which these are the shortages.
     """
 
     quota: str
     shortages: tuple[Shortage, ...] = ()
     holders: tuple[tuple[str, Resources], ...] = ()
     taken_in: str = ""
+    of_group: bool = False
 
 
 class Unavailable(Struct, frozen=True):
     """Neither yes nor no in time: the caller may try again. ``reason`` is for people, one line."""
 
     reason: str
+
+
+ReservationAnswer = Reserved | Exceeded | Unavailable
 
 
 class Observed(Struct, frozen=True):

@@ -58,6 +58,7 @@ from muster.ledger.reservations import (
     POD,
     PODGROUP,
     Exceeded,
+    ReservationAnswer,
     ReservationRequest,
     Reserved,
     Shortage,
@@ -150,9 +151,7 @@ class Table(Struct, frozen=True):
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(
-        self, requests: Iterable[ReservationRequest]
-    ) -> tuple[Self, tuple[Reserved | Exceeded | Unavailable, ...]]:
+    def reserve(self, requests: Iterable[ReservationRequest]) -> tuple[Self, tuple[ReservationAnswer, ...]]:
         """Reserve what fits, first come first served, each against what those before it were granted.
 
         The answers are in the order of ``requests``; they hold once the table is stored.
@@ -254,9 +253,12 @@ class Table(Struct, frozen=True):
 
     # ── details, one rule each ───────────────────────────────────────────────────────────────────────────────────
 
-    def _reserve(self, row: Row, tally: Tally, waiting: Collection[str]) -> Reserved | Exceeded | Unavailable:
+    def _reserve(self, row: Row, tally: Tally, waiting: Collection[str]) -> ReservationAnswer:
         if not self.limits(row.amounts, row.scope_facts):
             return Reserved(recorded=False)
+        # New pods of a gang that can't start now would hold what others need; what controls them tries again.
+        if (row.kind, row.state) == (POD, RowState.NEW) and (lacks := tally.lacks(row.account)):
+            return Exceeded(lacks[0].quota, lacks, of_group=True)
         if waiting and (short := scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets).only(waiting)):
             return Unavailable(
                 f"a quota has come to limit {scopes.split_name(min(short))[0]}, and nothing of it is reserved until everything that was"
@@ -324,7 +326,7 @@ class Table(Struct, frozen=True):
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
-        return sorted(marked, key=_age) + sorted(late, key=_age)
+        return [shown for some in (marked, late) for shown in sorted(some, key=lambda each: each.age)]
 
     def _summary(self) -> str:
         tally = Tally(self.quotas, self.rows)
@@ -392,7 +394,3 @@ def _quotas(view: LedgerView, rows: Iterable[Row], sums: _Sums) -> dict[str, Tot
             uids.setdefault(row.name, row.uid)
             hard[row.name] = hard[row.name].minimum(row.amounts) if row.name in hard else row.amounts
     return {name: sums.of(uids[name], most) for name, most in hard.items()}
-
-
-def _age(shown: ObservedGroup) -> tuple[int, str]:
-    return shown.revision, shown.uid

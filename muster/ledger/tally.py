@@ -102,6 +102,7 @@ class Tally:
         self._rows = {row.identity: row for row in rows}
         self._accounts: dict[str, _Account] = defaultdict(_Account)
         self._groups: dict[str, set[str]] = defaultdict(set)
+        self._unreserved: dict[str, Row] = {}
         for row in self._rows.values():
             self._index(self._whole(row))
         self._charged = Resources.total(each.cost for each in self._accounts.values())
@@ -168,6 +169,11 @@ class Tally:
         account, growth, _ = self._change(whole)
         return self._shortages(whole, account, growth)
 
+    def lacks(self, account: str) -> tuple[Shortage, ...]:
+        """Say what is short for the group of that name where it was refused its reservation; nothing for any other."""
+        group = self._unreserved.get(account)
+        return self.shortages(replace(group, state=RowState.SEEN)) if group is not None else ()
+
     def _larger(self, known: Row, row: Row) -> Row:
         """Return one row that counts for no less than either of two of one reservation, in every scope."""
         if known.scope_facts == row.scope_facts:
@@ -198,6 +204,8 @@ class Tally:
     def _index(self, row: Row) -> None:
         if row.kind in GROUPS:
             self._groups[row.name].add(row.group)
+        if row.state is RowState.UNRESERVED:
+            self._unreserved[row.name] = row
         if row.counts:
             self._accounts[row.account].put(row)
 

@@ -37,6 +37,11 @@ class ObservedGroup(Struct, frozen=True):
     absent_at: int = 0
     scope_facts: str = ""
 
+    @property
+    def age(self) -> tuple[int, str]:
+        """What sorts groups, the oldest first."""
+        return self.revision, self.uid
+
 
 class ObservedPod(Struct, frozen=True):
     """A Pod as a view shows it.

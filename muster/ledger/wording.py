@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Final
 
 from muster.ledger.reservations import JOB, POD, Exceeded, ReservationRequest, Shortage, limited
 from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
 from muster.model.text import listed
 
+_EXCEEDED: Final = "exceeded quota: "
+"""How a pod's refusal begins. Kubernetes' own quota says these words; controllers of pods take them as a reason to try again."""
+
 
 def refusal(request: ReservationRequest, refused: Exceeded) -> str:
     """Say in one sentence why a reservation can't be made, and what to do."""
     who = _who(request)
+    if refused.of_group:
+        return (
+            f"{_EXCEEDED}PodGroup {_quoted(request.group)} of {who} holds no reservation, for {_short(refused.shortages)};"
+            " its pods are admitted once that is free: lower its minimum, delete other PodGroups or raise the quota"
+        )
     if refused.taken_in:
         return (
             f"{who} can't be: API group {refused.taken_in} has a PodGroup of that name in namespace"
@@ -29,7 +38,8 @@ def refusal(request: ReservationRequest, refused: Exceeded) -> str:
     beyond = (
         f" beyond what PodGroup {_quoted(request.group)} has reserved" if request.kind == POD and request.group else ""
     )
-    return f"{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
+    begins = _EXCEEDED if request.kind == POD else ""
+    return f"{begins}{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:

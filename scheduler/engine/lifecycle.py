@@ -20,6 +20,7 @@ from scheduler.model.snapshot import JobInfo, Phase, RequeueState, seconds
 
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
+RESERVED: Final = requeue.RESERVED
 
 
 class Facts(Struct, frozen=True):
@@ -36,6 +37,7 @@ class Facts(Struct, frozen=True):
         obstacle: what keeps it from the next step.
         postponed: until when, if it was taken back just now.
         restarts: it was Completed, and a live pod or an unfinished Job names it.
+        refused: why the quota ledger refused it its reservation; empty where it did not.
     """
 
     minimum: int
@@ -52,6 +54,7 @@ class Facts(Struct, frozen=True):
     obstacle: Obstacle | None = None
     postponed: RequeueState | None = None
     restarts: bool = False
+    refused: str = ""
 
     @property
     def runs(self) -> bool:
@@ -176,6 +179,10 @@ def conditions(
         if facts.ready and facts.placed and phase is not Phase.COMPLETED and not facts.restarts:
             minimum = counted(max(facts.minimum, 1), "pod")
             wanted[SCHEDULED] = ("True", "Scheduled", f"the minimum of {minimum} has nodes")
+    if facts.refused:
+        wanted[RESERVED] = ("False", Reason.NOT_ENOUGH_QUOTA.value, facts.refused)
+    elif RESERVED in by_type:
+        wanted[RESERVED] = ("True", "", "")
     if facts.postponed is not None:
         why = wrong.reason if wrong is not None else Reason.NOT_ENOUGH_TASKS
         wanted[requeue.POSTPONED] = ("True", why.value, requeue.sentence(facts.postponed))

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+from muster.ledger import wording
 from muster.model.objects import Condition
 from scheduler.engine import lifecycle, partial_gangs, requeue, reservations
 from scheduler.engine.decision_cache import DecisionCache
@@ -239,6 +240,7 @@ class PlanBuilder:
             obstacle=self._obstacles.of(job) if not ready or job.info.restarts else None,
             postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
             restarts=job.info.restarts,
+            refused=_refused(job.info),
         )
 
 
@@ -264,6 +266,12 @@ def _making_room(job: JobInfo) -> int:
     if not job.counts.get(Status.RELEASING):
         return 0
     return sum(task.status is Status.RELEASING and bool(task.controller) for task in job.tasks)
+
+
+def _refused(job: JobInfo) -> str:
+    """Say why the ledger refused a group the reservation that it should have from its creation on; empty where it did not."""
+    # For the moments in which the ledger hasn't looked at a new group yet, nobody knows.
+    return "" if job.reserves_late or job.unreserved == wording.unreserved(()) else job.unreserved
 
 
 def differs(old: JobInfo, status: GroupStatus) -> bool:

@@ -22,10 +22,16 @@ from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState, Snapshot
 POSTPONED: Final = "Postponed"
 """True of a group that was taken back: how often, and when its next attempt is. The next leader reads it there."""
 
+_SCHEDULED: Final = "Scheduled"
+RESERVED: Final = "Reserved"
+"""False of a group that was refused its reservation, True of one that was and has it now. Other groups lack it."""
+
 _ATTEMPTS: Final = re.compile(r"([0-9]{1,6}) attempts? came to nothing; the next is after ([0-9TZ:-]{20})")
 
 _STANDING: Final = 60.0
 _SCALING: Final = 900.0
+_REFUSED: Final = 1200.0
+"""Seconds for pods that admission refused until their group was reserved: a ReplicaSet tries again after 1,000 s at the latest."""
 _ANY: Final = 0
 _FIRST: Final = 10.0
 _MOST: Final = 300.0
@@ -75,8 +81,19 @@ def judged_again(job: JobState) -> bool:
 
 
 def deserted(job: JobState) -> bool:
-    """Whether a group stands for a workload that has no pods now and wants none, as one scaled to zero."""
-    return grouping.is_generated(job.info.key.name) and not job.info.tasks and not job.info.expected_pods
+    """Whether a group stands for a workload that has no pods now and wants none, as one scaled to zero.
+
+    A workload whose pods were refused may try again much later; that counts once.
+    """
+    if not grouping.is_generated(job.info.key.name) or job.info.tasks or job.info.expected_pods:
+        return False
+    return not _had_pods_refused(job) or recorded(job.info.conditions) is not None
+
+
+def _had_pods_refused(job: JobState) -> bool:
+    """Whether a group holds its reservation now, had been refused it before, and has had no nodes yet."""
+    types = {each.type: each.status for each in job.info.conditions}
+    return types.get(RESERVED) == "True" and _SCHEDULED not in types
 
 
 def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
@@ -87,6 +104,9 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     if wait is None:
         session.deadlines.after(seconds)
         return None  # its waiting is counted from this cycle on
+    missing = job.info.min_member - job.ready - len(job.waiting)
+    if (missing > 0 or not job.waiting) and _had_pods_refused(job):
+        seconds = max(seconds, _REFUSED)
     # A pod that took the place of another one while nothing else happened has its time, too.
     since = max([wait.since, *(task.created for task in job.waiting)])
     if not session.deadlines.passed(since + seconds):
@@ -94,7 +114,6 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     if len(job.info.tasks) > wait.pods:
         session.deadlines.after(seconds)
         return None  # pods that came this very moment are to be looked at first
-    missing = job.info.min_member - job.ready - len(job.waiting)
     if missing > 0 or not job.waiting:
         there, least = job.ready + len(job.waiting), max(job.info.min_member, 1)
         came = (

@@ -332,11 +332,38 @@ def test_a_pods_refusal_says_what_its_group_has_not_reserved() -> None:
     view = view_of(gang, shown_pod("x", "", amounts(cpu="2")), team=hard)
     table = seeded(gang, shown_pod("x", "", amounts(cpu="2")), team=hard).fold(view, coming={"gang"})
     assert refusal(table, pod("m", "gang", amounts(cpu="3"))) == (
-        'Pod "m" requests 1 cpu beyond what PodGroup "gang" has reserved, but quota "team" has 4 cpu hard, 2 reserved,'
+        'exceeded quota: Pod "m" requests 1 cpu beyond what PodGroup "gang" has reserved, but quota "team" has 4 cpu hard, 2 reserved,'
         " 2 used by other pods, so none is free: short by 1 cpu; lower its requests, wait until some of it is free,"
         " or raise the quota"
     )
-    assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith('Pod "y" requests 1 cpu, but quota "team" has 4')
+    words = 'exceeded quota: Pod "y" requests 1 cpu, but quota "team" has 4'
+    assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith(words)
+
+
+def test_a_new_pod_of_a_group_that_was_refused_its_reservation_is_refused_until_the_group_fits() -> None:
+    late = ObservedGroup(VOLCANO_GROUP, "late", "u-late", 150, amounts(cpu="12"), absent_at=120)
+    member = pod("m", "late", amounts(cpu="1"))
+
+    def table(cpu: str) -> Table:
+        return seeded(team=amounts(cpu=cpu)).fold(view_of(late, at=200, team=amounts(cpu=cpu)), coming={"late"})
+
+    assert refusal(table("10"), member) == (
+        'exceeded quota: PodGroup "late" of Pod "m" holds no reservation, for quota "team" is short by 2 cpu; its pods'
+        " are admitted once that is free: lower its minimum, delete other PodGroups or raise the quota"
+    )
+    # Others, and what asks for nothing that a quota limits, have nothing to do with it.
+    others = pod("o", "", amounts(cpu="1")), pod("n", "other", amounts(cpu="1")), pod("f", "late", amounts(memory="1"))
+    assert answers(table("10"), *others) == [Reserved] * 3
+    assert answers(table("12"), member) == [Reserved]
+
+
+def test_a_pod_is_not_refused_for_a_group_that_nobody_has_seen_or_that_holds_nothing_by_its_own_choice() -> None:
+    hard = amounts(cpu="10")
+    # Completed, or Pending under the policy Queue: as views show them, they hold nothing.
+    queued = ObservedGroup(VOLCANO_GROUP, "queued", "u-queued", 150, Resources({}), absent_at=120)
+    table = seeded(team=hard).fold(view_of(queued, at=200, team=hard), coming={"queued", "unseen"})
+    asks = [pod("a", "queued", amounts(cpu="1")), pod("b", "unseen", amounts(cpu="1"))]
+    assert answers(table, *asks) == [Reserved] * 2
 
 
 def test_a_pod_that_may_grow_keeps_its_group_beside_it_so_that_a_fold_charges_no_more() -> None:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from muster.ledger import wording
 from muster.model import kinds, names
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.leader.backoff import RequeueTimers
 
 WHY = {(names.VOLCANO_GROUP, "late"): "its minimum isn't reserved"}
 
@@ -30,6 +39,45 @@ def test_it_runs_as_soon_as_it_holds_its_minimum(build, binds):
     assert not binds(build.decide())
     build.cluster.unreserved("ns", {})
     assert binds(build.decide()) == {"late-0": "node"}
+
+
+GENERATED = "podgroup-web"
+REFUSED = {(names.VOLCANO_GROUP, GENERATED): "quota team is short by 2 cpu"}
+
+
+@pytest.mark.parametrize("pods", [0, 1])
+def test_the_pods_of_a_group_that_was_refused_have_twenty_minutes_once_it_is_let_in(build, pods):
+    timers = RequeueTimers()
+
+    def at(seconds):
+        snapshot = msgspec.structs.replace(build.cluster.snapshot(), requeues=timers.requeues)
+        now = build.now + timedelta(seconds=seconds)
+        plan = decide(snapshot, config.parse(config.DEFAULT), now)
+        timers.observe(plan, now.timestamp())
+        for status in plan.statuses:
+            group = build.cluster.find_group(status.key)
+            build.cluster.group(status.key.group, msgspec.structs.replace(group, status=status.struct()))
+        found = next(status for key, status in plan.groups.items() if key.name == GENERATED)
+        reserved = next(((each.status, each.reason) for each in found.conditions if each.type == "Reserved"), None)
+        return found.phase.value, reserved
+
+    build.node("node").gang(GENERATED, 3, pods, phase="Pending", minResources={"cpu": "3"})
+    build.cluster.unreserved("ns", REFUSED)
+    assert at(0) == ("Pending", ("False", "NotEnoughQuota"))
+    build.cluster.unreserved("ns", {})
+    at(600)
+    assert at(601) == ("Inqueue", ("True", ""))
+    # A ReplicaSet that was refused for long tries again after 1,000 seconds at the latest.
+    assert at(1790) == ("Inqueue", ("True", ""))
+    assert at(1802)[0] == "Pending"
+    assert at(1803)[0] == "Pending"
+
+
+def test_a_group_that_was_never_refused_does_not_say_that_it_is_reserved(build):
+    build.node("node").gang(GENERATED, 1, 1, phase="Pending")
+    build.cluster.unreserved("ns", {(names.VOLCANO_GROUP, GENERATED): wording.unreserved(())})
+    conditions = next(iter(build.decide().groups.values())).conditions
+    assert {each.type for each in conditions} == {"Unschedulable"}
 
 
 async def test_a_late_group_that_does_not_fit_waits_until_the_quota_is_raised(world):

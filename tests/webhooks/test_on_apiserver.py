@@ -327,9 +327,9 @@ async def test_what_a_group_reserved_only_its_own_pods_can_take(cluster: Admitte
     await cluster.create(kinds.PODS, _pod("out", "1"))
     text = await _refused(lambda: cluster.create(kinds.PODS, _pod("more", "1")), ForbiddenError)
     assert text == (
-        'admission webhook "pods.guarded.muster.sh" denied the request: Pod "more" requests 1 cpu, but quota "quota"'
-        " has 4 cpu hard, 3 reserved (gang 3), 1 used by other pods, so none is free: short by 1 cpu; lower its"
-        " requests, wait for gang, or raise the quota"
+        'admission webhook "pods.guarded.muster.sh" denied the request: exceeded quota: Pod "more" requests 1 cpu,'
+        ' but quota "quota" has 4 cpu hard, 3 reserved (gang 3), 1 used by other pods, so none is free:'
+        " short by 1 cpu; lower its requests, wait for gang, or raise the quota"
     )
     # Another scheduler's pod is no member because it says so, neither when it is admitted nor when it is seen.
     text = await _refused(lambda: cluster.create(kinds.PODS, _pod("stranger", "1", "gang", "theirs")), ForbiddenError)

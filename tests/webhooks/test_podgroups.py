@@ -7,11 +7,14 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from muster.ledger.reservations import ReservationRequest
+from muster.ledger.reservations import Exceeded, ReservationRequest, Shortage
 from muster.model import kinds
-from muster.model.amounts import Resources
+from muster.model.amounts import NANO, Resources
+from webhooks import review
+from webhooks.evaluation import HOOKS, evaluate
 from webhooks.policies import podgroups
-from webhooks.verdict import ALLOWED, Denied, Ref
+from webhooks.settings import WebhookSettings
+from webhooks.verdict import ALLOWED, Allowed, Denied, Ref
 
 INCUBATOR = "scheduling.incubator.k8s.io"
 
@@ -23,6 +26,31 @@ def test_a_group_in_an_open_queue_passes_and_asks_the_ledger_for_its_minimum(ask
         "dev", "PodGroup", "scheduling.volcano.sh", "gang", "uid-gang", amounts
     )
     assert verdict.warnings == ()
+
+
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("name", "accounts", "verdict"),
+    [("podgroup-uid-web", {"alice"}, Allowed), ("podgroup-uid-web", {"bob"}, Denied), ("gang", {"alice"}, Denied)],
+)
+def test_a_group_that_muster_makes_for_a_workload_is_stored_without_a_reservation_where_there_is_no_room(
+    review_of: Any, podgroup: Any, cluster: Any, name: str, accounts: set[str], verdict: type
+) -> None:
+    made = podgroup(name, minResources={"cpu": "12"}, metadata={"ownerReferences": [OWNER]})
+    settings = WebhookSettings(accounts=frozenset(accounts))
+    steps = evaluate(HOOKS["/validate/podgroups"], review.parse(review_of(made)), cluster, settings)
+    assert isinstance(next(steps), ReservationRequest)
+    short = Shortage("cpu", 10 * NANO, 0, 0, 12 * NANO, 2 * NANO, "team")
+    with pytest.raises(StopIteration) as end:
+        steps.send(Exceeded("team", (short,)))
+    assert isinstance(end.value.value, verdict)
+    steps = evaluate(HOOKS["/validate/podgroups"], review.parse(review_of(made)), cluster, settings)
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send(Exceeded("", taken_in=INCUBATOR))
+    assert isinstance(end.value.value, Denied)
 
 
 def test_a_group_without_a_minimum_costs_the_ledger_nothing(ask: Any, podgroup: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, holding, stated_minimum
 from muster.model import border, grouping, kinds, names
 from muster.model.amounts import Resources
@@ -40,18 +42,22 @@ def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -
     return Patched(patch.operations, audit=audit) if audit else ALLOWED
 
 
-def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Check the queue and the fields; what passes asks the ledger for its minimum.
+
+    A group that Muster makes for a workload is stored without a reservation where there is no room for it.
 
     A change of its status does so too, where it holds more from then on: one that reserves late becomes Inqueue, one that
     was Completed is started again, or what its pods take is known now.
     """
     if request.sub_resource == "status":
         return _reserving(request, request.new(PodGroup), request.old(PodGroup))
-    return _create(request, view) if request.operation == "CREATE" else _update(request, view)
+    if request.operation == "CREATE":
+        return _create(request, view, by_muster=request.user_info.username in settings.accounts)
+    return _update(request, view)
 
 
-def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
+def _create(request: AdmissionRequest, view: AdmissionView, *, by_muster: bool) -> Verdict:
     podgroup = request.new(PodGroup)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
     problems += common.length_problems(podgroup.spec.min_resources, _MINIMUM)
@@ -59,7 +65,11 @@ def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
-    return judge(problems, warnings, _reserving(request, podgroup))
+    reserving = _reserving(request, podgroup)
+    if by_muster and grouping.owner_of(podgroup.metadata):
+        # Its workload exists already. A group that holds nothing says so to whoever looks, and keeps its pods out.
+        reserving = replace(reserving, unreserved=True)
+    return judge(problems, warnings, reserving)
 
 
 def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
