@@ -55,7 +55,7 @@ def preemption(session: Session, arguments: EvictionArguments) -> Rules:
 
     def order(task: Task) -> tuple[Any, ...]:
         queue, job = _of(session, task)
-        return session.extensions.queue_key(queue), session.extensions.job_key(job), session.extensions.task_key(task)
+        return session.extensions.queue_key(queue), session.extensions.victim_key(job, task)
 
     return Rules(
         sources=lambda queue: [queue],
@@ -83,8 +83,7 @@ def reclamation(session: Session, arguments: ReclaimArguments) -> Rules:
 
     def order(task: Task) -> tuple[Any, ...]:
         queue, job = _of(session, task)
-        where = session.extensions.queue_key(queue)
-        return where, not task.bare, session.extensions.job_key(job), session.extensions.task_key(task)
+        return session.extensions.queue_key(queue), not task.bare, session.extensions.victim_key(job, task)
 
     return Rules(
         sources=sources,

@@ -96,6 +96,11 @@ class Extensions:
         """Where a task stands among the tasks of its job."""
         return (*self._task_key(task), task.created, task.uid, task.namespace, task.name)
 
+    def victim_key(self, job: JobState, task: Task) -> Key:
+        """Where a task stands among those that may be evicted: by what plugins say of its job, then of itself, the older first."""
+        jobs = [method(job) for method in self._methods["job_key"]]
+        return (*jobs, *self._task_key(task), job.order, task.created, task.uid, task.namespace, task.name)
+
     def waiting_key(self) -> Callable[[Task], Key] | None:
         """Return the key by which tasks that are in the order of their creation are sorted; None where they stay so."""
         methods = self._methods["task_key"]

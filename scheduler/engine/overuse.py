@@ -1,4 +1,4 @@
-"""The victims within a queue: jobs of lower priority, as plugins say; and jobs that use more than they stated, for one that lacks its minimum."""
+"""The victims within a queue: jobs of lower priority, as plugins say; and jobs that use more than their minimum needs, for one that lacks its own."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from scheduler.model.vectors import Vector
 
 
 def choose(session: Session, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
-    """Choose victims for a task of a job that lacks its minimum: whom plugins give up, and what is used beyond what was stated.
+    """Choose victims for a task of a job that lacks its minimum: whom plugins give up, and what is used beyond minimums.
 
-    What protects pods counts for both.
+    What protects pods counts for both. Where no plugin is asked about victims, a policy wants none.
     """
+    if not session.extensions.methods("preemptable"):
+        return []
     surplus = {task.uid for task in _surplus(session, session.victims.job_of(claimant), candidates)}
     return session.extensions.preemptable(claimant, candidates, besides=surplus)
 
 
 def _surplus(session: Session, job: JobState, candidates: Sequence[Task]) -> list[Task]:
-    """Return tasks of other jobs, of no higher priority, that these can do without: beyond their minimum and their minResources.
+    """Return tasks of other jobs, of no higher priority, that these can do without: beyond their minimum and what it needs.
 
-    A job that states no minResources uses no more than it stated. The claimant takes no more than its own minimum, so that
-    nobody has a reason to take anything back from it.
+    The need is as everywhere: minResources, else minMember times what the pods ask for. A job that states no minimum keeps
+    one pod, as much as it could claim itself. The claimant takes no more than its own minimum, so that nobody has a reason
+    to take anything back from it.
     """
     if _has_minimum(job):
         return []
@@ -34,14 +37,14 @@ def _surplus(session: Session, job: JobState, candidates: Sequence[Task]) -> lis
     chosen = []
     for task in candidates:
         owner = session.victims.job_of(task)
-        if owner is job or owner.info.min_resources is None or priority(owner.info, session.snapshot.priorities) > mine:
+        if owner is job or priority(owner.info, session.snapshot.priorities) > mine:
             continue
         key, amounts = owner.info.key, session.vector(task.task_class)
         roles, rest = gone.setdefault(key, Counter()), vectors.subtract(left.get(key, owner.allocated), amounts)
         roles[task.role] += 1
         need = owner.need()
         beyond = all(rest[place] >= need[place] for place in session.axes.shared if amounts[place])
-        if beyond and owner.spares(roles):
+        if beyond and owner.ready > roles.total() and owner.spares(roles):
             left[key] = rest
             chosen.append(task)
         else:

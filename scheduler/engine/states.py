@@ -37,6 +37,19 @@ class QueueState:
         """Count a job that has a place now and had none when `started` was asked for."""
         self._started = self.started + 1
 
+    def requested(self) -> Vector:
+        """What its tasks have and ask for.
+
+        Pods that its Jobs have yet to make are asked for as well, or a queue of Jobs that are held back would ask for nothing.
+        """
+        requested = self.allocated
+        for job in self.jobs:
+            if job.waiting:
+                requested = vectors.add(requested, job.amounts.wanted)
+            for each in job.info.expected_pods if not job.info.held else ():
+                requested = vectors.add(requested, vectors.scale(job.vector(each.task_class), each.count))
+        return requested
+
     @property
     def name(self) -> str:
         """Its name."""

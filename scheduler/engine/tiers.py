@@ -54,10 +54,25 @@ def victims(
 def _unguarded(
     guards: Sequence[Callable[..., Sequence[Task] | None]], claimant: Task, chosen: Sequence[Task]
 ) -> list[Task]:
-    for method in guards:
-        answer = method(claimant, chosen) if chosen else None
-        chosen = list(answer) if answer is not None else chosen
-    return list(chosen)
+    """Return those of the chosen to whom no guard objects.
+
+    A guard counts whom it lets go, so that one that a later guard keeps would take the turn of another. Therefore the
+    guards are asked again, without whom a later one kept, until none is left that an earlier one counted.
+    """
+    left = list(chosen)
+    while left:
+        passed, kept = left, set[str]()
+        for place, method in enumerate(guards):
+            answer = method(claimant, passed) if passed else None
+            if answer is None:
+                continue
+            if place and len(answer) < len(passed):
+                kept |= {task.uid for task in passed} - {task.uid for task in answer}
+            passed = list(answer)
+        if not kept:
+            return passed
+        left = [task for task in left if task.uid not in kept]
+    return left
 
 
 def plugin_of(method: Callable[..., object]) -> Plugin:

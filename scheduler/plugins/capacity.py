@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, field
@@ -56,6 +56,7 @@ class Capacity(Plugin):
                 self._below[above].append(queue)
         self._limit = {name: axes.limit(queue.info.capability) for name, queue in infos.items()}
         self._stated = any(queue.info.deserved or queue.info.guarantee for queue in infos.values())
+        self._scarce = self._wanted_by_more() if self._stated else set[int]()
         self._most = {name: self._within(name) for name in infos}
         self._awaited: dict[str, Vector] | None = None
         self._children: dict[str, list[str]] = {}
@@ -173,7 +174,22 @@ class Capacity(Plugin):
         wanted = self.session.vector(task.task_class)
         after = vectors.add(self._used(name), wanted)
         deserved = self._deserved[name]
-        return any(wanted[place] and after[place] <= deserved[place] for place in self.session.axes.shared)
+        return any(after[place] <= deserved[place] for place in self._disputed(wanted))
+
+    def _wanted_by_more(self) -> set[int]:
+        """Return the resources of which all queues together have and ask for more than there is."""
+        requested, total = self.session.axes.zero, self.session.snapshot.table.total
+        for queue in self.session.queues.values():
+            requested = vectors.add(requested, queue.requested())
+        return {place for place in self.session.axes.shared if requested[place] > total[place]}
+
+    def _disputed(self, amounts: Vector) -> Collection[int]:
+        """Return the resources among some amounts of which there isn't enough for everybody; all of them, where there is.
+
+        What isn't scarce nobody has to give back, so that it is no reason to keep what is.
+        """
+        used = {place for place in self.session.axes.shared if amounts[place]}
+        return used & self._scarce or used
 
     def _counting(self, name: str) -> list[str]:
         return self._lines[name][: self.arguments.level + 1]
@@ -181,7 +197,7 @@ class Capacity(Plugin):
     def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose tasks without which their queues have what they deserve, and all above them what they are guaranteed.
 
-        So have as many ancestors what they deserve as ``ancestorReclaimLevel`` says. The claimant's side must be due
+        So have as many ancestors what they deserve as ``ancestorReclaimLevel`` says, of what is scarce. The claimant's side must be due
         something there. Ancestors that both sides share don't count: what they have doesn't change.
         """
         if not self._stated:
@@ -192,20 +208,19 @@ class Capacity(Plugin):
         chosen = []
         for task in candidates:
             theirs = owner(task).info.queue
-            apart = {
-                name: self._deserved[name] if level <= self.arguments.level else self._guarantee[name]
-                for level, name in enumerate(self._lines[theirs])
-                if name not in self._lines[mine]
-            }
+            apart = [name for name in self._lines[theirs] if name not in self._lines[mine]]
             own = [name for name in self._counting(mine) if name not in self._lines[theirs]]
             amounts = session.vector(task.task_class)
             rest = {name: vectors.subtract(left.get(name) or self._used(name), amounts) for name in apart}
+            counting = self._counting(theirs)
             if any(self._due(name, claimant) for name in own) and all(
-                self._keeps(least, rest[name], amounts) for name, least in apart.items()
+                self._keeps(name, rest[name], amounts, deserved=name in counting) for name in apart
             ):
                 left |= rest
                 chosen.append(task)
         return chosen
 
-    def _keeps(self, least: Vector, rest: Vector, amounts: Vector) -> bool:
-        return all(rest[place] >= least[place] for place in self.session.axes.shared if amounts[place])
+    def _keeps(self, name: str, rest: Vector, amounts: Vector, *, deserved: bool) -> bool:
+        guarantee, share = self._guarantee[name], self._deserved[name]
+        kept = all(rest[place] >= guarantee[place] for place in self.session.axes.shared if amounts[place])
+        return kept and (not deserved or all(rest[place] >= share[place] for place in self._disputed(amounts)))

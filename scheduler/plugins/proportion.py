@@ -37,7 +37,7 @@ class Proportion(Plugin):
 
     def _divide(self, bounds: _Bounds, axes: Axes, total: Vector) -> dict[str, Vector]:
         names, queues = bounds.order, self.session.queues
-        wishes = [bounds.wish(name, _requested(queues[name])) for name in names]
+        wishes = [bounds.wish(name, queues[name].requested()) for name in names]
         sums = [sum(column) for column in zip(*[wish.least for wish in wishes], strict=True)]
         if bounds.weighted and all(sums[place] <= total[place] for place in axes.shared):
             # Nobody stands in anybody's way, which is nearly always so.
@@ -189,14 +189,3 @@ class _Bounds:
             known = _Wish(asked, most, least, vectors.least(least, self.capability[name]))
             self._wishes[name] = known
         return known
-
-
-def _requested(queue: QueueState) -> Vector:
-    requested = queue.allocated
-    for job in queue.jobs:
-        if job.waiting:
-            requested = vectors.add(requested, job.amounts.wanted)
-        # Pods that its Jobs have yet to make are asked for as well, or a queue of Jobs that are held back deserved nothing.
-        for each in job.info.expected_pods if not job.info.held else ():
-            requested = vectors.add(requested, vectors.scale(job.vector(each.task_class), each.count))
-    return requested

@@ -93,6 +93,21 @@ def test_nothing_is_taken_from_a_department_that_has_no_more_than_it_deserves(tr
     assert {each.task.name[:5] for each in tree.decide(POLICY).evictions} == {"other"}
 
 
+@pytest.mark.parametrize(("memory", "taken"), [("1Gi", 2), ("4Gi", 1)])
+def test_what_is_not_scarce_is_no_reason_to_keep_what_is(make_build, memory, taken):
+    """8 GiB are plenty for pods of 1 GiB, and too little for those of 4 GiB."""
+    build = make_build().node("n", "4", memory="8Gi" if memory == "1Gi" else "16Gi")
+    build.queue("lends", deserved={"cpu": "2", "memory": "12Gi"}).queue("due", deserved={"cpu": "2", "memory": "4Gi"})
+    build.group("lent", 0, phase="Running", queue="lends")
+    for number in range(4):
+        build.pod(f"lent-{number}", "lent", node="n", requests={"memory": memory})
+    build.group("back", 1, queue="due")
+    for number in range(2):
+        build.pod(f"back-{number}", "back", requests={"memory": memory})
+    build.group("more", 1, queue="due").pod("more-0", "more", requests={"memory": memory})
+    assert len(build.decide(POLICY).evictions) == taken
+
+
 LEVEL = "ancestorReclaimLevel: 1"
 
 

@@ -192,6 +192,31 @@ def test_overuse_is_a_reason_at_equal_priority_and_only_for_a_minimum(build):
     assert len(evicted(build.decide(policy))) == 2
 
 
+@pytest.mark.parametrize(
+    ("minimum", "cpus", "gone"),
+    [
+        (1, ["1"] * 4, 2),
+        (2, ["1"] * 4, 2),
+        (3, ["1"] * 4, 0),
+        (0, ["1"] * 4, 2),
+        (1, ["2", "2"], 1),
+        (2, ["2", "2"], 0),
+    ],
+)
+def test_who_states_no_resources_needs_its_minimum_times_what_its_pods_ask_for(build, minimum, cpus, gone):
+    build.group("wide", minimum, phase="Running")
+    for number, cpu in enumerate(cpus):
+        build.pod(f"wide-{number}", "wide", cpu, node="n")
+    build.gang("due", 2, 3, phase="Pending")
+    assert len(evicted(build.decide(PREEMPTING))) == gone
+
+
+def test_a_group_without_a_minimum_keeps_its_last_pod_at_equal_priority(build):
+    build.group("wide", 0, phase="Running").pod("wide-0", "wide", "4", node="n")
+    build.gang("due", 1, 1, phase="Pending")
+    assert evicted(build.decide(PREEMPTING)) == []
+
+
 def test_who_states_as_much_as_it_uses_gives_nothing_at_equal_priority(build):
     build.group("wide", 1, phase="Running", minResources={"cpu": "4"})
     for number in range(4):
@@ -246,8 +271,19 @@ async def running_pods(world, count, of=""):
 
 async def test_a_held_job_gets_its_queue_s_share_back_from_a_deployment_with_what_ships(world):
     await filled_by_a_deployment(world, config.DEFAULT)
+    lent = min(pod.status.start_time for pod in await world.pods())
     await world.create(job("training", 2, **{QUEUE: "due"}))
-    assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
+    came = await world.until(lambda: running_pods(world, 2, "training"), within=180)
+    assert len(await running_pods(world, 2, "borrowing")) == 2
+    # None of the four had run for less than leastRunTime when it went: moments that the control plane wrote.
+    assert min(pod.status.start_time for pod in came) >= lent + timedelta(seconds=60)
+
+
+async def test_a_group_gives_what_it_has_beyond_its_minimum_at_equal_priority(world):
+    await filled_by_a_deployment(world, PREEMPTING)
+    await world.create(job("training", 2, **{QUEUE: "lends"}))
+    assert len(await world.until(lambda: running_pods(world, 2, "training"), within=120)) == 2
+    # It has its minimum of one pod and more, and takes nothing back.
     assert len(await running_pods(world, 2, "borrowing")) == 2
 
 
@@ -306,7 +342,29 @@ async def test_where_a_budget_refuses_one_of_them_nobody_goes_and_the_group_is_t
     assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
 
 
-async def test_with_what_ships_a_budget_is_asked_first_and_bare_pods_stay(world):
+async def test_with_what_ships_pods_that_a_budget_protects_are_passed_over_for_others(world):
+    await world.node("4")
+    for name in ("lends", "due"):
+        await world.create({"apiVersion": kinds.QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}})
+    await world.work(SOON)
+    for name in ("kept", "other"):
+        borrowing = deployment(name, 2)
+        borrowing["spec"]["template"]["metadata"]["annotations"] |= {names.GROUP_MIN_MEMBER: "1", QUEUE: "lends"}
+        await world.create(borrowing)
+    await world.until(lambda: running_pods(world, 4))
+    before = {pod.metadata.uid for pod in await running_pods(world, 2, "kept")}
+    budget = {"minAvailable": 2, "selector": {"matchLabels": {"app": "kept"}}}
+    await world.client.create(
+        kinds.DISRUPTIONBUDGETS,
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"}, "spec": budget},
+        world.namespace,
+    )
+    await world.create(job("training", 2, **{QUEUE: "due"}))
+    assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
+    assert {pod.metadata.uid for pod in await running_pods(world, 2, "kept")} == before
+
+
+async def test_with_what_ships_bare_pods_stay_unless_reclaim_may_take_them(world):
     await world.node("2")
     for name in ("lends", "due"):
         await world.create({"apiVersion": kinds.QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}})

@@ -83,3 +83,15 @@ def test_reclaim_respects_budgets_too(build):
     assert len(evicted(build)) == 1
     budget(build, 0)
     assert evicted(build) == []
+
+
+def test_whom_a_budget_keeps_takes_nobody_s_turn(build):
+    """The queue may lose two pods. The budget's two are the younger ones, so they are asked first."""
+    build.queue("mine", weight=1).node("n", "4")
+    for name, labels in (("other", {}), ("web", APP)):
+        build.group(name, 1, phase="Running")
+        for number in range(2):
+            build.pod(f"{name}-{number}", name, node="n", labels=labels)
+    budget(build, 0)
+    build.gang("due", 2, 2, queue="mine")
+    assert evicted(build) == ["other-0", "other-1"]

@@ -198,6 +198,25 @@ async def test_amounts_of_a_queue_that_do_not_fit_are_told_with_both_amounts(
     assert f"spec.{path}[cpu]: 3 is more than spec.{high}[cpu], 2500m: lower it or raise the other" in text
 
 
+async def _told(cluster: Admitted, made: Any) -> str:
+    return await _refused(lambda: cluster.create(kinds.QUEUES, made), InvalidError)
+
+
+async def test_what_is_guaranteed_must_be_deserved_and_volcano_s_annotations_of_a_tree_are_refused(
+    cluster: Admitted,
+) -> None:
+    name = cluster.plane.unique("queue")
+    text = await _told(cluster, _queue(name, guarantee={"resource": {"cpu": "3"}}))
+    assert "spec.guarantee.resource[cpu]: 3 is guaranteed, and spec.deserved does not name cpu" in text
+    assert "set spec.deserved[cpu] to 3 or more" in text
+    for key in names.HIERARCHY:
+        annotated = _queue(name)
+        annotated["metadata"]["annotations"] = {key: "root/sci"}
+        text = await _told(cluster, annotated)
+        assert f"metadata.annotations[{key}]: Muster makes the tree of queues from spec.parent and spec.weight" in text
+        assert "remove the annotation" in text
+
+
 async def test_what_children_are_guaranteed_must_fit_their_parent(cluster: Admitted) -> None:
     dept, team = cluster.plane.unique("dept"), cluster.plane.unique("team")
     await cluster.plane.create(kinds.QUEUES, _queue(dept, guarantee={"resource": {"cpu": "2"}}, deserved={"cpu": "2"}))
