@@ -13,26 +13,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from msgspec import Struct
 
-from muster.cli import cluster
+from muster.cli import cluster, configuration
 from muster.cli.connect import connected, namespace_of
-from muster.cli.options import cluster_options, config_option, namespace_option, policy_of, schedulers_option
+from muster.cli.options import cluster_options, config_option, namespace_option, schedulers_option
 from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, text_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
+from muster.model import kinds
 
 if TYPE_CHECKING:
+    from muster.cli.configuration import Configuration
     from muster.whatif.cluster_view import ClusterObjects
     from scheduler.engine.policy import Policy
 
 T = TypeVar("T")
 Objects = list[dict[str, Any]]
-Ready = asyncio.Task["Policy"]
-"""Done once what answers the question is imported, and the scheduler's configuration read."""
+Ready = asyncio.Task[None]
+"""Done once what answers the question is imported."""
 
 
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a question about the scheduler's decisions: `Question` has their values."""
-    configured = config_option("The scheduler's configuration (YAML). Default: the built-in one.")
+    configured = config_option(
+        "The scheduler's configuration (YAML). Default: the cluster's own, else the built-in one."
+    )
     for option in (cluster_options, text_option, schedulers_option(), configured, _state_option, namespace_option):
         command = option(command)
     return command
@@ -47,8 +51,13 @@ class Basis(NamedTuple):
     """What a question is answered from; ``objects`` are those that were read beside the state."""
 
     state: ClusterObjects
-    policy: Policy
+    configuration: Configuration
     objects: Objects
+
+    @property
+    def policy(self) -> Policy:
+        """What the scheduler follows."""
+        return self.configuration.policy
 
 
 class Question(Struct, frozen=True):
@@ -97,10 +106,12 @@ class Question(Struct, frozen=True):
 
     async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> Basis:
         # While the API server writes its answers there is time to import what answers the question.
-        ready = asyncio.create_task(asyncio.to_thread(self._prepared, module))
-        (state, objects), policy = await asyncio.gather(self._state(ready, beside), ready)
+        ready = asyncio.create_task(asyncio.to_thread(self._prepare, module))
+        (state, objects), _ = await asyncio.gather(self._state(ready, beside), ready)
         tell(state)
-        return Basis(state, policy, objects)
+        readable = not any(each.startswith(f"{kinds.CONFIGMAPS} ") for each in state.unread)
+        configured = configuration.find(self.configuration, state.of(kinds.CONFIGMAPS), readable=readable)
+        return Basis(state, configured, objects)
 
     async def _state(
         self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
@@ -115,10 +126,10 @@ class Question(Struct, frozen=True):
                 return await state, []
             return await asyncio.gather(state, beside(client, ready))
 
-    def _prepared(self, module: str) -> Policy:
-        policy = policy_of(self.configuration)
+    def _prepare(self, module: str) -> None:
         import_module(module)
-        return policy
+        if self.configuration is None and self.state_file is None:
+            import_module("scheduler.configuration.config")
 
 
 def tell(state: ClusterObjects) -> None:

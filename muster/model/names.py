@@ -22,6 +22,8 @@ HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 ROOT_QUEUE: Final = "root"
 LEDGER_NAME: Final = "default"
 SYSTEM_NAMESPACE: Final = "muster-system"
+SCHEDULER_CONFIGMAP: Final = ("muster-scheduler", "scheduler.yaml")
+"""The ConfigMap with the scheduler's configuration, and its key."""
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-node-lease")
 
 # What ends the path of each webhook: the key of the Secret with the segments that replicas accept, the word in it for a path

@@ -26,11 +26,12 @@ from muster.model.objects import (
     PodStatus,
     ResourceRequirements,
 )
-from muster.whatif import remedies
+from muster.whatif import endings, remedies
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects
+from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult
-from muster.whatif.remedies import QuotaShortage, Remedy
+from muster.whatif.quotas import QuotaShortage
+from muster.whatif.trials import Remedy
 from scheduler.controllers.manifests import podgroup
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
@@ -162,7 +163,7 @@ def _with(state: ClusterObjects, stored: Iterable[Json], schedulers: Sequence[st
             if kind in made and state.find(kind, one.name, one.namespace) is None:
                 one = _created(one, state.taken + number * _APART)
             added[kind].append(one)
-    known = _merged(state, added)
+    known = with_objects(state, added)
     more: dict[Kind[Any], list[Any]] = defaultdict(list)
     for job in added[kinds.JOBS]:
         if job.spec.template.spec.scheduler_name in schedulers:
@@ -172,20 +173,11 @@ def _with(state: ClusterObjects, stored: Iterable[Json], schedulers: Sequence[st
             housed, group = _housed(known, pod)
             more[kinds.PODS].append(housed)
             more[kinds.PODGROUPS] += group
-    return _merged(known, more)
+    return with_objects(known, more)
 
 
 def _created(one: Any, moment: datetime) -> Any:
     return replace(one, metadata=replace(one.metadata, creation_timestamp=moment))
-
-
-def _merged(state: ClusterObjects, added: Mapping[Kind[Any], Sequence[Any]]) -> ClusterObjects:
-    objects = dict(state.objects)
-    for kind, items in added.items():
-        names_ = {(each.namespace, each.name) for each in items}
-        if names_:
-            objects[kind] = (*(each for each in state.of(kind) if (each.namespace, each.name) not in names_), *items)
-    return replace(state, objects=objects)
 
 
 def _group_of_job(state: ClusterObjects, job: Job) -> list[PodGroup]:
@@ -245,7 +237,8 @@ def _starts(
     state, supposed = _peopled(state, [key for key, _ in wanted])
     cluster = WhatIfCluster(state, policy, schedulers)
     with cluster.assuming():
-        now = cluster.run_until_idle(key for key, _ in wanted).started
+        outcome = cluster.run_until_idle(key for key, _ in wanted)
+        now = outcome.started
     for key, label in wanted:
         pods = len(cluster.members(key)) + sum(
             conversion.pods_wanted(job)
@@ -260,7 +253,11 @@ def _starts(
                 start,
                 kind="soon",
                 after=tuple(sorted(now[key])),
-                text=remedies.giving_way(map(cluster.title, now[key])),
+                text=endings.giving_way(map(cluster.title, now[key])),
+            )
+        elif key in outcome.later:
+            yield replace(
+                start, kind="soon", text="the scheduler does not place it in its first attempt, and tries it again"
             )
         elif key in now:
             yield start
@@ -313,7 +310,7 @@ def _peopled(state: ClusterObjects, keys: Sequence[GroupKey]) -> tuple[ClusterOb
         if made:
             supposed.add(key)
             pods += made
-    return _merged(state, {kinds.PODS: pods}), frozenset(supposed)
+    return with_objects(state, {kinds.PODS: pods}), frozenset(supposed)
 
 
 def _supposed_pods(group: PodGroup) -> list[Pod]:
@@ -349,9 +346,9 @@ def _later(cluster: WhatIfCluster, start: Start) -> Start:
         return replace(start, kind="unknown", text="the scheduler gives no reason")
     with cluster.assuming():
         cluster.run_until_idle([key])
-        ends = remedies.wait_chain(cluster, key)
+        ends = endings.wait_chain(cluster, key)
         if ends.groups:
-            return replace(start, kind="after", after=ends.groups, text=remedies.ending(cluster, ends))
+            return replace(start, kind="after", after=ends.groups, text=endings.ending(cluster, ends))
         record = remedies.at_rest(cluster, before)
         return replace(
             start, kind="never", record=record, changes=tuple(remedies.changes(cluster, key, record, QuotaShortage()))

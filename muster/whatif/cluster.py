@@ -7,11 +7,11 @@ in are created, those that were evicted are gone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -19,16 +19,17 @@ from muster.ledger import wording
 from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
-from muster.model.objects import Job, Meta, Node, Pod, PodGroup, PodStatus, Queue
+from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
+from muster.whatif.outcomes import Outcome, is_stuck
+from muster.whatif.policies import without_reservations
+from muster.whatif.supposed_pods import of_job
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
-from scheduler.engine.reservations import ReservationArguments
 from scheduler.leader.backoff import RequeueTimers
-from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Bind, Eviction, Plan
 from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, SatisfiedJobs, Snapshot
 from scheduler.state import conversion
@@ -49,25 +50,15 @@ _TOO_LONG: Final = timedelta(days=1)
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Outcome(NamedTuple):
-    """What came of some decisions in a row.
-
-    Attributes:
-        started: the groups that got nodes for their minimum, each with those that had to give way first.
-        gave_way: the groups that were admitted, without nodes for too long, and taken back.
-    """
-
-    started: Mapping[GroupKey, frozenset[GroupKey]]
-    gave_way: frozenset[GroupKey]
-
-
 class WhatIfCluster:
     """A cluster made of a state. ``now`` is the state's."""
 
     def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
         self.state = state
-        self.policy = _without_reservations(policy)
+        self.schedulers = tuple(schedulers)
+        self.policy = without_reservations(policy)
         self.now: datetime = state.taken + _LATER
+        self._first = self.now
         self.cluster = Cluster(frozenset(schedulers))
         self._pods: dict[str, Pod] = {}
         self._members: Mapping[GroupName | None, Sequence[Pod]] = {}
@@ -139,16 +130,25 @@ class WhatIfCluster:
         """Return what the scheduler sees."""
         return replace(self.cluster.snapshot(), autoscaler=self.state.autoscaler)
 
-    def decide(self, requeues: Mapping[str, RequeueState] | None = None) -> Plan:
-        """Decide once; ``requeues`` as `Snapshot` has them."""
+    def decide(self, requeues: Mapping[str, RequeueState] | None = None, growing: Collection[GroupKey] = ()) -> Plan:
+        """Decide once; ``requeues`` as `Snapshot` has them, ``growing`` as `decide` has it."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
         seen = replace(snapshot, jobs=jobs, satisfied=self._beside, requeues=requeues or {})
-        return decide(seen, self.policy, self.now, self._cache)
+        return decide(seen, self.policy, self.now, self._cache, growing=growing)
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""
         return self._groups.get(key)
+
+    def queue_of(self, key: GroupKey) -> str:
+        """Return the name of a group's queue."""
+        group = self.group(key)
+        return (group.spec.queue if group is not None else "") or names.DEFAULT_QUEUE
+
+    def made_of(self, state: ClusterObjects | None = None, policy: Policy | None = None) -> WhatIfCluster:
+        """Return a cluster of its own, made of another state or with another policy."""
+        return WhatIfCluster(state or self.state, policy or self.policy, self.schedulers)
 
     def title(self, key: GroupKey) -> str:
         """Return what people know a group by: kind and name of the workload that it was generated for, else its own."""
@@ -250,6 +250,26 @@ class WhatIfCluster:
             self.cluster.node(node)
             self._on_undo(self.cluster.node, known or node, gone=known is None)
 
+    def restate(self, key: GroupKey, **spec: Any) -> None:
+        """Suppose another spec of a group, in a while."""
+        self._pass_time()
+        group = self.cluster.find_group(key)
+        assert group is not None, f"{key} is known"
+        self._show(key, replace(group, spec=replace(group.spec, **spec)))
+
+    def pods(self, pods: Iterable[Pod]) -> None:
+        """Suppose more pods, in a while."""
+        self._pass_time()
+        for pod in pods:
+            self._add_pod(pod, (pod.namespace, grouping.group_of(pod.metadata)))
+
+    def _add_pod(self, pod: Pod, home: GroupName) -> None:
+        self._pods[pod.metadata.uid] = pod
+        self.cluster.pod(pod)
+        self._on_undo(self.cluster.pod, pod, gone=True)
+        self._made[home].append(pod)
+        self._on_undo(self._made[home].remove, pod)
+
     def queue(self, queue: Queue) -> None:
         """Suppose another version of a queue, in a while."""
         self._pass_time()
@@ -265,25 +285,29 @@ class WhatIfCluster:
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
         timers, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
+        later = set[GroupKey]()
         for _ in range(CYCLES):
-            plan = self.decide(timers.requeues)
+            plan, before = self.decide(timers.requeues), set(started)
             timers.observe(plan, self.now.timestamp())
             gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
             for key in {bind.group for bind in plan.binds} & wanted - started.keys():
                 started[key] = gave_way - {key}
             if len(wanted) == 1 and not started:
                 started |= {key: gave_way - {key} for key in wanted if self._is_admitted(key, plan)}
+            later |= started.keys() - before if waited else set()
             if len(started) == len(wanted):
                 break
             if not self._perform(plan):
-                if waited or not _stuck(plan, wanted):
+                # Whoever was taken back is tried again, and pods that have just started may be evicted, when time has gone by.
+                if waited or not (self.now == self._first or is_stuck(plan, wanted)):
                     break
                 self._pass_time()
                 waited = True
-        return Outcome(started, gave_way)
+        return Outcome(started, gave_way, frozenset(later))
 
     def _is_admitted(self, key: GroupKey, plan: Plan) -> bool:
-        known = self.members(key) or self._jobs_of.get((key.namespace, key.name))
+        home = (key.namespace, key.name)
+        known = self.members(key) or self._made.get(home) or self._jobs_of.get(home)
         return not known and key in plan.groups and plan.groups[key].phase is Phase.INQUEUE
 
     def _perform(self, plan: Plan) -> bool:
@@ -303,6 +327,13 @@ class WhatIfCluster:
         made = sum(self._make_pods(uid) for uid in plan.released)
         moved = any(status.moves for status in plan.statuses)
         return bool(plan.binds or plan.evictions or made or moved)
+
+    def reserve(self) -> None:
+        """Take as stored what the ledger is about to agree to: it has room, and it is a matter of milliseconds."""
+        for status in self.decide().statuses:
+            group = self.cluster.find_group(status.key)
+            if group is not None and status.phase is status.before and status.holding != status.held_before:
+                self._show(status.key, replace(group, status=status.struct()))
 
     def _show(self, key: GroupKey, group: PodGroup) -> None:
         old = self.cluster.find_group(key)
@@ -346,45 +377,7 @@ class WhatIfCluster:
         self.cluster.batch_job(released)
         self._on_undo(self._jobs.__setitem__, uid, job)
         self._on_undo(self.cluster.batch_job, job)
-        pods = [pod_of(released, number) for number in range(there, conversion.pods_wanted(released))]
+        pods = [of_job(released, number) for number in range(there, conversion.pods_wanted(released))]
         for pod in pods:
-            self._pods[pod.metadata.uid] = pod
-            self.cluster.pod(pod)
-            self._on_undo(self.cluster.pod, pod, gone=True)
-            self._made[home].append(pod)
-            self._on_undo(self._made[home].remove, pod)
+            self._add_pod(pod, home)
         return len(pods)
-
-
-def _stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:
-    """Whether groups other than some were admitted and find no nodes: they keep others waiting, for a while."""
-    return any(
-        plan.groups[key].phase is Phase.INQUEUE and record.stage is not Stage.BIND
-        for key, record in plan.records.items()
-        if key not in wanted
-    )
-
-
-def pod_of(job: Job, number: int) -> Pod:
-    """Write a pod as the Job controller would make it."""
-    template, uid = job.spec.template, f"{job.metadata.uid}-{number}"
-    annotations = {**(template.metadata.annotations or {}), names.GROUP_NAME: conversion.group_of_job(job)}
-    meta = Meta(
-        name=f"{job.name}-{number}",
-        namespace=job.namespace,
-        uid=uid,
-        labels=template.metadata.labels,
-        annotations=annotations,
-        owner_references=(grouping.job_reference(job.metadata),),
-        creation_timestamp=job.metadata.creation_timestamp,
-    )
-    return Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending"))
-
-
-def _without_reservations(policy: Policy) -> Policy:
-    """Leave out what a cycle keeps for the next ones: it takes time, and nobody here remembers it."""
-    known = policy.arguments.get("allocate")
-    if not isinstance(known, ReservationArguments):
-        return policy
-    arguments = {**policy.arguments, "allocate": replace(known, after=None)}
-    return replace(policy, arguments=arguments)

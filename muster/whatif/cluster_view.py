@@ -30,6 +30,8 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     *NEEDED,
     kinds.NAMESPACES,
     kinds.JOBS,
+    kinds.DEPLOYMENTS,
+    kinds.STATEFULSETS,
     kinds.RESOURCEQUOTAS,
     kinds.QUOTALEDGERS,
     kinds.PRIORITYCLASSES,
@@ -114,6 +116,21 @@ class ClusterObjects(Struct, frozen=True, dict=True):
         if self.serves_legacy is not None:
             return self.serves_legacy
         return any(map(self.objects.get, _LEGACY)) or not LEGACY_VERSIONS.isdisjoint(wanted)
+
+
+def with_objects(
+    state: ClusterObjects,
+    added: Mapping[Kind[Any], Iterable[Any]],
+    gone: Mapping[Kind[Any], Iterable[Any]] | None = None,
+) -> ClusterObjects:
+    """Return a state with objects ``added``, or put in the place of those of the same names, and others ``gone``."""
+    objects = dict(state.objects)
+    for kind, items in (*added.items(), *(gone or {}).items()):
+        new = tuple(items)
+        names_ = {(each.namespace, each.name) for each in new}
+        rest = tuple([each for each in objects.get(kind, ()) if (each.namespace, each.name) not in names_])
+        objects[kind] = rest if kind in (gone or {}) else (*rest, *new)
+    return replace(state, objects=objects)
 
 
 def ledger_view(state: ClusterObjects, namespace: str) -> LedgerView:

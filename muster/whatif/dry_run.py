@@ -41,7 +41,14 @@ Json = dict[str, Any]
 
 BUSY: Final = 429
 _ACCOUNTS: Final = ("", "serviceaccounts")
-_PARTIAL: Final[tuple[Kind[Any], ...]] = (kinds.JOBS, kinds.PODS, kinds.NODES, kinds.CLAIMS)
+_PARTIAL: Final[tuple[Kind[Any], ...]] = (
+    kinds.JOBS,
+    kinds.DEPLOYMENTS,
+    kinds.STATEFULSETS,
+    kinds.PODS,
+    kinds.NODES,
+    kinds.CLAIMS,
+)
 """Kinds of which a state has too little for the server to judge a change."""
 _LEGACY_GROUPS: Final = frozenset(kind.group for kind in kinds.LEGACY_PODGROUPS)
 _MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})

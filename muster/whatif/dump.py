@@ -22,10 +22,10 @@ from msgspec import structs
 
 from muster import __version__
 from muster.kube.decoding import decoder
-from muster.model import manifests
+from muster.model import manifests, names
 from muster.model.kinds import Kind
 from muster.model.manifests import ManifestError
-from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate
+from muster.model.objects import ConfigMap, Job, Meta, Object, Pod, PodSpec, PodTemplate, Workload
 from muster.model.rules import SOURCES
 from muster.whatif.cluster_view import KINDS, ClusterObjects
 
@@ -76,18 +76,19 @@ def lines(state: ClusterObjects) -> Iterator[str]:
 
 def _lean(item: Object) -> Object | None:
     """Leave out what nobody needs; None where all of it is."""
-    if isinstance(item, ConfigMap) and item.name not in SOURCES:
+    if isinstance(item, ConfigMap) and item.name not in {*SOURCES, names.SCHEDULER_CONFIGMAP[0]}:
         return None
     meta = _lean_meta(item.metadata)
     if isinstance(item, Pod):
         return structs.replace(
             item, metadata=meta, spec=_lean_spec(item.spec), status=structs.replace(item.status, message="")
         )
-    if isinstance(item, Job):
+    if isinstance(item, Job | Workload):
         template = PodTemplate(
             metadata=_lean_meta(item.spec.template.metadata), spec=_lean_spec(item.spec.template.spec)
         )
-        return structs.replace(item, metadata=meta, spec=structs.replace(item.spec, template=template))
+        spec: Any = structs.replace(item.spec, template=template)
+        return structs.replace(item, metadata=meta, spec=spec)
     return structs.replace(item, metadata=meta)
 
 

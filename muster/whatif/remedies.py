@@ -1,259 +1,148 @@
-"""Remedies for a group that waits, and the time of its start: found by supposing a change and asking the scheduler. Pure.
+"""Remedies for a group that waits: found by supposing a change and asking the scheduler. Pure.
 
-Nothing here is guessed: each answer was tried in a `WhatIfCluster`, where the group then started, or follows from the ledger's
-own arithmetic.
+Nothing here is guessed: each answer was tried in a `WhatIfCluster`, where the group then started, or went on to wait for what
+the answer says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger.reservations import Shortage, limited
 from muster.model import kinds
-from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount_text
+from muster.model.amounts import NANO, NOTHING, QuantityError, Resources
 from muster.model.objects import Meta, Node, NodeStatus, Queue
-from muster.model.text import counted, listed
-from muster.whatif import adjustments
+from muster.model.text import counted
+from muster.whatif import adjustments, endings, missing_actions, missing_pods, quotas, trials
 from muster.whatif.cluster import WhatIfCluster
-from scheduler.model.obstacle import Stage
+from muster.whatif.quotas import QuotaShortage
+from muster.whatif.trials import Remedy, shown
+from scheduler.model.obstacle import Reason, Stage
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, JobInfo
 from scheduler.state import conversion
 
-_PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
 _SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
 _WEIGHTS: Final = 65535
+_NO_QUEUE: Final = frozenset({Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_FOUND})
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class Remedy(Struct, frozen=True):
-    """Something that would let a group start: a sentence, and the same for programs."""
-
-    text: str
-    data: dict[str, Any]
-
-
-class WaitChain(Struct, frozen=True):
-    """Groups that have to end before another can start.
-
-    Attributes:
-        groups: which; empty when none has to.
-        more: whether even the end of all is not enough.
-        needed: whether each of them matters; else they are the ones that run for the longest, down to the last.
-    """
-
-    groups: tuple[GroupKey, ...] = ()
-    more: bool = False
-    needed: bool = True
-
-
-def wait_chain(cluster: WhatIfCluster, wanted: GroupKey) -> WaitChain:
-    """Tell which groups have to end, if running ones end in the order in which they began.
-
-    Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
-    """
-    line = [key for key in cluster.running() if key != wanted]
-    found = _prefix(cluster, wanted, line)
-    if not found.more:
-        return found
-    with cluster.assuming():
-        cluster.end(line)
-        first = cluster.run_until_idle(key for key in cluster.waiting() if key != wanted).started
-    between = [key for key in cluster.waiting() if key in first]
-    return _prefix(cluster, wanted, [*line, *between]) if between else found
-
-
-def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> WaitChain:
-    def enough(ends: Sequence[GroupKey]) -> bool:
-        with cluster.assuming():
-            cluster.end(ends)
-            return bool(cluster.run_until_idle([wanted]).started)
-
-    # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
-    few, count = 0, min(1, len(line))
-    while count and not enough(line[:count]):
-        if count == len(line):
-            return WaitChain(more=True)
-        few, count = count, min(count * 2, len(line))
-    if not count:
-        return WaitChain(more=True)
-    while count - few > 1:
-        middle = (few + count) // 2
-        few, count = (few, middle) if enough(line[:middle]) else (middle, count)
-    ends = list(line[:count])
-    if count > _PRUNED:
-        return WaitChain(tuple(ends), needed=False)
-    for key in ends[:-1]:
-        others = [each for each in ends if each != key]
-        if enough(others):
-            ends = others
-    return WaitChain(tuple(ends))
-
-
-class QuotaShortage(Struct, frozen=True):
-    """What quotas lack for a group that holds nothing, and who holds most of that: (name, amounts), largest first."""
-
-    short: tuple[Shortage, ...] = ()
-    holders: tuple[tuple[str, Resources], ...] = ()
-
-
 def changes(cluster: WhatIfCluster, key: GroupKey, record: Record, shortage: QuotaShortage) -> Iterator[Remedy]:
-    """Return what would let a waiting group start, each by itself."""
+    """Return what would let a waiting group start, or one more pod of a group that runs, each by itself."""
     if record.stage is Stage.QUOTA:
-        yield from _more_quota(shortage)
+        yield from quotas.remedies(cluster, record, shortage)
         return
     with cluster.assuming():
-        started, gave_way = cluster.run_until_idle([key])
+        started, gave_way, later = cluster.run_until_idle([key])
         gave_way -= {key}
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
         if started:
             if gave_way:
-                yield Remedy(f"time: {giving_way(map(cluster.title, gave_way))}", {"kind": "time", **data})
+                yield Remedy(f"time: {endings.giving_way(map(cluster.title, gave_way))}", {"kind": "time", **data})
+            elif later:
+                yield Remedy(
+                    "time: the scheduler tries it again by itself, and starts it then", {"kind": "time", **data}
+                )
             return
         # What would help is asked once all else has come to rest: before that, it may only not have had its turn.
         settled = at_rest(cluster, record)
         # Of those that went back meanwhile, most never were in its way.
         until = bool(gave_way) and (settled.limit, settled.nodes) != (record.limit, record.nodes)
         for each in _at_rest(cluster, cluster.job(key), settled):
-            text = f"{each.text}, {gone_back(map(cluster.title, gave_way))}" if until else each.text
+            text = f"{each.text}, {endings.gone_back(map(cluster.title, gave_way))}" if until else each.text
             yield Remedy(text, {**each.data, "after": data} if until else each.data)
 
 
 def at_rest(cluster: WhatIfCluster, before: Record) -> Record:
     """Return what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
-    record = cluster.decide().records.get(before.key)
+    record = cluster.decide(growing=[before.key]).records.get(before.key)
     return record if record is not None and (record.limit is not None or record.nodes is not None) else before
 
 
 def _at_rest(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
-    if record.stage not in {Stage.QUEUE, Stage.ENQUEUE, Stage.NODES}:
+    if record.stage is Stage.BIND:
         return
-    if record.limit is not None and record.limit.kind == "queue":
-        yield from _wider_queue(cluster, job.key, record.limit.name, record.limit.short)
-    elif record.limit is not None or record.nodes is not None:
+    if record.reason is Reason.NOT_ENOUGH_TASKS or record.stage is Stage.GANG:
+        yield from missing_pods.remedies(cluster, job, record)
+        return
+    found = adjustments.queue(cluster, record.queue, partial(trials.outcome, cluster, record))
+    yield from (Remedy(text, data) for text, data in found)
+    if record.reason in _NO_QUEUE:
+        return
+    yield from _wider_queue(cluster, job.key, record)
+    if record.reason is not Reason.NOT_ENOUGH_QUOTA:
+        # No node helps where a queue is used up.
         yield from _more_nodes(cluster, job, record)
-    elif record.stage is Stage.QUEUE:
-        found = adjustments.queue(cluster, record.queue, partial(_tried, cluster, job.key, record))
-        yield from (Remedy(text, data) for text, data in found)
-    else:
-        return
-    ends = wait_chain(cluster, job.key)
-    if ends.groups:
-        yield _ends(cluster, ends)
+    yield from endings.remedies(cluster, job.key)
+    yield from missing_actions.remedies(cluster, record)
 
 
-def _more_quota(shortage: QuotaShortage) -> Iterator[Remedy]:
-    for short in shortage.short:
-        resource = short.resource
-        more, most = (amount_text(resource, nano) for nano in (short.short, short.hard + short.short))
-        yield Remedy(
-            f"{more} {resource} more in ResourceQuota {short.quota}: {most} in all",
-            {"kind": "quota", "name": short.quota, "resource": resource, "more": more},
-        )
-    for name, holds in shortage.holders:
-        if shortage.short and all(holds[limited(each.resource)] >= each.short for each in shortage.short):
-            text = f"the end of PodGroup {name}, which holds {shown(holds)} of the quota"
-            yield Remedy(text, {"kind": "end", "podGroups": [name], "all": True})
-
-
-# ── the end of others ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _ends(cluster: WhatIfCluster, ends: WaitChain) -> Remedy:
-    data = {"kind": "end", "podGroups": [str(key) for key in ends.groups], "all": ends.needed}
-    return Remedy(ending(cluster, ends), data)
-
-
-def ending(cluster: WhatIfCluster, ends: WaitChain) -> str:
-    """Write which groups have to end."""
-    if ends.needed and len(ends.groups) == 1:
-        (key,) = ends.groups
-        return f"the end of {cluster.title(key)}, which holds {holding(cluster, key)}"
-    if ends.needed:
-        return f"the end of {named(map(cluster.title, ends.groups))}"
-    last = cluster.title(ends.groups[-1])
-    return f"the end of the {len(ends.groups)} PodGroups that have run longest, the last of them {last}"
-
-
-def named(titles: Iterable[str]) -> str:
-    """Write titles with each kind once: ``PodGroups default/a and default/b``."""
-    names: dict[str, list[str]] = {}
-    for title in titles:
-        kind, _, name = title.partition(" ")
-        names.setdefault(kind, []).append(name)
-    return listed([f"{kind if len(each) == 1 else f'{kind}s'} {listed(each)}" for kind, each in names.items()])
-
-
-def giving_way(titles: Iterable[str]) -> str:
-    """Write which groups have to be taken back first."""
-    groups = sorted(titles)
-    verb, pronoun = ("was", "it returns") if len(groups) == 1 else ("were", "they return")
-    return f"{named(groups)} {verb} admitted earlier and did not start; {pronoun} to Pending after a while"
-
-
-def gone_back(titles: Iterable[str]) -> str:
-    """Write that groups have to be taken back first, as the end of a sentence."""
-    groups = sorted(titles)
-    return f"once {named(groups)} (admitted earlier, not started) {'is' if len(groups) == 1 else 'are'} Pending again"
-
-
-def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
-    """Write what a group has on nodes."""
-    return shown(cluster.holds(key)) or "its pods on nodes"
-
-
-def shown(amounts: Resources) -> str:
-    """Write amounts in units that people use."""
-    parts = ((name, amount_text(name, nano)) for name, nano in amounts.nano.items() if nano)
-    return ", ".join(f"{text} {name}" for name, text in parts)
+def tried(cluster: WhatIfCluster, record: Record) -> str:
+    """Say what was tried of a group for which nothing helps, a sentence; empty where there is nothing to try."""
+    if (
+        record.stage in {Stage.BIND, Stage.QUOTA}
+        or record.reason is Reason.NOT_ENOUGH_TASKS
+        or record.stage is Stage.GANG
+    ):
+        return ""
+    kinds_ = ["a queue of that name, open, with a larger maxPodGroups"]
+    if record.reason not in _NO_QUEUE:
+        kinds_ = ["another capability or weight of its queue, or a larger maxPodGroups"]
+        if record.reason is not Reason.NOT_ENOUGH_QUOTA:
+            kinds_.append("more nodes like those there are, also with other labels and without taints")
+        kinds_ += filter(None, [endings.tried(cluster, record.key)])
+        kinds_ += filter(None, [missing_actions.tried(cluster)])
+    return "; ".join(kinds_)
 
 
 # ── a wider queue ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _wider_queue(cluster: WhatIfCluster, wanted: GroupKey, name: str, short: Resources) -> Iterator[Remedy]:
+def _wider_queue(cluster: WhatIfCluster, wanted: GroupKey, record: Record) -> Iterator[Remedy]:
+    limit = record.limit if record.limit is not None and record.limit.kind == "queue" else None
+    name = limit.name if limit is not None else record.queue
     queue = cluster.state.find(kinds.QUEUES, name) or Queue(metadata=Meta(name=name))
-    yield from _more_capability(cluster, wanted, queue, short)
+    yield from _more_capability(cluster, queue, record, limit.short if limit is not None else NOTHING)
     yield from _more_weight(cluster, wanted, queue)
 
 
-def _more_capability(cluster: WhatIfCluster, wanted: GroupKey, queue: Queue, short: Resources) -> Iterator[Remedy]:
+def _more_capability(cluster: WhatIfCluster, queue: Queue, record: Record, short: Resources) -> Iterator[Remedy]:
     try:
         has = Resources.parse(queue.spec.capability)
     except QuantityError:
         return
+    if not has:
+        return
     needed = (has + short).only([each for each in has if short[each]])
-    if not needed:
-        return
-    larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
-    with cluster.assuming():
-        cluster.queue(larger)
-        enough = bool(cluster.run_until_idle([wanted]).started)
-        then = None if enough else cluster.decide().records.get(wanted)
-    if not enough and (then is None or then.reason is None or then.stage is Stage.QUEUE):
-        return
-    text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}"
+    if needed:
+        larger = _with(queue, capability={**(queue.spec.capability or {}), **needed.quantities()})
+        then = trials.outcome(cluster, record, partial(cluster.queue, larger))
+        if then is not None:
+            text = f"a capability of {shown(needed)} for queue {queue.name}, instead of {shown(has.only(needed))}{then}"
+            data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
+            yield Remedy(text, data | {"enough": not then})
+            return
+    then = trials.outcome(cluster, record, partial(cluster.queue, _with(queue, capability=None)))
     if then is not None:
-        text += f"; then it waits for: {then.message}"
-    data = {"kind": "capability", "queue": queue.name, "capability": needed.quantities()}
-    yield Remedy(text, data | {"enough": enough})
+        text = f"no capability for queue {queue.name}, instead of {shown(has)}{then}"
+        yield Remedy(text, {"kind": "capability", "queue": queue.name, "capability": None, "enough": not then})
 
 
 def _more_weight(cluster: WhatIfCluster, wanted: GroupKey, queue: Queue) -> Iterator[Remedy]:
-    """Try larger and larger weights; the capability and what the queue deserves by its own word stay."""
+    """Try larger and larger weights, if the largest helps; the capability and what the queue deserves by its own word stay."""
     weight = queue.spec.weight
+    if not trials.helps(cluster, wanted, partial(cluster.queue, _with(queue, weight=_WEIGHTS))):
+        return
     while weight < _WEIGHTS:
         weight = min(weight * 4, _WEIGHTS)
-        larger = _with(queue, weight=weight)
-        if _helps(cluster, wanted, partial(cluster.queue, larger)):
+        if trials.helps(cluster, wanted, partial(cluster.queue, _with(queue, weight=weight))):
             text = f"a weight of {weight} for queue {queue.name}, instead of {queue.spec.weight}"
             yield Remedy(text, {"kind": "weight", "queue": queue.name, "weight": weight})
             return
@@ -263,24 +152,6 @@ def _with(queue: Queue, **spec: Any) -> Queue:
     return replace(queue, spec=replace(queue.spec, **spec))
 
 
-def _tried(cluster: WhatIfCluster, wanted: GroupKey, before: Record, suppose: Callable[[], None]) -> str | None:
-    """Tell what comes of supposing something about a queue, as `adjusting.Tried`."""
-    with cluster.assuming():
-        suppose()
-        if cluster.run_until_idle([wanted]).started:
-            return ""
-        then = cluster.decide().records.get(wanted)
-    if then is None or (then.stage is Stage.QUEUE and then.message == before.message) or then.reason is None:
-        return None
-    return f"; then it waits for: {then.message}"
-
-
-def _helps(cluster: WhatIfCluster, wanted: GroupKey, suppose: Callable[[], None]) -> bool:
-    with cluster.assuming():
-        suppose()
-        return bool(cluster.run_until_idle([wanted]).started)
-
-
 # ── more nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -288,6 +159,8 @@ def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterato
     requests, shapes = missing(job), _shapes(cluster) or adjustments.cordoned(cluster)[:1]
     classes = [*(each.task_class for each in job.pending), *(each.task_class for each in job.expected_pods)]
     shapes_do = False
+    if not requests:
+        return
     for count in dict.fromkeys((_guess(requests, record), len(requests))):
         free = _together(requests[:count])
         like = next((each for each in shapes if _more_help(cluster, job.key, [_with_free(each, free)])), None)
@@ -309,7 +182,7 @@ def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterato
     constraints = [each.constraints for each in classes]
     # Where nodes as they are would do, no others are needed.
     found = adjustments.nodes(
-        cluster, () if shapes_do else shapes, constraints, whole, partial(_helps, cluster, job.key)
+        cluster, () if shapes_do else shapes, constraints, whole, partial(trials.helps, cluster, job.key)
     )
     yield from (Remedy(text, data) for text, data in found)
 
@@ -339,7 +212,7 @@ def _guess(requests: Sequence[Resources], record: Record) -> int:
     short, count = record.limit.short if record.limit is not None else NOTHING, 0
     while count < len(requests) and (short - _together(requests[:count])).positive():
         count += 1
-    return count
+    return max(count, 1)
 
 
 def _with_free(like: Node, free: Resources) -> Node:
@@ -349,7 +222,8 @@ def _with_free(like: Node, free: Resources) -> Node:
 def _more_help(cluster: WhatIfCluster, wanted: GroupKey, likes: Sequence[Node]) -> bool:
     """Tell whether nodes more of these kinds help, whatever they are called: among equal nodes, names decide."""
     return all(
-        _helps(cluster, wanted, partial(cluster.nodes, adjustments.called(likes, how))) for how in adjustments.NAMES
+        trials.helps(cluster, wanted, partial(cluster.nodes, adjustments.called(likes, how)))
+        for how in adjustments.NAMES
     )
 
 

@@ -9,19 +9,20 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.ledger.report import Standing, report
-from muster.model import grouping, kinds
+from muster.model import kinds
 from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
-from muster.whatif import remedies
+from muster.whatif import missing_actions, missing_pods, remedies
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
-from muster.whatif.remedies import QuotaShortage, Remedy
+from muster.whatif.cluster_view import ledger_view
+from muster.whatif.quotas import QuotaShortage
+from muster.whatif.trials import Remedy, shown
 from scheduler.actions.enqueue import Enqueue
 from scheduler.engine.requeue import EnqueueArguments
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, JobInfo
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, Status
 
 _LACKS_NODES: Final = frozenset({Stage.ENQUEUE, Stage.NODES})
 
@@ -34,6 +35,10 @@ class Explanation(Struct, frozen=True):
         title: what people know it by.
         held: whether it waits for its user to resume its Job.
         autoscaling: whether nodes are made for it, a sentence; empty where it lacks none, or nobody admits groups.
+        grows: whether it runs, and the record is of its pods beyond the minimum: so many wait.
+        makers: who creates the pods that are missing, a sentence; empty where none is.
+        share: what its queue deserves, has and doesn't take back, a sentence; empty where it isn't so.
+        tried: what was tried in vain, where nothing helps.
         ahead: the groups of its queue that have their turn before it: (name, title).
         changes: what would let it start, each by itself.
         quotas: where its namespace's quotas stand.
@@ -47,11 +52,15 @@ class Explanation(Struct, frozen=True):
     ahead: tuple[tuple[str, str], ...] = ()
     changes: tuple[Remedy, ...] = ()
     queue: Queue | None = None
-    share: QueueShare | None = None
+    shares: QueueShare | None = None
     quotas: tuple[Standing, ...] = ()
     title: str = ""
     held: bool = False
     autoscaling: str = ""
+    grows: int = 0
+    makers: str = ""
+    share: str = ""
+    tried: str = ""
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
@@ -59,38 +68,29 @@ class Explanation(Struct, frozen=True):
             status = self.group.status
             return {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
         told = self.record.data() | {"needs": self.needs, "ahead": [name for name, _ in self.ahead]}
-        if self.autoscaling:
-            told["autoscaling"] = self.autoscaling
+        sentences = (
+            ("autoscaling", self.autoscaling),
+            ("missingPods", self.makers),
+            ("share", self.share),
+            ("tried", self.tried),
+        )
+        told |= {name: text for name, text in sentences if text} | ({"podsWaiting": self.grows} if self.grows else {})
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
-
-
-def find(state: ClusterObjects, namespace: str, name: str) -> GroupKey | None:
-    """Return the PodGroup of that name, of whichever API group."""
-    found = (kind for kind in PODGROUPS if state.find(kind, name, namespace) is not None)
-    return next((GroupKey(kind.group, namespace, name) for kind in found), _made_for(state, namespace, name))
-
-
-def _made_for(state: ClusterObjects, namespace: str, name: str) -> GroupKey | None:
-    """Return the group that Muster made for a workload of that name, also if written ``job/train``."""
-    kind, _, owner = name.rpartition("/")
-    for each in state.of(kinds.PODGROUPS, namespace):
-        owners = each.metadata.owner_references or ()
-        if grouping.is_generated(each.name) and any(
-            one.name == owner and kind.lower() in {"", one.kind.lower()} for one in owners
-        ):
-            return GroupKey(kinds.PODGROUPS.group, namespace, each.name)
-    return None
 
 
 def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     """Find out why a group waits."""
     group = cluster.group(key)
     assert group is not None, "it was found just now"
-    plan = cluster.decide()
+    if cluster.job(key).next_holding is not None and key not in cluster.shortages:
+        cluster.reserve()
+    plan = cluster.decide(growing=[key])
     record = plan.records.get(key)
     if record is None:
         return Explanation(key, group, cluster.state.taken, title=cluster.title(key))
     (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
+    changes = tuple(remedies.changes(cluster, key, record, shortage))
+    grows = plan.groups[key].phase is Phase.RUNNING
     return Explanation(
         key,
         group,
@@ -98,13 +98,17 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         record,
         needs=needs(job),
         ahead=tuple((str(each), cluster.title(each)) for each in _ahead(plan, record)),
-        changes=tuple(remedies.changes(cluster, key, record, shortage)),
+        changes=changes,
         queue=cluster.state.find(kinds.QUEUES, record.queue),
-        share=plan.queues.get(record.queue),
+        shares=plan.queues.get(record.queue),
         quotas=per_resource,
         title=cluster.title(key),
         held=bool(job.held),
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
+        grows=plan.tasks.get(key, {}).get(Status.PENDING, 0) if grows else 0,
+        makers=missing_pods.sentence(cluster, job) if record.stage is Stage.GANG else "",
+        share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue)),
+        tried="" if changes else remedies.tried(cluster, record),
     )
 
 
@@ -125,13 +129,13 @@ def needs(job: JobInfo) -> str:
     """Say what a group asks for."""
     requests: dict[str, int] = {}
     for task in job.tasks:
-        requests[remedies.shown(task.task_class.request)] = requests.get(remedies.shown(task.task_class.request), 0) + 1
+        requests[shown(task.task_class.request)] = requests.get(shown(task.task_class.request), 0) + 1
     for each in job.expected_pods:
-        text = remedies.shown(each.task_class.request)
+        text = shown(each.task_class.request)
         requests[text] = requests.get(text, 0) + each.count
     pods = [f"{counted(count, 'pod')}{f' of {text}' if text else ''}" for text, count in requests.items()]
     least = [f"at least {job.min_member} of them together"] if job.min_member > 1 else []
-    stated = [f"minResources {remedies.shown(job.min_resources)}"] if job.min_resources else []
+    stated = [f"minResources {shown(job.min_resources)}"] if job.min_resources else []
     return "; ".join([" and ".join(pods) or "pods that do not exist yet", *least, *stated])
 
 

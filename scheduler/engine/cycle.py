@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from scheduler.engine import kept_places, partial_gangs, placement, reservations
@@ -10,16 +11,23 @@ from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
 from scheduler.engine.session import Session
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import Phase, Snapshot
+from scheduler.model.snapshot import GroupKey, Phase, Snapshot
 
 
 def decide(
-    snapshot: Snapshot, policy: Policy, now: datetime, cache: DecisionCache | None = None, *, records: bool = True
+    snapshot: Snapshot,
+    policy: Policy,
+    now: datetime,
+    cache: DecisionCache | None = None,
+    *,
+    records: bool = True,
+    growing: Collection[GroupKey] = (),
 ) -> Plan:
     """Decide who gets which node, and where each group stands. The same input gives the same plan.
 
     ``cache``: what is remembered from cycle to cycle; None by who decides once.
-    ``records``: whether somebody is going to read them.
+    ``records``: whether somebody is going to read them; ``growing``: groups of which one is made also while they run, where
+    pods beyond their minimum wait.
     """
     cache = cache if cache is not None else DecisionCache()
     # 1. Open a session: plugins see the snapshot and divide the cluster.
@@ -50,7 +58,7 @@ def decide(
         statuses=tuple(each for old, each in zip(snapshot.jobs, statuses, strict=True) if differs(old, each)),
         queues=outcome.shares(),
         groups={each.key: each for each in statuses},
-        records=outcome.records(statuses) if records else {},
+        records=outcome.records(statuses, growing) if records else {},
         tasks=outcome.tasks(binds, pipelined, evictions),
         released=outcome.released(),
         waiting=any(job.waiting or job.unplaced for job in session.jobs)

@@ -135,12 +135,25 @@ def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
         return None
     if phase is not Phase.UNKNOWN:
         return facts.obstacle
-    alive = f"{facts.placed or 'none'} of {counted(max(facts.minimum, 1), 'pod')} of the minimum"
+    minimum = max(facts.minimum, 1)
+    if facts.placed >= minimum:
+        return _placed_again(facts, minimum)
+    alive = f"{facts.placed or 'none'} of {counted(minimum, 'pod')} of the minimum"
     if facts.waiting and facts.obstacle is not None:
         return Obstacle(facts.obstacle.reason, f"{alive} left; {facts.obstacle.message}")
     if facts.failed:
         return Obstacle(Reason.POD_FAILED, f"{alive} left: {counted(facts.failed, 'pod')} failed")
     return Obstacle(Reason.POD_DELETED, f"{alive} left: the others were deleted")
+
+
+def _placed_again(facts: Facts, minimum: int) -> Obstacle:
+    """Say what is wrong with a group that lost pods of its minimum, and has enough with nodes again: not all of these run."""
+    have = f"{counted(facts.placed, 'pod')} {'has a node' if facts.placed == 1 else 'have nodes'}"
+    if not facts.ready and facts.obstacle is not None:
+        return Obstacle(facts.obstacle.reason, f"{have}; {facts.obstacle.message}")
+    runs = f"{facts.running + facts.succeeded or 'none'} of {counted(minimum, 'pod')} of the minimum run"
+    reason = Reason.POD_FAILED if facts.failed else Reason.POD_DELETED
+    return Obstacle(reason, f"{runs}{' or succeeded' if facts.succeeded else ''}; {have}")
 
 
 def next_holding(old: JobInfo, phase: Phase) -> Holding:

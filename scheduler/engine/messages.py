@@ -57,6 +57,21 @@ def obstacle(
     return Obstacle(reason, shortage(count, wanted, free, axes, where), stage, limit, grows)
 
 
+def queue_obstacle(
+    count: int, wanted: Vector, own: Vector, within: Vector, axes: Axes, queue: str, *, guaranteed: bool
+) -> Obstacle:
+    """Object for what is short of a queue's capability, or, where that would do, of the cluster.
+
+    ``own``: what is left of the capability; ``within``: of that and of the cluster, without what is ``guaranteed`` to other queues.
+    """
+    if not vectors.fits(wanted, own):
+        return obstacle(count, wanted, own, axes, f"left of the capability of queue {queue}", queue=queue, capped=True)
+    where = f"left for queue {queue} of all that the nodes have"
+    if guaranteed:
+        where += ", beside what is guaranteed to other queues"
+    return obstacle(count, wanted, within, axes, where, queue=queue, nodes=True)
+
+
 def places(pipelined: int, kept: int) -> str:
     """Say how many places others are leaving for pods; of ``kept`` ones the pods are yet to come."""
     if kept:

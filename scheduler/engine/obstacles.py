@@ -14,7 +14,7 @@ from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, Status
+from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, Status, Task
 
 _NO_NODE_HELPS: Final = frozenset({Reason.NOT_ENOUGH_QUOTA, Reason.QUEUE_CLOSED})
 
@@ -59,13 +59,7 @@ class Obstacles:
         ):
             return None
         if job.rolled_back is not None and job.waiting:
-            lack = self._explanations.shortage(job, job.waiting[0].task_class)
-            if lack is None:
-                text = (
-                    f"{job.rolled_back.message}, though nodes have room: queue {job.info.queue} had nothing left for it"
-                )
-                return replace(job.rolled_back, message=text)
-            return replace(lack, message=f"{job.rolled_back.message}: {lack.message}")
+            return self._rolled_back(job, job.rolled_back, job.waiting[0])
         if job.blocked_class is not None and job.obstacle is None:
             return self._explanations.of(job, job.blocked_class)
         # Where its queue's share and the nodes' room are both too small, the room is what people can do something about;
@@ -80,6 +74,17 @@ class Obstacles:
         ):
             return self._explanations.shortage(job, job.waiting[0].task_class) or job.obstacle
         return job.obstacle
+
+    def _rolled_back(self, job: JobState, why: Obstacle, task: Task) -> Obstacle:
+        """Say why a job was taken back, and what it lacked: its pods, nodes, or the rest of its queue."""
+        if why.reason is Reason.NOT_ENOUGH_TASKS:
+            return why
+        queue = self._session.queue_of(job)
+        lack = self._explanations.shortage(job, task.task_class)
+        if lack is None and queue is not None:
+            lack = self._session.extensions.allocatable(queue, task)
+        lack = lack or self._explanations.of(job, task.task_class)
+        return replace(lack, message=f"{why.message}: {lack.message}")
 
     def lacks_nodes(self, job: JobState) -> bool:
         """Whether more nodes are all that a job waits for."""
@@ -111,9 +116,8 @@ class Obstacles:
         key, queue = job.info.key, job.info.queue
         if self._session.extensions.ready(job) and job.ready and not job.info.restarts:
             there = sum(job.info.counts.get(status, 0) for status in READY)
-            words = (
-                f"{counted(job.ready, 'pod')} of the minimum of {job.info.min_member} have nodes, {there} of them bound"
-            )
+            have = f"{counted(job.ready, 'pod')} {'has a node' if job.ready == 1 else 'have nodes'}"
+            words = f"{have}, {there or 'none'} bound already; the minimum is {counted(job.info.min_member, 'pod')}"
             return Record(key, queue, Stage.BIND, None, words, 0)
         if job.info.restarts and self.of(job) is None:
             words = f"{messages.next_start(job.info)}: it is started again, and reserves what is missing of its minimum"
@@ -131,6 +135,19 @@ class Obstacles:
         nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES and kind is not None else None
         return Record(key, queue, stage, obstacle.reason, obstacle.message, ahead, obstacle.limit, nodes)
 
+    def growth(self, job: JobState) -> Record:
+        """Return why pods of a job that runs, beyond its minimum, have no node."""
+        task = job.unplaced[0] if job.unplaced else job.waiting[0]
+        kind, queue = job.blocked_class or task.task_class, self._session.queue_of(job)
+        found = self.of(job)
+        if found is None and queue is not None:
+            found = self._session.extensions.allocatable(queue, task)
+        found = found or self._explanations.of(job, kind)
+        stage = found.stage or Stage.NODES
+        nodes = self._explanations.nodes(job, kind) if stage is Stage.NODES else None
+        ahead = sum(not self._session.extensions.ready(each) for each in queue.jobs) if queue is not None else 0
+        return Record(job.info.key, job.info.queue, stage, found.reason, found.message, ahead, found.limit, nodes)
+
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
         coming = sum(each.count for each in job.info.expected_pods if not each.held)
@@ -145,9 +162,16 @@ def _to_come(job: JobInfo) -> str:
         return (
             f"{counted(gated, 'pod')} {has} scheduling gates, and {is_} scheduled once whoever set these removes them"
         )
-    if job.expected_pods or job.tasks:
-        return "its pods are being created"
-    return "it is admitted, and its pods do not exist yet"
+    coming, least = sum(each.count for each in job.expected_pods), max(job.min_member, 1)
+    there = sum(count for status, count in job.counts.items() if status in READY or status is Status.PENDING)
+    if coming and there + coming >= least:
+        return f"its {'Job is' if len(job.expected_pods) == 1 else 'Jobs are'} creating {counted(coming, 'pod')}"
+    if not job.tasks and not job.expected_pods:
+        return "it is admitted, and its pods do not exist yet"
+    exist = f"{there or 'none'} {'exists' if there == 1 else 'exist'}"
+    creates = "Job creates" if len(job.expected_pods) == 1 else "Jobs create"
+    more = f"its {creates} {coming} more" if coming else "no Job creates more"
+    return f"{counted(least, 'pod')} {'has' if least == 1 else 'have'} to start together; {exist}, and {more}"
 
 
 def _stage(reason: Reason, job: JobState) -> Stage:

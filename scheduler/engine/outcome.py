@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from itertools import groupby
 from operator import attrgetter
@@ -214,12 +214,15 @@ class PlanBuilder:
         wait = self._session.snapshot.requeues.get(info.uid)
         return lifecycle.pending_seconds(info, wait, self._session.now)
 
-    def records(self, statuses: Iterable[GroupStatus]) -> Mapping[GroupKey, Record]:
-        """Return what is known of each group that doesn't run."""
+    def records(self, statuses: Iterable[GroupStatus], growing: Collection[GroupKey] = ()) -> Mapping[GroupKey, Record]:
+        """Return what is known of each group that doesn't run, and of those ``growing`` that run and have pods that wait."""
         phases = {status.key: status.phase for status in statuses}
-        return self._obstacles.records(
+        found = self._obstacles.records(
             [job for job in self._session.jobs if job.info.restarts or phases[job.info.key] not in _RUNS]
         )
+        runs = [job for job in self._session.jobs if job.info.key in growing and job.info.key not in found]
+        more = {job.info.key: self._obstacles.growth(job) for job in runs if job.waiting or job.unplaced}
+        return {**found, **more} if more else found
 
     def _facts(self, job: JobState) -> Facts:
         counts = job.info.counts

@@ -57,6 +57,7 @@ class Capacity(Plugin):
         self._limit = {name: axes.limit(queue.info.capability) for name, queue in infos.items()}
         self._stated = any(queue.info.deserved or queue.info.guarantee for queue in infos.values())
         self._scarce = self._wanted_by_more() if self._stated else set[int]()
+        self._beside_guaranteed: set[str] = set()
         self._most = {name: self._within(name) for name in infos}
         self._awaited: dict[str, Vector] | None = None
         self._children: dict[str, list[str]] = {}
@@ -147,10 +148,10 @@ class Capacity(Plugin):
             limit = self._most[name] if within_cluster else self._limit[name]
             free = vectors.subtract(limit, vectors.add(self._used(name), awaited.get(name, axes.zero)))
             if not vectors.fits(wanted, free):
-                where = f"left of the capability of queue {name}"
                 own = vectors.add(free, vectors.subtract(self._limit[name], limit))
-                grows = vectors.fits(wanted, own)
-                return messages.obstacle(count, wanted, free, axes, where, queue=name, nodes=grows, capped=not grows)
+                return messages.queue_obstacle(
+                    count, wanted, own, free, axes, name, guaranteed=name in self._beside_guaranteed
+                )
         return None
 
     def _within(self, name: str) -> Vector:
@@ -158,8 +159,9 @@ class Capacity(Plugin):
         axes, above = self.session.axes, self._lines[name][1:]
         rest = self.session.snapshot.table.total
         for other, line in self._lines.items():
-            if other not in {name, ROOT} and line[1:] == above:
+            if other not in {name, ROOT} and line[1:] == above and any(self._guarantee[other]):
                 rest = vectors.subtract(rest, self._guarantee[other])
+                self._beside_guaranteed.add(name)
         counted = [most if place in axes.shared else vectors.UNLIMITED for place, most in enumerate(rest)]
         return vectors.least(self._limit[name], tuple(counted))
 

@@ -30,7 +30,7 @@ class Proportion(Plugin):
         table, infos = session.snapshot.table, tuple([queue.info for queue in session.queues.values()])
         # A queue that changes becomes another object, as does the table.
         bounds = session.topology.cache.get_latest("bounds of queues", infos, lambda: _Bounds(table, infos))
-        self._capability, self._within = bounds.capability, bounds.within
+        self._capability, self._within, self._guaranteed = bounds.capability, bounds.within, bounds.guaranteed
         self._scarce: set[int] = set()
         self._deserved = self._divide(bounds, session.axes, table.total)
         self._awaited: dict[str, Vector] = {}
@@ -120,10 +120,9 @@ class Proportion(Plugin):
         if vectors.fits(wanted, free):
             return None
         count = max(job.info.min_member - job.ready, 1)
-        where = f"left of the capability of queue {queue.name}"
         own = vectors.add(free, vectors.subtract(self._capability[queue.name], limit))
-        grows = vectors.fits(wanted, own)
-        return messages.obstacle(count, wanted, free, axes, where, queue=queue.name, nodes=grows, capped=not grows)
+        others = bool(self._guaranteed - {queue.name})
+        return messages.queue_obstacle(count, wanted, own, free, axes, queue.name, guaranteed=others)
 
     def enqueued(self, job: JobState) -> None:
         """Set aside what an admitted job waits for."""
@@ -157,6 +156,7 @@ class _Bounds:
     Attributes:
         order: names, in the order in which what can't be divided is given away; ``weights`` in the same order.
         within: what a queue may have at most: its capability, and what isn't guaranteed to others.
+        guaranteed: the queues that something is guaranteed to.
         floors: what it has in any case; what isn't divided is unlimited.
         weighted: whether each has a weight.
     """
@@ -169,6 +169,7 @@ class _Bounds:
         self.weighted = bool(order) and min(self.weights) > 0
         self.guarantee = {info.name: axes.vector(info.guarantee or NOTHING) for info in order}
         self.capability = {info.name: axes.limit(info.capability) for info in order}
+        self.guaranteed = frozenset(name for name, each in self.guarantee.items() if any(each))
         for each in self.guarantee.values():
             guaranteed = vectors.add(guaranteed, each)
         undivided = tuple([0 if place in axes.shared else UNLIMITED for place in range(len(axes.names))])

@@ -78,6 +78,7 @@ def test_a_dump_is_read_as_it_was_written(tmp_path: Path) -> None:
         "Queue": 3,
         "Namespace": 2,
         "PriorityClass": 1,
+        "ConfigMap": 1,
     }
 
 

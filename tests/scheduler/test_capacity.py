@@ -55,7 +55,10 @@ def test_what_is_guaranteed_to_one_queue_is_not_given_to_another(make_build, bin
     build.gang("large", 2, 2, queue="other")
     plan = build.decide(POLICY)
     assert binds(plan) == {}
-    assert "left of the capability of queue other" in message(plan, "large")
+    assert message(plan, "large") == (
+        "1 pod needs 1 cpu; nothing is left for queue other of all that the nodes have, beside what is guaranteed to other"
+        " queues: short by 1 cpu"
+    )
 
 
 def test_a_group_waits_while_an_ancestor_could_not_hold_what_it_states(make_build):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from muster.model import kinds, names
 from scheduler.configuration import config
+from scheduler.engine.cycle import decide
 from scheduler.model.obstacle import Stage
 from scheduler.model.snapshot import GroupKey, Phase
 from scheduler.simulator import state
@@ -160,7 +161,59 @@ def test_a_node_that_lacks_nothing_but_a_place(build, record):
 def test_pods_on_their_way_to_nodes(build, record):
     found = record(build.node("a").gang("g", 2, 2).decide(), "g")
     assert found.stage is Stage.BIND
-    assert found.message == "2 pods of the minimum of 2 have nodes, 0 of them bound"
+    assert found.message == "2 pods have nodes, none bound already; the minimum is 2 pods"
+
+
+def test_of_more_pods_than_the_minimum_the_minimum_is_told_apart(build, record):
+    build.node("a", "20").group("g", 3, phase="Unknown")
+    for number in range(16):
+        build.pod(f"g-{number}", "g", node="a", phase="Pending")
+    found = record(build.decide(), "g")
+    assert found.message == "16 pods have nodes, 16 bound already; the minimum is 3 pods"
+
+
+@pytest.mark.parametrize(
+    ("minimum", "running", "said"),
+    [
+        (3, 2, "3 pods have to start together; 2 exist, and no Job creates more"),
+        (2, 1, "2 pods have to start together; 1 exists, and no Job creates more"),
+    ],
+)
+def test_pods_that_nobody_creates_are_not_said_to_be_created(build, record, minimum, running, said):
+    build.node("a", "8").group("g", minimum, phase="Unknown")
+    for number in range(running):
+        build.pod(f"g-{number}", "g", node="a")
+    found = record(build.decide(), "g")
+    assert (found.stage, found.message) == (Stage.GANG, said)
+
+
+@pytest.mark.parametrize("policy", [config.DEFAULT, CAPACITY], ids=["proportion", "capacity"])
+def test_a_queue_without_a_capability_is_not_said_to_have_used_it_up(build, record, policy):
+    build.queue("default").node("a", "4").node("b", "4")
+    build.gang("g", 9, 9, phase="Pending", minResources={"cpu": "9"})
+    found = record(build.decide(policy.replace("overcommit-factor: 1.0", "overcommit-factor: 2.0")), "g")
+    assert (
+        found.message
+        == "9 pods need 9 cpu; 8 cpu are left for queue default of all that the nodes have: short by 1 cpu"
+    )
+
+
+@pytest.mark.parametrize("policy", [config.DEFAULT, CAPACITY], ids=["proportion", "capacity"])
+def test_only_what_a_capability_lists_is_short_of_it(build, record, policy):
+    build.queue("lab", capability={"cpu": "2"}).node("a", "4", memory="1Gi")
+    build.gang("g", 3, 3, queue="lab", phase="Pending", minResources={"cpu": "3", "memory": "4Gi"})
+    found = record(build.decide(policy), "g")
+    assert found.message == "3 pods need 3 cpu; 2 cpu are left of the capability of queue lab: short by 1 cpu"
+
+
+def test_why_pods_beyond_the_minimum_of_a_group_that_runs_have_no_node(build):
+    build.node("a", "3").group("g", 2, phase="Running").pod("g-0", "g", node="a").pod("g-1", "g", node="a")
+    build.pod("g-2", "g", "2").pod("g-3", "g", "2")
+    key = GroupKey(kinds.PODGROUPS.group, "ns", "g")
+    assert key not in build.decide().records
+    plan = decide(build.cluster.snapshot(), config.parse(config.DEFAULT), build.now, growing=[key])
+    assert plan.records[key].stage is Stage.NODES
+    assert plan.records[key].message == "1 pod needs 2 cpu; 1 cpu is free in the cluster: short by 1 cpu"
 
 
 def test_places_that_others_are_leaving(build, record):

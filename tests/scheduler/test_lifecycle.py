@@ -139,6 +139,25 @@ def test_a_broken_gang_says_what_broke_it():
     assert short.message == "2 of 3 pods of the minimum left; short by 2 cpu"
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            Facts(minimum=3, placed=16, running=1, pods=16, ready=True),
+            "1 of 3 pods of the minimum run; 16 pods have nodes",
+        ),
+        (Facts(minimum=1, placed=1, pods=1, ready=True), "none of 1 pod of the minimum run; 1 pod has a node"),
+        (
+            Facts(minimum=3, placed=16, succeeded=2, pods=16, ready=True),
+            "2 of 3 pods of the minimum run or succeeded; 16 pods have nodes",
+        ),
+        (Facts(minimum=3, placed=16, pods=20, waiting=4, obstacle=SHORT), "16 pods have nodes; short by 2 cpu"),
+    ],
+)
+def test_a_broken_gang_that_has_its_nodes_again_says_how_many_of_the_minimum_run(facts, said):
+    assert lifecycle.trouble(Phase.UNKNOWN, facts).message == said
+
+
 def pending(build, *conditions, age=None):
     meta = {"name": "g", "namespace": "ns", "uid": "g"}
     if age is not None:

@@ -343,3 +343,11 @@ def test_an_autoscaler_that_is_no_word_of_ours_is_refused():
 def test_the_arguments_of_enqueue_are_checked():
     with pytest.raises(config.ConfigurationError, match="inqueueTimeoutSeconds is 0: write more than 0"):
         config.parse(CONFIG.format(arguments="inqueueTimeoutSeconds: 0"))
+
+
+def test_a_group_of_which_too_few_pods_came_says_that_though_nodes_have_room(build):
+    # As a StatefulSet that makes its next pod once the one before it runs.
+    play = Play(build.node("a", "8").gang("g", 3, 1, phase="Pending"))
+    play.at(0)
+    play.at(60)
+    assert (play.phase("g"), play.said("g")) == ("Pending", ("NotEnoughTasks", "1 of 3 pods came within 60 s"))

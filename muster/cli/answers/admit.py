@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from muster.cli.answers import kubectl
+from muster.cli.configuration import Configuration
 from muster.cli.output import bullets, hanging, wrapped
 from muster.model.manifests import Manifest
 from muster.model.text import counted
@@ -23,7 +24,7 @@ _SUPPOSED: Final = "Pods that are not in the files share their PodGroup's minRes
 _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow", "unknown": "yellow"}
 
 
-def lines(finding: AdmissionForecast, width: int) -> Iterator[str]:
+def lines(finding: AdmissionForecast, width: int, configured: Configuration) -> Iterator[str]:
     """Write what was found out."""
     for verdict in finding.verdicts:
         yield from _verdict(verdict, width)
@@ -33,7 +34,7 @@ def lines(finding: AdmissionForecast, width: int) -> Iterator[str]:
     for start in finding.starts:
         yield from _start(start, width)
     yield ""
-    yield from wrapped(_assumed(finding), width)
+    yield from wrapped(_assumed(finding, configured), width)
 
 
 def _verdict(verdict: Verdict, width: int) -> Iterator[str]:
@@ -86,25 +87,28 @@ def _when(start: Start) -> str:
             return f"would start at an unknown time: {start.text}"
 
 
-def _assumed(finding: AdmissionForecast) -> str:
+def _assumed(finding: AdmissionForecast, configured: Configuration) -> str:
     told = [_ASSUMED]
     if len(finding.starts) > 1:
         told.append(_IN_ORDER)
     if any(each.supposed for each in finding.starts):
         told.append(_SUPPOSED)
+    if configured.assumed:
+        told.append(f"The scheduler's configuration is taken to be {configured.source}.")
     return " ".join(told)
 
 
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def data(finding: AdmissionForecast) -> dict[str, Any]:
+def data(finding: AdmissionForecast, configured: Configuration) -> dict[str, Any]:
     """Write what was found out as JSON values."""
     return {
         "exitStatus": finding.status,
         "objects": [_object_data(each) for each in finding.verdicts],
         "starts": [_start_data(each) for each in finding.starts],
-        "assumed": _assumed(finding) if finding.starts else "",
+        "assumed": _assumed(finding, configured) if finding.starts else "",
+        "configuration": configured.sentence(),
     }
 
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from muster.cli import output
 from muster.model.text import counted, few
-from muster.whatif import remedies
+from muster.whatif.targets import Subject
+from muster.whatif.trials import shown
 from muster.whatif.why import Explanation
 from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
@@ -26,28 +27,42 @@ _STAGES: Final[Mapping[Stage, str]] = {
 }
 
 
-def lines(answer: Explanation, width: int, now: datetime) -> Iterator[str]:
-    """Write an answer on one screen; ``width`` is where lines are broken."""
+def unasked(target: Subject, width: int) -> Iterator[str]:
+    """Write why there is nothing to ask of what was named."""
+    yield from output.hanging(f"{target.title} does not wait for Muster: {target.remark}", width)
+
+
+def member(target: Subject, answer: Explanation, width: int) -> Iterator[str]:
+    """Write of which group a pod is a member, before the answer for that group."""
+    if target.pod is not None:
+        yield from output.hanging(f"{target.title} has no node. It is a member of {answer.title}:", width)
+        yield ""
+
+
+def lines(answer: Explanation, width: int, now: datetime, configured: str = "") -> Iterator[str]:
+    """Write an answer on one screen; ``width`` is where lines are broken, ``configured`` the scheduler's configuration."""
     if answer.record is None:
         yield from output.hanging(_doesnt_wait(answer), width)
         return
     record = answer.record
     stages, phase = list(Stage), answer.group.status.phase or "Pending"
-    yield from output.hanging(
-        f"{answer.title} is {phase}: waiting for {_STAGES[record.stage]} (stage {record.stage.value})", width
-    )
+    waiting = f"waiting for {_STAGES[record.stage]} (stage {record.stage.value})"
+    if answer.grows:
+        running = counted(answer.group.status.running, "pod")
+        waiting = f"{running} {'runs' if answer.group.status.running == 1 else 'run'}, {answer.grows} more {waiting}"
+    yield from output.hanging(f"{answer.title} is {phase}: {waiting}", width)
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""
     yield from output.facts(_facts(answer, record), width)
     yield ""
     if answer.changes:
-        yield "Each of these changes alone would let it start:"
+        yield f"Each of these changes alone would let {'one more of its pods' if answer.grows else 'it'} start:"
         yield from output.bullets([each.text for each in answer.changes], width)
     else:
-        yield from output.wrapped(_unchanged(record, held=answer.held), width)
+        yield from output.wrapped(_unchanged(answer, record), width)
     yield ""
     yield "Sources:"
-    yield from output.facts(_sources(answer, now), width, indent="  ")
+    yield from output.facts(_sources(answer, now, configured), width, indent="  ")
 
 
 def _doesnt_wait(answer: Explanation) -> str:
@@ -62,8 +77,12 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
     yield "why", record.message
     if record.limit is not None and record.limit.short:
         what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
-        yield "limit", f"{what}, short by {remedies.shown(record.limit.short)}"
+        yield "limit", f"{what}, short by {shown(record.limit.short)}"
+    if answer.share:
+        yield "share", answer.share
     yield "needs", answer.needs
+    if answer.makers:
+        yield "pods", answer.makers
     yield "ahead", _line(answer, record)
     for sentence in record.nodes.sentences() if record.nodes is not None else ():
         yield "nodes", sentence
@@ -76,26 +95,20 @@ def _line(answer: Explanation, record: Record) -> str:
     return f"{counted(len(answer.ahead), 'PodGroup')} of queue {record.queue}: {named}"
 
 
-def _unchanged(record: Record, *, held: bool) -> str:
+def _unchanged(answer: Explanation, record: Record) -> str:
+    if answer.held:
+        return "It continues when its Job is resumed."
     if record.stage is Stage.GANG:
-        return (
-            "It continues when its Job is resumed."
-            if held
-            else "It continues when its missing pods exist and may be scheduled."
-        )
+        return "It continues when its missing pods exist and may be scheduled."
     if record.reason is None:
         return "No change is needed: it continues by itself."
-    if record.stage is Stage.QUEUE and record.limit is None:
-        return (
-            "No change of its queue alone lets it start. Tried: a queue of that name, open, with a larger maxPodGroups."
-        )
-    return (
-        "No single change lets it start. Tried, as far as they apply: more nodes like the existing ones, the end of other"
-        " PodGroups, a larger queue. Resolve the reason under why first."
-    )
+    what = "lets another of its pods start" if answer.grows else "lets it start"
+    if not answer.tried:
+        return f"No single change {what}. Resolve the reason under why first."
+    return f"No single change {what}. Tried, each by itself: {answer.tried}. Resolve the reason under why first."
 
 
-def _sources(answer: Explanation, now: datetime) -> Iterator[tuple[str, str]]:
+def _sources(answer: Explanation, now: datetime, configured: str) -> Iterator[tuple[str, str]]:
     for condition in answer.group.status.conditions or ():
         if condition.status == "True" and condition.type == "Unschedulable":
             since = output.age(condition.last_transition_time, now)
@@ -106,6 +119,8 @@ def _sources(answer: Explanation, now: datetime) -> Iterator[tuple[str, str]]:
         yield "ledger", f"quota {each.quota}: {each.reserved} of {each.hard} {each.resource} reserved{other}"
     if answer.autoscaling:
         yield "scaling", answer.autoscaling
+    if configured:
+        yield "actions", configured
     yield "scheduler", f"decided again on the cluster as of {answer.taken:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -117,6 +132,6 @@ def _queue(answer: Explanation) -> str:
     parts = [answer.queue.status.state or "Open", f"weight {spec.weight}"]
     if spec.capability:
         parts.append("capability " + ", ".join(f"{amount} {name}" for name, amount in spec.capability.items()))
-    if answer.share is not None:
-        parts.append(f"allocated {remedies.shown(answer.share.allocated) or 'nothing'}")
+    if answer.shares is not None:
+        parts.append(f"allocated {shown(answer.shares.allocated) or 'nothing'}")
     return f"{answer.record.queue}: {', '.join(parts)}"

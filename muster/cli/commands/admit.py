@@ -47,9 +47,8 @@ def admit(more_files: tuple[str, ...], files: tuple[str, ...], **options: Any) -
         raise click.UsageError("missing files: name them with -f")
     question = Question(**options)
     wanted = manifests.read_for(files, question.where())
-    state, policy, existing = question.basis(
-        "muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready)
-    )
+    basis = question.basis("muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready))
+    state = basis.state
     from muster.cli.answers.admit import data, lines
     from muster.cli.installation import crds
     from muster.sandbox import virtual_time
@@ -57,11 +56,13 @@ def admit(more_files: tuple[str, ...], files: tuple[str, ...], **options: Any) -
 
     definitions = crds.manifests(legacy_apis=state.legacy(each.api_version for each in wanted))
     # In virtual time, nobody waits for what has to be tried again.
-    finding = virtual_time.run(admission.find_out(state, wanted, existing, policy, question.schedulers, definitions))
+    finding = virtual_time.run(
+        admission.find_out(state, wanted, basis.objects, basis.policy, question.schedulers, definitions)
+    )
     if question.document:
-        document(data(finding), question.output)
+        document(data(finding, basis.configuration), question.output)
     else:
-        for line in lines(finding, question.width):
+        for line in lines(finding, question.width, basis.configuration):
             click.echo(line)
     done(finding.status)
 

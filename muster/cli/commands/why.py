@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,12 +12,17 @@ from muster.cli import completion
 from muster.cli.connect import explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import Question, done, question_options, uncollected
+from muster.cli.questions import Basis, Question, done, question_options, uncollected
 from muster.model import grouping, kinds
 from muster.whatif.cluster_view import PODGROUPS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from muster.model.kinds import Kind
     from muster.whatif.cluster_view import ClusterObjects
+    from muster.whatif.targets import Subject
+    from muster.whatif.why import Explanation
 
 _SHOWN: Final = 5
 """Names of PodGroups where one isn't found."""
@@ -28,32 +34,52 @@ _SHOWN: Final = 5
 @uncollected()
 @explaining(1)
 def why(name: str, **options: Any) -> None:
-    """Explain why a PodGroup waits, and what would let it start.
+    """Explain why a PodGroup, a workload or a pod waits, and what would let it start.
 
-    NAME is the PodGroup, or the workload that Muster created it for. The command prints the stage, the limit and how
-    much is short, the PodGroups ahead, the request and the closest nodes. Each suggestion was tried: with that change
-    alone, the scheduler started the PodGroup.
+    NAME is a PodGroup, or KIND/NAME: podgroup, job, deployment, statefulset, pod, or any workload that Muster created a
+    PodGroup for. The command prints the stage, the limit and how much is short, the PodGroups ahead, the request and the
+    closest nodes; of a PodGroup that runs, why its other pods wait. Each suggestion was tried: with that change alone,
+    the scheduler started the PodGroup.
     """
     question = Question(**options)
     where = question.where()
-    state, policy, _ = question.basis("muster.whatif.why")
-    from muster.cli.answers.why import lines
-    from muster.whatif import why
+    basis = question.basis("muster.whatif.why")
+    state = basis.state
+    from muster.whatif import targets, why
     from muster.whatif.cluster import WhatIfCluster
 
-    key = why.find(state, where, name)
-    if key is None:
+    target = targets.find(state, where, name, question.schedulers)
+    if target is None:
         raise click.ClickException(_unknown(state, where, name))
-    answer = why.ask(WhatIfCluster(state, policy, question.schedulers), key)
-    if question.document:
-        document(answer.data(), question.output)
-    else:
-        for line in lines(answer, question.width, state.taken):
-            click.echo(line)
+    answer = (
+        None if target.key is None else why.ask(WhatIfCluster(state, basis.policy, question.schedulers), target.key)
+    )
+    _print(question, target, answer, basis)
     done()
 
 
+def _print(question: Question, target: Subject, answer: Explanation | None, basis: Basis) -> None:
+    from muster.cli.answers.why import lines, member, unasked
+
+    if question.document:
+        named = {"named": target.title} if target.pod is not None or answer is None else {}
+        told = answer.data() if answer is not None else {"message": target.remark}
+        document(named | told | {"configuration": basis.configuration.sentence()}, question.output)
+        return
+    found: Iterator[str] = unasked(target, question.width)
+    if answer is not None:
+        found = chain(
+            member(target, answer, question.width),
+            lines(answer, question.width, basis.state.taken, basis.configuration.sentence()),
+        )
+    for line in found:
+        click.echo(line)
+
+
 def _unknown(state: ClusterObjects, namespace: str, name: str) -> str:
+    kind, slash, called = name.rpartition("/")
+    if slash:
+        return _unknown_of_kind(state, namespace, kind, called)
     naming = sum(grouping.group_of(each.metadata) == name for each in state.of(kinds.PODS, namespace))
     if naming:
         waits = "1 pod names it and waits" if naming == 1 else f"{naming} pods name it and wait"
@@ -65,3 +91,11 @@ def _unknown(state: ClusterObjects, namespace: str, name: str) -> str:
         return f'no PodGroup "{name}" in namespace {namespace}, which has none{there}'
     near = difflib.get_close_matches(name, known, _SHOWN) or sorted(known)[:_SHOWN]
     return f'no PodGroup "{name}" in namespace {namespace}; there is {", ".join(near)}'
+
+
+def _unknown_of_kind(state: ClusterObjects, namespace: str, kind: str, name: str) -> str:
+    found: tuple[Kind[Any], ...] = (kinds.PODGROUPS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.STATEFULSETS, kinds.PODS)
+    known = [each.name for one in found if one.name.lower() == kind.lower() for each in state.of(one, namespace)]
+    near = difflib.get_close_matches(name, known, _SHOWN) or sorted(known)[:_SHOWN]
+    there = f"; there is {', '.join(near)}" if near else ""
+    return f'no {kind} "{name}" in namespace {namespace} that has a PodGroup or pods of Muster{there}'

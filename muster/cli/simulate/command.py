@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 from msgspec import Struct
 
-from muster.cli import manifests
+from muster.cli import configuration, manifests
 from muster.cli.options import config_option, policy_of, schedulers_option
 from muster.cli.output import document, table
 from muster.kube.clock import SystemClock
+from muster.model import names
+from muster.model.objects import ConfigMap
 
 if TYPE_CHECKING:
+    from muster.cli.configuration import Configuration
     from scheduler.engine.policy import Policy
 
 _FORMATS: Final = ("table", "json", "yaml")
@@ -53,7 +59,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> floa
     help="File of objects; repeatable, - is stdin.",
 )
 @click.option("--trace", type=_FILE, metavar="FILE", help="CSV file of Jobs that arrive over time.")
-@config_option("The scheduler's configuration (YAML). Default: the built-in one.")
+@config_option("The scheduler's configuration (YAML). Default: that of the files' ConfigMap, else the built-in one.")
 @click.option("--compare", type=_FILE, metavar="FILE", help="Second configuration, shown beside the first.")
 @click.option("--cycles", type=click.IntRange(1, 10_000), help="Number of scheduling cycles, without a clock.")
 @click.option("--until-idle", is_flag=True, help="Simulate until nothing more can happen.")
@@ -78,11 +84,23 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
     """
     wishes = _Wishes(**options)
     wishes.check()
-    policy = policy_of(wishes.configuration)
+    objects = manifests.read(files)
+    found = configuration.find(wishes.configuration, _configmaps(objects))
     if wishes.passes:
-        _over_time(files, schedulers, wishes, policy, output)
+        _over_time(objects, schedulers, wishes, found, output)
     else:
-        _at_once(files, schedulers, wishes.cycles or 1, policy, output)
+        _at_once(objects, schedulers, wishes.cycles or 1, found.policy, output)
+
+
+def _configmaps(objects: Iterable[Mapping[str, Any]]) -> list[ConfigMap]:
+    """Return the ConfigMaps of Muster's namespace that files hold, as a dump does; what isn't one is left out."""
+    found = []
+    for each in objects:
+        metadata = each.get("metadata") if each.get("kind") == "ConfigMap" else None
+        if isinstance(metadata, dict) and metadata.get("namespace") == names.SYSTEM_NAMESPACE:
+            with contextlib.suppress(msgspec.ValidationError):
+                found.append(msgspec.convert(each, ConfigMap))
+    return found
 
 
 class _Wishes(Struct, frozen=True):
@@ -121,12 +139,14 @@ class _Wishes(Struct, frozen=True):
             plots.check(self.plot)
 
 
-def _at_once(files: tuple[str, ...], schedulers: tuple[str, ...], cycles: int, policy: Policy, output: str) -> None:
+def _at_once(
+    objects: list[Mapping[str, Any]], schedulers: tuple[str, ...], cycles: int, policy: Policy, output: str
+) -> None:
     # numpy and the plugins take half a second to import, which --help doesn't spend.
     from scheduler.simulator import state
 
     try:
-        cluster = state.load(manifests.read(files), schedulers)
+        cluster = state.load(objects, schedulers)
     except state.UnreadableObjectError as error:
         raise click.ClickException(str(error)) from error
     began = time.perf_counter()
@@ -139,15 +159,19 @@ def _at_once(files: tuple[str, ...], schedulers: tuple[str, ...], cycles: int, p
 
 
 def _over_time(
-    files: tuple[str, ...], schedulers: tuple[str, ...], wishes: _Wishes, policy: Policy, output: str
+    objects: list[Mapping[str, Any]],
+    schedulers: tuple[str, ...],
+    wishes: _Wishes,
+    configured: Configuration,
+    output: str,
 ) -> None:
     from muster.cli.simulate import run, text
 
     until = wishes.time if wishes.time is not None else run.NEVER
-    found = run.prepare(files, schedulers, run.SimulationOptions(wishes.trace, until, wishes.seed))
-    configurations = [(_name(wishes.configuration), policy)]
+    found = run.prepare(objects, schedulers, run.SimulationOptions(wishes.trace, until, wishes.seed))
+    configurations = [(_name(wishes.configuration, configured), configured.policy)]
     if wishes.compare is not None:
-        configurations.append((_name(wishes.compare), policy_of(wishes.compare)))
+        configurations.append((wishes.compare.name, policy_of(wishes.compare)))
     reports = [(name, run.run(found, each, name)) for name, each in configurations]
     if wishes.plot is not None:
         from muster.cli.simulate import plots
@@ -163,8 +187,10 @@ def _over_time(
         text.compare((first, second), (one, other))
 
 
-def _name(configuration: Path | None) -> str:
-    return configuration.name if configuration is not None else "default"
+def _name(file: Path | None, configured: Configuration) -> str:
+    if file is not None:
+        return file.name
+    return "default" if configured.assumed else names.SCHEDULER_CONFIGMAP[0]
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.cli import manifests
 from muster.whatif.simulated_admission import InMemoryAdmission
 from scheduler.engine.policy import Policy
 from scheduler.simulator import report, scenario, trace
@@ -35,14 +34,14 @@ class SimulationOptions(Struct, frozen=True):
     seed: int
 
 
-def prepare(files: tuple[str, ...], schedulers: tuple[str, ...], wishes: SimulationOptions) -> Scenario:
+def prepare(objects: list[Mapping[str, Any]], schedulers: tuple[str, ...], wishes: SimulationOptions) -> Scenario:
     """Read what is to be simulated.
 
     Raises:
         ClickException: some of it can't be read; all mistakes of a trace at once, the first ten of them.
     """
     try:
-        found = scenario.read(manifests.read(files), schedulers, seed=wishes.seed, until=wishes.until)
+        found = scenario.read(objects, schedulers, seed=wishes.seed, until=wishes.until)
         if wishes.trace is not None:
             found = replace(found, trace=_trace(wishes.trace, found))
     except (UnreadableObjectError, trace.TraceError) as error:

@@ -34,9 +34,15 @@ class Job(Object, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
-    """What Deployments, ReplicaSets and StatefulSets have in common."""
+    """What Deployments, ReplicaSets and StatefulSets have in common.
+
+    Attributes:
+        pod_management_policy: of a StatefulSet, whether it makes its pods one after the other (``OrderedReady``, also where it says
+            nothing) or all at once (``Parallel``).
+    """
 
     replicas: int | None = None
+    pod_management_policy: str = ""
     template: PodTemplate = field(default_factory=PodTemplate)
 
 

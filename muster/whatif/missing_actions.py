@@ -1,0 +1,61 @@
+"""Actions that the scheduler's configuration doesn't list, where one of them would let a group start. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from muster.whatif import trials
+from muster.whatif.cluster import WhatIfCluster
+from muster.whatif.policies import with_action
+from muster.whatif.trials import Remedy
+from scheduler.engine.policy import Policy
+from scheduler.model.plan import QueueShare
+from scheduler.model.records import Record
+
+_EVICTING: Final = ("preempt", "reclaim")
+
+
+def share(policy: Policy, queue: str, stands: QueueShare | None) -> str:
+    """Say that a queue has less than it deserves and nobody takes that back; empty where it isn't so."""
+    if stands is None or stands.deserved is None or any(each.name == "reclaim" for each in policy.actions):
+        return ""
+    # Of what isn't divided, as the number of pods, a queue deserves no amount.
+    lacking = (stands.deserved - stands.allocated).positive()
+    lacking = lacking.only([name for name in lacking if name != "pods"])
+    if not lacking:
+        return ""
+    deserves, has = stands.deserved.only(lacking), stands.allocated.only(lacking)
+    return (
+        f"queue {queue} deserves {trials.shown(deserves)} and has {trials.shown(has) or '0'}; the action reclaim isn't"
+        " configured"
+    )
+
+
+def remedies(cluster: WhatIfCluster, record: Record) -> Iterator[Remedy]:
+    """Try each action that evicts and isn't configured, with its own defaults."""
+    listed = {each.name for each in cluster.policy.actions}
+    for name in _EVICTING:
+        if name in listed or not cluster.running():
+            continue
+        other = cluster.made_of(policy=with_action(cluster.policy, name))
+        with other.assuming():
+            started = other.run_until_idle([record.key]).started
+        if started:
+            text = f"the action {name} in the scheduler's configuration: {_would(name, record.queue)}"
+            yield Remedy(text, {"kind": "action", "action": name})
+
+
+def tried(cluster: WhatIfCluster) -> str:
+    """Say which actions were tried, for who is told that nothing helps."""
+    listed = {each.name for each in cluster.policy.actions}
+    names = [name for name in _EVICTING if name not in listed]
+    return (
+        f"the {'action' if len(names) == 1 else 'actions'} {' and '.join(names)}" if names and cluster.running() else ""
+    )
+
+
+def _would(name: str, queue: str) -> str:
+    if name == "reclaim":
+        return f"it takes back what queue {queue} deserves from queues that have more"
+    return f"it takes pods of less important groups of queue {queue}"

@@ -1,0 +1,33 @@
+"""Pods that do not exist yet, as the controller of their workload would make them. Pure."""
+
+from __future__ import annotations
+
+from muster.model import grouping, names
+from muster.model.objects import Job, Meta, OwnerReference, Pod, PodStatus, PodTemplate
+from scheduler.model.snapshot import GroupKey
+from scheduler.state import conversion
+
+
+def of_job(job: Job, number: int) -> Pod:
+    """Return a pod of a Job."""
+    key = GroupKey("", job.namespace, conversion.group_of_job(job))
+    return of_template(
+        job.spec.template, key, f"{job.name}-{number}", job.metadata, grouping.job_reference(job.metadata)
+    )
+
+
+def of_template(
+    template: PodTemplate, key: GroupKey, name: str, made_for: Meta, owner: OwnerReference | None = None
+) -> Pod:
+    """Return a pod of a group, made by a template; ``made_for`` is whose uid and age it has."""
+    annotations = {**(template.metadata.annotations or {}), names.GROUP_NAME: key.name}
+    meta = Meta(
+        name=name,
+        namespace=key.namespace,
+        uid=f"{made_for.uid}-{name.removeprefix(f'{made_for.name}-')}",
+        labels=template.metadata.labels,
+        annotations=annotations,
+        owner_references=(owner,) if owner is not None else None,
+        creation_timestamp=made_for.creation_timestamp,
+    )
+    return Pod(metadata=meta, spec=template.spec, status=PodStatus(phase="Pending"))

@@ -1,0 +1,221 @@
+"""Clusters to ask `muster.whatif` about, made of plain objects; and what a suggestion says, done to them."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from muster.ledger.table import Table
+from muster.model import kinds, names
+from muster.whatif.cluster import WhatIfCluster
+from muster.whatif.cluster_view import KINDS, ClusterObjects, ledger_view
+from scheduler.configuration import config
+from scheduler.engine.policy import Policy
+from scheduler.model.snapshot import GroupKey
+
+TAKEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+A_DAY = timedelta(days=1)
+POLICY = config.read(None)
+GROUP = kinds.PODGROUPS.api_version
+DEDICATED = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
+
+Json = dict[str, Any]
+
+
+def made(api_version: str, kind: str, meta: Json, **fields: Any) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **fields}
+
+
+def node(name: str, free: Json, labels: Json | None = None, **spec: Any) -> Json:
+    allocatable = {"memory": "16Gi", "pods": "20", **free}
+    meta = {"name": name, "uid": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+    status = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+    return made("v1", "Node", meta, spec=spec, status=status)
+
+
+def queue(name: str, state: str = "Open", **spec: Any) -> Json:
+    return made(GROUP, "Queue", {"name": name}, spec={"weight": 1, **spec}, status={"state": state})
+
+
+def gang(
+    name: str,
+    cpus: Sequence[int],
+    queue: str,
+    place: str = "",
+    *,
+    minimum: int | None = None,
+    phase: str = "",
+    **spec: Any,
+) -> list[Json]:
+    """Return a group and its pods, all of the minimum where nothing else is said; on a node, or waiting."""
+    phase = phase or ("Running" if place else "Pending")
+    least = len(cpus) if minimum is None else minimum
+    meta = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T11:00:00Z"}
+    status = {"phase": phase, "running": len(cpus) if place else 0}
+    group = made(GROUP, "PodGroup", meta, spec={"minMember": least, "queue": queue}, status=status)
+    return [group, *(pod(meta, number, cpu, place, spec) for number, cpu in enumerate(cpus))]
+
+
+def pod(group: Json, number: int, cpu: int, place: str, spec: Json) -> Json:
+    name = f"{group['name']}-{number}"
+    meta = group | {"name": name, "uid": f"team/{name}", "annotations": {names.GROUP_NAME: group["name"]}}
+    container = {"name": "main", "resources": {"requests": {"cpu": str(cpu)}}}
+    whole = {"schedulerName": "muster", "containers": [container], **spec, **({"nodeName": place} if place else {})}
+    return made("v1", "Pod", meta, spec=whole, status={"phase": "Running" if place else "Pending"})
+
+
+def state(objects: Iterable[Json], taken: datetime = TAKEN) -> ClusterObjects:
+    """Return a cluster as `muster dump` would."""
+    found = defaultdict(list)
+    for each in objects:
+        kind = next(one for one in KINDS if (one.api_version, one.name) == (each["apiVersion"], each["kind"]))
+        found[kind].append(msgspec.convert(each, kind.struct))
+    return ClusterObjects(taken, {kind: tuple(found[kind]) for kind in KINDS})
+
+
+def asked(objects: Iterable[Json], taken: datetime = TAKEN, policy: Policy = POLICY) -> WhatIfCluster:
+    return WhatIfCluster(state(objects, taken), policy, ["muster"])
+
+
+def key(name: str) -> GroupKey:
+    return GroupKey(kinds.PODGROUPS.group, "team", name)
+
+
+def at_rest(objects: Sequence[Json], key: GroupKey, policy: Policy = POLICY) -> tuple[list[Json], datetime]:
+    """Return the cluster as it is once the scheduler has done for a group what it can: a change comes after that."""
+    cluster, after = asked(objects, policy=policy), copy.deepcopy(list(objects))
+    cluster.run_until_idle([key])
+    there = {str(task) for job in cluster.snapshot().jobs for task in job.tasks}
+    # Whoever was evicted meanwhile is gone.
+    after = [each for each in after if each["kind"] != "Pod" or f"team/{each['metadata']['name']}" in there]
+    places = {str(task): task.node for job in cluster.snapshot().jobs for task in job.tasks if task.node}
+    for each in after:
+        name = f"team/{each['metadata']['name']}"
+        if each["kind"] == "Pod" and name in places:
+            each["spec"]["nodeName"] = places[name]
+            each["status"]["phase"] = "Running"
+        if each["kind"] == "PodGroup":
+            found = cluster.cluster.find_group(GroupKey(kinds.PODGROUPS.group, "team", each["metadata"]["name"]))
+            assert found is not None
+            each["status"] = msgspec.to_builtins(found.status)
+    return after, cluster.now
+
+
+# ── doing what is suggested ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def done(objects: Sequence[Json], change: Json, group: str) -> list[Json]:
+    """Do what a suggestion for a group says; an action is added to the policy instead (`with_action`)."""
+    after = copy.deepcopy(list(objects))
+    gone = [name.partition("/")[2] for name in change["podGroups"]] if change["kind"] == "end" else []
+    after = [each for each in after if not any(belongs(each, name) for name in gone)]
+    named = {each["metadata"]["name"]: each for each in after if each["kind"] in {"Node", "Queue"}}
+    match change["kind"]:
+        case "time" | "end" | "action":
+            pass
+        case "minMember":
+            of(after, "PodGroup", group)["spec"]["minMember"] = change["minMember"]
+        case "pods":
+            like = next(each for each in after if each["kind"] == "Pod" and belongs(each, group))
+            after += [more(like, number) for number in range(change["count"])]
+        case "quota":
+            for each in change["quotas"]:
+                of(after, "ResourceQuota", each["name"])["spec"]["hard"][each["resource"]] = each["hard"]
+        case "capability" | "weight" | "maxPodGroups":
+            named[change["queue"]]["spec"] |= {change["kind"]: change[change["kind"]]}
+        case "open":
+            named[change["queue"]]["status"] = {"state": "Open"}
+        case "queue":
+            after.append(queue(change["queue"]))
+        case _:
+            after += other_nodes(named, change)
+    return seeded(after) if any(each["kind"] == "QuotaLedger" for each in after) else after
+
+
+def other_nodes(named: dict[str, Json], change: Json) -> list[Json]:
+    """Return the nodes that a suggestion adds; one that it uncordons is changed as it is."""
+    match change["kind"]:
+        case "uncordon":
+            for each in change["nodes"]:
+                del named[each]["spec"]["unschedulable"]
+            return []
+        case "nodes":
+            return [another(named[change["like"]], number) for number in range(change["count"])]
+        case "node":
+            new = another(named[change["like"]], 0)
+            new["metadata"]["labels"] |= change.get("labels", {})
+            if "withoutTaints" in change:
+                new["spec"].pop("taints", None)
+            if "free" in change:
+                new["status"]["allocatable"] = change["free"]
+            return [new]
+        case kind:
+            raise AssertionError(f"nobody knows how to do {kind}")
+
+
+def of(objects: Iterable[Json], kind: str, name: str) -> Json:
+    return next(each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
+
+
+def more(like: Json, number: int) -> Json:
+    """Return one more pod of a group."""
+    new = copy.deepcopy(like)
+    name = f"{like['metadata']['annotations'][names.GROUP_NAME]}-more-{number}"
+    new["metadata"] |= {"name": name, "uid": f"team/{name}"}
+    new["spec"].pop("nodeName", None)
+    return new | {"status": {"phase": "Pending"}}
+
+
+def with_action(policy: Policy, change: Json) -> Policy:
+    """Return a policy with the action that a suggestion names, as somebody would write it into the configuration."""
+    if change["kind"] != "action":
+        return policy
+    listed = [each.name for each in policy.actions]
+    listed.insert(listed.index("allocate") + 1, change["action"])
+    return of_actions(", ".join(listed))
+
+
+def of_actions(actions: str) -> Policy:
+    return config.parse(config.DEFAULT.replace('"enqueue, allocate, reclaim, backfill"', f'"{actions}"'))
+
+
+# ── a quota and its ledger ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def quota(name: str, **hard: str) -> Json:
+    return made("v1", "ResourceQuota", {"name": name, "namespace": "team", "uid": name}, spec={"hard": hard})
+
+
+def seeded(objects: list[Json]) -> list[Json]:
+    """Add the ledger of a namespace as it is once Muster has seen these objects; in place of one that is there."""
+    now = state(objects)
+    table = (now.ledger("team") or Table()).seed(ledger_view(now, "team"), TAKEN)
+    objects[:] = [each for each in objects if each["kind"] != "QuotaLedger"]
+    meta = {"name": names.LEDGER_NAME, "namespace": "team", "uid": "ledger"}
+    objects.append(made(kinds.QUOTALEDGERS.api_version, "QuotaLedger", meta, data=msgspec.to_builtins(table.render())))
+    return objects
+
+
+def belongs(each: Json, group: str) -> bool:
+    meta = each["metadata"]
+    return (
+        each["kind"] in {"PodGroup", "Pod"}
+        and (meta.get("annotations") or {}).get(names.GROUP_NAME, meta["name"]) == group
+    )
+
+
+def another(like: Json, number: int) -> Json:
+    new = copy.deepcopy(like)
+    new["spec"].pop("unschedulable", None)
+    name = f"new-{number}"
+    new["metadata"] |= {
+        "name": name,
+        "uid": name,
+        "labels": like["metadata"]["labels"] | {"kubernetes.io/hostname": name},
+    }
+    return new
