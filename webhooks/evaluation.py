@@ -14,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.model import grouping, kinds
 from muster.model.border import BorderError
-from muster.model.objects import Object
+from muster.model.objects import Object, PodGroup
 from webhooks.policies import jobs, podgroups, pods, queues, quotas
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
@@ -33,7 +34,7 @@ from webhooks.verdict import (
     forbidden,
     judge,
 )
-from webhooks.view import AdmissionView, FreshView
+from webhooks.view import AdmissionView, FreshView, owner_named
 
 Policy = Callable[[AdmissionRequest, AdmissionView, WebhookSettings], Verdict]
 
@@ -101,7 +102,9 @@ def evaluate(
     if not isinstance(verdict, Allowed):
         return verdict
     if verdict.reservation is not None:
-        return _reserved(verdict, verdict.reservation, (yield verdict.reservation))
+        answer = yield verdict.reservation
+        owners = _owners(request, verdict.reservation, answer, view) if isinstance(answer, Exceeded) else {}
+        return _reserved(verdict, verdict.reservation, answer, owners)
     if verdict.quota_change is not None:
         return _observed(verdict, verdict.quota_change, (yield verdict.quota_change))
     return verdict
@@ -116,12 +119,26 @@ def _judged(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings
         return judge([Problem(str(error))])
 
 
-def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply) -> Verdict:
+def _owners(
+    request: AdmissionRequest, reservation: ReservationRequest, refused: Exceeded, view: AdmissionView
+) -> dict[str, str]:
+    """Return what the groups that a refusal names were generated for, by their names."""
+    wanted = {reservation.name, reservation.group, *(name for name, _ in refused.holders)}
+    found = {name: owner_named(view, request.namespace, name) for name in wanted if grouping.is_generated(name)}
+    if reservation.kind == PODGROUP:
+        found[reservation.name] = grouping.owner_of(request.new(PodGroup).metadata)
+    elif reservation.kind == JOB and request.name and reservation.name == grouping.generated_name(reservation.uid):
+        found[reservation.name] = f"{kinds.JOBS.name} {request.name}"
+    return {name: owner for name, owner in found.items() if owner}
+
+
+def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply, owners: Mapping[str, str]) -> Verdict:
     match answer:
         case Exceeded(taken_in="") if allowed.unreserved:
             return replace(allowed, audit={**allowed.audit, "unreserved": wording.refusal(request, answer)})
         case Exceeded():
-            return replace(forbidden(wording.refusal(request, answer), DenialReason.QUOTA), warnings=allowed.warnings)
+            text = wording.refusal(request, answer, owners)
+            return replace(forbidden(text, DenialReason.QUOTA), warnings=allowed.warnings)
         case Unavailable(reason):
             return busy(reason)
         case Reserved(recorded=True):

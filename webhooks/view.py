@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from muster.model import kinds, labels, names
+from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Object, PodGroup, Queue
@@ -144,3 +144,17 @@ def groups_named(view: AdmissionView, namespace: str, name: str) -> dict[str, Po
     """Return the PodGroups of one name in a namespace, by their API group."""
     found = {kind.group: view.get(kind, name, namespace) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
     return {group: podgroup for group, podgroup in found.items() if podgroup is not None}
+
+
+def owner_named(view: AdmissionView, namespace: str, name: str) -> str:
+    """Return what a generated group of that name is for, ``Job train``; empty where the view shows neither of the two.
+
+    What a Job reserved has the name of a group that is made only later.
+    """
+    for group in groups_named(view, namespace, name).values():
+        if owner := grouping.owner_of(group.metadata):
+            return owner
+    jobs = view.items(kinds.JOBS, namespace)
+    return next(
+        (f"{kinds.JOBS.name} {job.name}" for job in jobs if grouping.generated_name(job.metadata.uid) == name), ""
+    )

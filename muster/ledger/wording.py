@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from muster.ledger.reservations import JOB, POD, Exceeded, ReservationRequest, Shortage, limited
@@ -14,13 +15,19 @@ from muster.model.text import listed
 _EXCEEDED: Final = "exceeded quota: "
 """How a pod's refusal begins. Kubernetes' own quota says these words; controllers of pods take them as a reason to try again."""
 
+_Holders = tuple[tuple[str, Resources], ...]
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
-def refusal(request: ReservationRequest, refused: Exceeded) -> str:
-    """Say in one sentence why a reservation can't be made, and what to do."""
-    who = _who(request)
+
+def refusal(request: ReservationRequest, refused: Exceeded, owners: Mapping[str, str] = _NOBODY) -> str:
+    """Say in one sentence why a reservation can't be made, and what to do.
+
+    ``owners``: by the name of a group, what it was generated for, ``Job train``: the name says nothing to people.
+    """
+    who = _who(request, owners)
     if refused.of_group:
         return (
-            f"{_EXCEEDED}PodGroup {_quoted(request.group)} of {who} holds no reservation, for {_short(refused.shortages)};"
+            f"{_EXCEEDED}{_group_of(request, owners)} holds no reservation, for {_short(refused.shortages)};"
             " its pods are admitted once that is free: lower its minimum, delete other PodGroups or raise the quota"
         )
     if refused.taken_in:
@@ -29,17 +36,18 @@ def refusal(request: ReservationRequest, refused: Exceeded) -> str:
             f" {request.namespace}, and pods name their group without its API group; choose another name"
         )
     asked = listed(f"{_amount(each.asked, each.resource)}" for each in _first_of_each(refused.shortages))
+    holders = tuple((owners.get(name, name), amounts) for name, amounts in refused.holders)
     by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
     reasons = "; ".join(
-        f"quota {_quoted(quota)} has " + "; ".join(_reason(each, refused.holders) for each in shortages)
+        f"quota {_quoted(quota)} has " + "; ".join(_reason(each, holders) for each in shortages)
         for quota, shortages in by_quota
     )
     more = " more" if request.revision else ""
     beyond = (
-        f" beyond what PodGroup {_quoted(request.group)} has reserved" if request.kind == POD and request.group else ""
+        f" beyond what {_group(request.group, owners)} has reserved" if request.kind == POD and request.group else ""
     )
     begins = _EXCEEDED if request.kind == POD else ""
-    return f"{begins}{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused)}"
+    return f"{begins}{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused, holders)}"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:
@@ -74,12 +82,25 @@ def overcommitted(quota: str, shortage: Shortage) -> str:
     )
 
 
-def _who(request: ReservationRequest) -> str:
+def _who(request: ReservationRequest, owners: Mapping[str, str]) -> str:
+    if request.kind == POD:
+        return f"{request.kind} {_quoted(request.name)}"
     # A Job's reservation is kept under the name of the group to come, which its user has never seen.
-    return "the Job's PodGroup" if request.kind == JOB else f"{request.kind} {_quoted(request.name)}"
+    return owners.get(request.name) or (
+        "the Job's PodGroup" if request.kind == JOB else f"{request.kind} {_quoted(request.name)}"
+    )
 
 
-def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
+def _group_of(pod: ReservationRequest, owners: Mapping[str, str]) -> str:
+    owner, who = owners.get(pod.group), _who(pod, owners)
+    return f"{owner}, the owner of {who}," if owner else f"PodGroup {_quoted(pod.group)} of {who}"
+
+
+def _group(name: str, owners: Mapping[str, str]) -> str:
+    return owners.get(name) or f"PodGroup {_quoted(name)}"
+
+
+def _reason(shortage: Shortage, holders: _Holders) -> str:
     resource = shortage.resource
     free = shortage.hard - shortage.reserved - shortage.used
     used = f", {_plain(shortage.used, resource)} used by other pods" if shortage.used else ""
@@ -88,17 +109,17 @@ def _reason(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> s
     return f"{_amount(shortage.hard, resource)} hard, {reserved}{used}, {left}: short by {_amount(shortage.short, resource)}"
 
 
-def _by(shortage: Shortage, holders: tuple[tuple[str, Resources], ...]) -> str:
+def _by(shortage: Shortage, holders: _Holders) -> str:
     name = limited(shortage.resource)
     shown = [f"{holder} {_plain(amounts[name], name)}" for holder, amounts in holders if amounts[name]]
     return f" ({', '.join(shown)})" if shown else ""
 
 
-def _remedy(request: ReservationRequest, refused: Exceeded) -> str:
+def _remedy(request: ReservationRequest, refused: Exceeded, holders: _Holders) -> str:
     field = {JOB: "what its pods request", POD: "its requests"}.get(request.kind, "spec.minResources")
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"
-    wait = f"wait for {refused.holders[0][0]}" if refused.holders else "wait until some of it is free"
+    wait = f"wait for {holders[0][0]}" if holders else "wait until some of it is free"
     return f"lower {field}, {wait}, or raise the quota"
 
 

@@ -75,9 +75,14 @@ def group_of_job(job: Meta, template: Meta) -> str:
 
 
 def noted_group(job: Meta) -> str:
-    """Return the group that Muster noted on a Job for its pods; empty where it noted none."""
+    """Return the group that Muster noted on a Job for its pods; empty where it noted none.
+
+    A Job that nothing controls owns its group. What it says of another one was copied together with its manifest.
+    """
     noted = job.annotation(names.JOB_GROUP)
-    return noted if noted and border.is_subdomain(noted) else ""
+    if not noted or not border.is_subdomain(noted):
+        return ""
+    return noted if job.controller() is not None or noted == generated_name(job.uid) else ""
 
 
 def is_foreign(group: Meta) -> bool:
@@ -151,10 +156,15 @@ def owner_of(group: Meta) -> str:
     return f"{owner.kind} {owner.name}" if owner.kind.isalnum() and border.is_subdomain(owner.name) else ""
 
 
+def called(name: str, owner: str) -> str:
+    """Write what the people of its namespace know a group by: ``Job train`` where it has an `owner_of`, else ``PodGroup g``."""
+    return owner or f"PodGroup {name}"
+
+
 def title(namespace: str, name: str, owner: str) -> str:
     """Write what people know a group by: ``Job ns/train`` where it has an `owner_of`, else ``PodGroup ns/name``."""
-    kind, _, called = (owner or f"PodGroup {name}").partition(" ")
-    return f"{kind} {namespace}/{called}"
+    kind, _, its_name = called(name, owner).partition(" ")
+    return f"{kind} {namespace}/{its_name}"
 
 
 def queue_name(*nearest_first: Meta | None) -> str:

@@ -46,6 +46,7 @@ QUEUE_NAME_KEYS: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-
 DELAY: Final = "muster.sh/delay"
 SUSPENDED: Final = "muster.sh/suspended"
 JOB_GROUP: Final = "muster.sh/group"
+OWNER: Final = "muster.sh/owner"
 MEMBER_OF: Final = "muster.sh/member-of"
 OWNER_READER: Final = "muster.sh/owner-reader"
 QUOTA_MODE: Final = "muster.sh/quota"

@@ -15,6 +15,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference, PodSpec
 from scheduler.controllers import manifests
 from scheduler.controllers.owners import Owners
+from scheduler.controllers.workload import CREATED, as_object, created_text
 from scheduler.state.informers import Informers
 
 _SHOWN: Final = 30.0
@@ -129,6 +130,9 @@ class GeneratedGroups:
         except errors.ForbiddenError as error:
             self.tell(kind, about, "NoPodGroup", error.message)
             raise
+        if owner.kind != kinds.PODS.name:
+            workload = as_object(owner, about.namespace)
+            self._recorder.record(*workload, CREATED, created_text(body["spec"]["queue"], body["spec"]["minMember"]))
         return True
 
     def tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:

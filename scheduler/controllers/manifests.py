@@ -31,6 +31,7 @@ def podgroup(
             "annotations": {
                 # The same answers as admission's, for whom what this group holds was or wasn't reserved already.
                 names.POD_TRAITS: scopes.scope_facts(template),
+                names.OWNER: f"{owner.kind} {owner.name}",
                 **({names.QUOTA_POLICY: names.POLICY_QUEUE} if grouping.reserves_late(*metas) else {}),
             },
             "ownerReferences": [

@@ -21,6 +21,8 @@ from muster.model.kinds import Kind
 from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers.expected_pods import ControllerPods
 from scheduler.controllers.generated_groups import GeneratedGroups
+from scheduler.controllers.workload import HELD, held_text
+from scheduler.engine import lifecycle
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
 from scheduler.state.informers import BY_CONTROLLER, Informers, queue_of
@@ -101,9 +103,7 @@ class PodGroupController:
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         one = change.new or change.old
-        if one is None or (
-            change.old and change.new and conversion.phase_of(change.old) is conversion.phase_of(change.new)
-        ):
+        if one is None or (change.old and change.new and change.old.status.phase == change.new.status.phase):
             return
         for job in self._informers.jobs_of(one):
             self._on_job(ObjectChange("MODIFIED", job, job))
@@ -135,33 +135,42 @@ class PodGroupController:
         if group is None and not grouping.group_of(job.spec.template.metadata):
             await self._house(job)
         elif self._may_start(job, group):
-            await self._resume(job)
-        elif self._delayed(job, group):
-            await self._suspend(job)
+            await self._resume(job, group)
+        elif group is not None and self._delayed(job, group):
+            await self._suspend(job, group)
+        elif group is not None:
+            await self._note_group(job, group)
 
     async def _house(self, job: Job) -> None:
         """Make the group of a Job that names none, after noting on the Job which one it is where it isn't its own."""
         own = grouping.job_reference(job.metadata)
-        noted = job.metadata.annotation(names.JOB_GROUP)
+        noted = grouping.noted_group(job.metadata)
         chosen, trouble = await self._generated.chosen(job.metadata, job.namespace, [own], noted)
         if chosen is None:
             if not noted:
-                await self._resume(job)  # Each of its pods has a group of its own.
+                await self._resume(job, None)  # Each of its pods has a group of its own.
             return
         if chosen.uid != own.uid:
             if trouble:
                 self._generated.tell(
                     kinds.JOBS, job, "OwnerUnreadable", f"{trouble}; the group stands for {_shown(chosen)}"
                 )
-            if not noted:
-                await self._note(job, grouping.generated_name(chosen.uid))
+            await self._note(job, grouping.generated_name(chosen.uid))
         if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
             again = partial(self._work.add, _GroupRef(kinds.JOBS, job.namespace, job.name))
             await self._generated.make(kinds.JOBS, job, chosen, nearest, job.spec.template.spec, again=again)
 
+    async def _note_group(self, job: Job, group: PodGroup) -> None:
+        # By its first status a group often lets its Job start: that write notes it as well.
+        if group.status.phase:
+            await self._note(job, group.name)
+
     async def _note(self, job: Job, group: str) -> None:
-        meta = {"uid": job.metadata.uid, "annotations": {names.JOB_GROUP: group}}
+        """Note on a Job which group was made for its pods, unless it says so."""
+        if not (noted := _notes(job, group)):
+            return
+        meta = {"uid": job.metadata.uid, "annotations": noted}
         try:
             await self._client.patch(kinds.JOBS, job.name, {"metadata": meta}, job.namespace)
         except (errors.NotFoundError, errors.ConflictError):
@@ -174,13 +183,15 @@ class PodGroupController:
         has_turn = group is not None and conversion.phase_of(group) in {Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN}
         return has_turn and job.metadata.uid in self._released
 
-    async def _resume(self, job: Job) -> None:
-        if job.spec.suspend and job.metadata.annotation(names.SUSPENDED):
-            await self._patch_job(job, suspend=False, note=None)
+    async def _resume(self, job: Job, group: PodGroup | None) -> None:
+        if conversion.held_by_us(job):
+            await self._patch_job(job, group, suspend=False)
+        elif group is not None:
+            await self._note_group(job, group)
 
-    def _delayed(self, job: Job, group: PodGroup | None) -> bool:
+    def _delayed(self, job: Job, group: PodGroup) -> bool:
         """Whether a Job that isn't suspended ought to be: its group waits, nobody said off, and nothing of it started."""
-        if job.spec.suspend or group is None or conversion.phase_of(group) is not Phase.PENDING:
+        if job.spec.suspend or conversion.phase_of(group) is not Phase.PENDING:
             return False
         queue = self._informers.queue(queue_of(group))
         metas = [
@@ -195,14 +206,15 @@ class PodGroupController:
         pods = self._informers.pods.indexed(BY_CONTROLLER, job.metadata.uid)
         return bool(job.status.succeeded or job.status.failed) or any(pod.spec.node_name for pod in pods)
 
-    async def _suspend(self, job: Job) -> None:
-        await self._patch_job(job, suspend=True, note="true")
-        name = conversion.group_of_job(job)
-        self._recorder.record(kinds.JOBS, job, "Suspended", f"PodGroup {name} is Pending: the Job waits for its turn")
+    async def _suspend(self, job: Job, group: PodGroup) -> None:
+        await self._patch_job(job, group, suspend=True)
+        wrong = lifecycle.obstacle(group.status.conditions)
+        self._recorder.record(kinds.JOBS, job, HELD, held_text(queue_of(group), wrong))
 
-    async def _patch_job(self, job: Job, *, suspend: bool, note: str | None) -> None:
+    async def _patch_job(self, job: Job, group: PodGroup | None, *, suspend: bool) -> None:
+        noted = {names.SUSPENDED: "true" if suspend else None, **(_notes(job, group.name) if group is not None else {})}
         # With the version: what was decided is about the Job as it was.
-        meta = {"resourceVersion": job.metadata.resource_version, "annotations": {names.SUSPENDED: note}}
+        meta = {"resourceVersion": job.metadata.resource_version, "annotations": noted}
         change = {"metadata": meta, "spec": {"suspend": suspend}}
         try:
             await self._client.patch(kinds.JOBS, job.name, change, job.namespace)
@@ -214,7 +226,7 @@ class PodGroupController:
     async def _pod(self, pod: Pod) -> None:
         """Find the owner that the pod's group stands for, make the group, and write its name on the pod."""
         job, named = self._job_of(pod), grouping.group_of(pod.metadata)
-        told = named or (job.metadata.annotation(names.JOB_GROUP) if job is not None else "")
+        told = named or (grouping.noted_group(job.metadata) if job is not None else "")
         chosen, trouble = await self._generated.chosen(pod.metadata, pod.namespace, [], told)
         if chosen is None:
             if told not in {"", grouping.generated_name(pod.metadata.uid)}:
@@ -256,6 +268,13 @@ class PodGroupController:
             await self._client.patch(kinds.PODS, pod.name, {"metadata": meta}, pod.namespace)
         except (errors.NotFoundError, errors.ConflictError):
             return  # Gone, or another of its name.
+
+
+def _notes(job: Job, group: str) -> dict[str, str]:
+    """Return the annotation that names the group made for a Job's pods; nothing where that is there, or no such group."""
+    if not grouping.is_generated(group) or grouping.group_of(job.spec.template.metadata):
+        return {}
+    return {names.JOB_GROUP: group} if job.metadata.annotation(names.JOB_GROUP) != group else {}
 
 
 def _shown(owner: OwnerReference) -> str:

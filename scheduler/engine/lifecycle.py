@@ -5,7 +5,7 @@ docs/podgroup-lifecycle.md holds the diagram that `diagram` draws of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -156,6 +156,11 @@ def _placed_again(facts: Facts, minimum: int) -> Obstacle:
     return Obstacle(reason, f"{runs}{' or succeeded' if facts.succeeded else ''}; {have}")
 
 
+def obstacle(conditions: Iterable[Condition] | None) -> Condition | None:
+    """Return the condition that says what is wrong with a group; None where nothing is."""
+    return next((each for each in conditions or () if each.type == UNSCHEDULABLE and each.status == "True"), None)
+
+
 def next_holding(old: JobInfo, phase: Phase) -> Holding:
     """Return what the status of a group that comes to ``phase`` is to say of what it holds."""
     if old.next_holding is None or old.unreserved or phase is Phase.COMPLETED:
@@ -217,11 +222,25 @@ def conditions(
     return tuple(by_type.values())
 
 
-def pending_seconds(info: JobInfo, wait: RequeueState | None, now: datetime) -> float | None:
-    """Return for how long a Pending group has waited: since its return, its first refusal or its creation.
+def phase_began(old: JobInfo, phase: Phase, now: datetime) -> float:
+    """Return when a group came to its ``phase``, in seconds of the epoch; 0 where nobody knows."""
+    if phase is not old.phase:
+        return now.timestamp()
+    return old.since if old.written else old.created
 
-    None where nobody knows: another leader saw it return. ``wait``: what this one remembers of it.
+
+def phase_seconds(info: JobInfo, wait: RequeueState | None, now: datetime) -> float | None:
+    """Return for how long a group has been in its phase: since its status says so, or else what is known of Pending ones.
+
+    These wait since their return, their first refusal or their creation. None where nobody knows. ``wait``: what this
+    leader remembers of it.
     """
+    if info.since:
+        return max(now.timestamp() - info.since, 0.0)
+    return _pending_seconds(info, wait, now) if info.phase is Phase.PENDING else None
+
+
+def _pending_seconds(info: JobInfo, wait: RequeueState | None, now: datetime) -> float | None:
     wrong = next((each for each in info.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
     since = 0.0
     if wait is not None and wait.tries:

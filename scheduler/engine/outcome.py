@@ -207,12 +207,14 @@ class PlanBuilder:
             reserves=lifecycle.reserves(old, phase, holding),
             holding=holding,
             held_before=old.holding,
-            waited=self._waited(old) if old.phase is Phase.PENDING and phase is not old.phase else None,
+            owner=old.owner,
+            since=lifecycle.phase_began(old, phase, self._now),
+            lasted=self._lasted(old) if phase is not old.phase else None,
         )
 
-    def _waited(self, info: JobInfo) -> float | None:
+    def _lasted(self, info: JobInfo) -> float | None:
         wait = self._session.snapshot.requeues.get(info.uid)
-        return lifecycle.pending_seconds(info, wait, self._session.now)
+        return lifecycle.phase_seconds(info, wait, self._session.now)
 
     def records(self, statuses: Iterable[GroupStatus], growing: Collection[GroupKey] = ()) -> Mapping[GroupKey, Record]:
         """Return what is known of each group that doesn't run, and of those ``growing`` that run and have pods that wait."""

@@ -50,6 +50,10 @@ class Binder:
                 self._queue.append(bind)
         self._start_workers()
 
+    def busy(self) -> bool:
+        """Whether pods wait to be bound, or are being bound."""
+        return bool(self._workers)
+
     def forget(self, uid: str) -> None:
         """Keep nothing for another try: the pod is gone."""
         self._failing.pop(uid, None)

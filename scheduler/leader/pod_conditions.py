@@ -13,9 +13,11 @@ from typing import Any, Final
 from muster.kube import errors, transport
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
+from muster.kube.clock import Clock
 from muster.kube.workqueue import WorkQueue
 from muster.model import kinds
 from muster.model.objects import Condition, Pod
+from scheduler.engine import lifecycle
 from scheduler.engine.lifecycle import UNSCHEDULABLE
 from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey
@@ -30,8 +32,9 @@ _Place = tuple[str, str]
 class UnplacedPods:
     """Keeps the condition of pods as the last plan has it. What a former leader wrote is found in the pods."""
 
-    def __init__(self, client: Client, pods: ObjectCache[Pod], scheduler_names: Collection[str]) -> None:
+    def __init__(self, client: Client, clock: Clock, pods: ObjectCache[Pod], scheduler_names: Collection[str]) -> None:
         self._client = client
+        self._clock = clock
         self._pods = pods
         self._names = frozenset(scheduler_names)
         self._marked: set[_Place] = set()
@@ -73,7 +76,13 @@ class UnplacedPods:
             return  # It was written meanwhile, or is no longer to be.
         condition: dict[str, Any] = {"type": _SCHEDULED, "$patch": "delete"}
         if message is not None:
-            condition = {"type": _SCHEDULED, "status": "False", "reason": UNSCHEDULABLE, "message": message}
+            condition = {
+                "type": _SCHEDULED,
+                "status": "False",
+                "reason": UNSCHEDULABLE,
+                "message": message,
+                "lastTransitionTime": self._since(pod),
+            }
         # The uid makes the server refuse it for another pod of the same name.
         change = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
         try:
@@ -87,6 +96,12 @@ class UnplacedPods:
             (self._marked.discard if message is None else self._marked.add)(place)
             self._over.discard(place)
 
+    def _since(self, pod: Pod) -> str:
+        """Return when the condition came to be False: now, unless it was so before for another reason."""
+        found = next((each for each in pod.status.conditions or () if each.type == _SCHEDULED), None)
+        known = found.last_transition_time if found is not None and found.status == "False" else None
+        return (known or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 def _unschedulable(pod: Pod) -> Condition | None:
     found = (each for each in pod.status.conditions or () if each.type == _SCHEDULED)
@@ -94,6 +109,6 @@ def _unschedulable(pod: Pod) -> Condition | None:
 
 
 def _message(plan: Plan, key: GroupKey) -> str:
-    conditions = plan.groups[key].conditions
-    said = next((each.message for each in conditions if each.type == UNSCHEDULABLE and each.status == "True"), "")
-    return f"PodGroup {key.name}: {said or 'no node has room for more of its pods now'}"
+    status = plan.groups[key]
+    wrong = lifecycle.obstacle(status.conditions)
+    return f"{status.called}: {wrong.message if wrong is not None else 'no node has room for more of its pods now'}"

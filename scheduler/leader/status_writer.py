@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
 
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
-from muster.model.durations import human_duration
 from muster.model.kinds import Kind
-from muster.model.objects import Meta, Object, PodGroup
-from scheduler.engine.lifecycle import UNSCHEDULABLE
+from muster.model.objects import PodGroup
 from scheduler.leader.events import ReservationRefused, StatusStored
-from scheduler.leader.intervals import PHASE_EVENT_SECONDS
+from scheduler.leader.group_events import GroupEvents
 from scheduler.model.plan import GroupStatus
-from scheduler.model.snapshot import GroupKey, Phase
+from scheduler.model.snapshot import GroupKey
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +25,6 @@ _WRITES_IN_FLIGHT: Final = 8
 
 _DENIED: Final = "denied the request: "
 """What the API server puts before a webhook's own words."""
-
-
-class _PhaseEvents(Struct):
-    """The phases of a group that events told of, and the loop's time of the last one."""
-
-    phases: set[Phase] = field(default_factory=set)
-    last: float = float("-inf")
 
 
 class StatusWriter:
@@ -47,17 +36,16 @@ class StatusWriter:
     def __init__(
         self,
         client: Client,
-        recorder: EventRecorder,
+        events: GroupEvents,
         kinds_by_group: dict[str, Kind[PodGroup]],
         emit: Callable[[StatusStored | ReservationRefused], None],
         yields_to: WorkQueue[Any],
     ) -> None:
         self._client = client
-        self._recorder = recorder
+        self._events = events
         self._kinds = kinds_by_group
         self._emit = emit
         self._reserving: set[GroupKey] = set()
-        self._told: dict[GroupKey, _PhaseEvents] = {}
         self._due: dict[GroupKey, GroupStatus] = {}
         self._written: dict[GroupKey, float] = {}
         self._work = WorkQueue("status of PodGroup", self._write, at_once=_WRITES_IN_FLIGHT, yields_to=yields_to)
@@ -80,7 +68,7 @@ class StatusWriter:
             # Jobs wait for a phase; a text is only read.
             self._work.add(status.key, urgent=status.phase is not status.before)
             if not status.reserves:
-                self._record(status)
+                self._events.record(status)
             taken.append(status)
         return taken, soonest
 
@@ -88,7 +76,7 @@ class StatusWriter:
         """Keep nothing of a group that is gone."""
         self._written.pop(key, None)
         self._due.pop(key, None)
-        self._told.pop(key, None)
+        self._events.forget(key)
         self._reserving.discard(key)
 
     async def run(self) -> None:
@@ -120,48 +108,8 @@ class StatusWriter:
         else:
             self._reserving.discard(key)
             if status.reserves:
-                self._record(status)  # Until now the ledger might have refused it.
+                self._events.record(status)  # Until now the ledger might have refused it.
             self._emit(StatusStored(key, group))
-
-    def _record(self, status: GroupStatus) -> None:
-        """Record an event where the phase changed, or what is wrong did."""
-        kind = self._kinds[status.key.group]
-        meta = Meta(name=status.key.name, namespace=status.key.namespace, uid=status.uid)
-        about = Object(metadata=meta)
-        wrong = next((each for each in status.conditions if each.type == UNSCHEDULABLE and each.status == "True"), None)
-        if status.phase is not status.before and self._may_tell(status):
-            self._recorder.record(kind, about, status.phase.value, _event(status))
-        if wrong is not None and status.urgency.value == 0:
-            self._recorder.record(kind, about, wrong.reason, wrong.message, type_="Warning")
-
-    def _may_tell(self, status: GroupStatus) -> bool:
-        """Whether a phase is worth an event: the first of its kind of a group, and after that one a minute."""
-        now = asyncio.get_running_loop().time()
-        told = self._told.setdefault(status.key, _PhaseEvents())
-        if status.phase in told.phases and now - told.last < PHASE_EVENT_SECONDS:
-            return False
-        told.phases.add(status.phase)
-        told.last = now
-        return True
-
-
-def _event(status: GroupStatus) -> str:
-    """Return the text of the event that a new phase is."""
-    before = f"was {status.before.value}"
-    if status.waited is not None:
-        before += f" for {human_duration(status.waited)}"
-    match status.phase:
-        case Phase.INQUEUE:
-            return f"Admitted to queue {status.queue}; {before}"
-        case Phase.PENDING:
-            again = "Started again in" if status.before is Phase.COMPLETED else "Returned to"
-            return f"{again} queue {status.queue}; {before}"
-        case Phase.RUNNING:
-            return f"Its minimum of pods is running; {before}"
-        case Phase.UNKNOWN:
-            return f"Fewer pods than its minimum are running; {before}"
-        case Phase.COMPLETED:
-            return f"Its pods have ended; {before}"
 
 
 def _json(status: GroupStatus) -> dict[str, Any]:

@@ -52,6 +52,7 @@ from scheduler.leader.events import (
     StatusStored,
 )
 from scheduler.leader.evictor import Evictor
+from scheduler.leader.group_events import GroupEvents
 from scheduler.leader.intervals import (
     CYCLE_HANG_SECONDS,
     FIND_CULPRIT_SECONDS,
@@ -64,6 +65,7 @@ from scheduler.leader.intervals import (
 )
 from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.leader.pod_conditions import UnplacedPods
+from scheduler.leader.pod_events import PodEvents
 from scheduler.leader.quarantine import QuarantineReporter
 from scheduler.leader.recovery import Recovery
 from scheduler.leader.state import SchedulerState
@@ -126,8 +128,10 @@ class Term:
         self._evictor = Evictor(client, recorder, self.handle)
         self._queues = QueueController(client, informers, recorder, scheduler_names)
         group_kinds = {kind.group: kind for kind in informers.groups}
-        self._statuses = StatusWriter(client, recorder, group_kinds, self.handle, self._queues.work)
-        self._unplaced = UnplacedPods(client, informers.pods, scheduler_names)
+        group_events = GroupEvents(recorder, group_kinds, informers.group)
+        self._statuses = StatusWriter(client, group_events, group_kinds, self.handle, self._queues.work)
+        self._unplaced = UnplacedPods(client, clock, informers.pods, scheduler_names)
+        self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy)
 
         # Controllers that need nothing of a cycle, or little.
         self._namespaces = NamespaceLabelController(client, informers, quota_mode)
@@ -170,6 +174,7 @@ class Term:
             await synced.wait()
             group.create_task(self._statuses.run(), name="statuses")
             group.create_task(self._unplaced.run(), name="conditions of pods")
+            group.create_task(self._pod_events.run(), name="events of pods")
             group.create_task(self._queues.run(), name="queues")
             group.create_task(self._podgroups.run(), name="podgroups")
             group.create_task(self._namespaces.run(), name="labels of namespaces")
@@ -287,9 +292,10 @@ class Term:
         self._read_ledgers()
         self._changed.clear()
         with self._metrics.cycle_seconds.time():
-            now = self._clock.now()
-            plan = await self._decide(self._state.snapshot(), now)
+            now, snapshot = self._clock.now(), self._state.snapshot()
+            plan = await self._decide(snapshot, now)
         self._report.report(plan, now.timestamp(), self._took)
+        self._pod_events.observe(plan, snapshot)
         statuses_due = self._perform(plan, now)
         return min(statuses_due, self._next_cycle(plan))
 

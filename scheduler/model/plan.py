@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 from msgspec import Struct, field
 
+from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.holding import NO_HOLDING, Holding
@@ -57,7 +59,9 @@ class GroupStatus(Struct, frozen=True):
     Attributes:
         reserves: the group holds more from then on, if the ledger agrees; so nothing may rest on it before.
         holding, held_before: what it says of what the group holds, and what the one before said.
-        waited: for how many seconds it was Pending, where it isn't any more and that is known.
+        owner: kind and name of the workload that the group was generated for, as `grouping.owner_of` has it.
+        since: when it came to its phase, in seconds of the epoch; 0 where nobody knows.
+        lasted: for how many seconds it was in the phase before, where it is in another now and that is known.
     """
 
     key: GroupKey
@@ -73,7 +77,14 @@ class GroupStatus(Struct, frozen=True):
     reserves: bool = False
     holding: Holding = NO_HOLDING
     held_before: Holding = NO_HOLDING
-    waited: float | None = None
+    owner: str = ""
+    since: float = 0.0
+    lasted: float | None = None
+
+    @property
+    def called(self) -> str:
+        """What the people of its namespace know it by: ``Job train``, or ``PodGroup g`` where they named it."""
+        return grouping.called(self.key.name, self.owner)
 
     @property
     def moves(self) -> bool:
@@ -85,6 +96,7 @@ class GroupStatus(Struct, frozen=True):
         noted = self.holding.min_resources
         return PodGroupStatus(
             phase=self.phase.value,
+            last_phase_transition_time=datetime.fromtimestamp(self.since, UTC) if self.since else None,
             conditions=self.conditions or None,
             running=self.running,
             succeeded=self.succeeded,

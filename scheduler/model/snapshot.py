@@ -99,8 +99,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         min_resources: the group's own minResources; None when it has none.
-        tasks: its pods; none where they are aggregated, so that only ``task_counts`` knows of them.
-        task_counts: the pods, counted.
+        tasks: its pods; none where they are aggregated, so that only ``task_counts``, the pods counted, knows of them.
         expected_pods: pods of its Jobs that don't exist yet.
         owner: kind and name of the workload that it was generated for; empty for one that people wrote.
         held: why it must not be admitted, as a sentence; empty when nothing is in the way.
@@ -109,9 +108,10 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         holding: what its status says of what it holds.
+        since: when it came to its phase, in seconds of the epoch; 0 where its status doesn't say.
         next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
         finished: nothing of it runs or will run again.
-        written: the status in the cluster has a phase; where it hasn't, Pending is meant and has yet to be written.
+        written: the status has a phase in the cluster; where it has none, Pending is meant and has yet to be written.
     """
 
     key: GroupKey
@@ -138,6 +138,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     sla: float | None = None
     finished: bool = False
     written: bool = True
+    since: float = 0.0
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -155,10 +156,9 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
 
     def restated(self, phase: Phase, status: PodGroupStatus) -> JobInfo:
         """Return the same one where it stands otherwise now and holds the same; its tasks needn't be counted again."""
-        counters = (status.running, status.succeeded, status.failed)
-        return replace(
-            self, phase=phase, conditions=status.conditions or (), counters=counters, written=bool(status.phase)
-        )
+        counters, conditions = (status.running, status.succeeded, status.failed), status.conditions or ()
+        written, since = bool(status.phase), seconds(status.last_phase_transition_time)
+        return replace(self, phase=phase, conditions=conditions, counters=counters, written=written, since=since)
 
     @property
     def title(self) -> str:

@@ -354,7 +354,7 @@ class Cluster:
         counts = self._pods.aggregated_counts(group_name) if phase is not Phase.COMPLETED else None
         members = self._pods.members(group_name) if counts is None else []
         tasks = tuple(member.task for member in members)
-        batch = self._batch_jobs.of(group_name)
+        batch, status = self._batch_jobs.of(group_name), group.status
         held = group_facts.held(batch)
         try:
             stated = conversion.min_resources(group)
@@ -363,7 +363,6 @@ class Cluster:
         limits = self._limited.of(key.namespace)
         alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
-        status = group.status
         return JobInfo(
             key=key,
             uid=group.metadata.uid,
@@ -389,6 +388,7 @@ class Cluster:
             sla=conversion.sla_of(group),
             finished=counts is None and group_facts.over(batch, members),
             written=bool(status.phase),
+            since=seconds(status.last_phase_transition_time),
         )
 
     def validate(self) -> None:

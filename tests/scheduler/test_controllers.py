@@ -158,7 +158,7 @@ async def test_a_job_resumed_before_its_turn_is_put_back(world):
     assert made.metadata.annotation(names.SUSPENDED) == "true"
 
     def told(events):
-        return any(each.reason == "Suspended" and "waits for its turn" in each.message for each in events)
+        return any(each.reason == "Held" and each.message.endswith("short by 1 cpu") for each in events)
 
     await world.plane.all(kinds.EVENTS, world.namespace, holds=told)
 

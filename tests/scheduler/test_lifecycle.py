@@ -191,12 +191,12 @@ BACK = "2 attempts came to nothing; the next is after 2026-01-01T00:00:00Z"
     ids=["new", "ageless", "another-clock", "refused", "no-more", "taken-back", "never-back", "another-leader"],
 )
 def test_how_long_a_group_was_pending(build, conditions, wait, age, waited):
-    assert lifecycle.pending_seconds(pending(build, *conditions, age=age), wait, NOW) == waited
+    assert lifecycle.phase_seconds(pending(build, *conditions, age=age), wait, NOW) == waited
 
 
 def test_a_plan_says_how_long_an_admitted_group_was_pending(build):
     build.node("a").gang("g", 1, 1, phase="Pending", age=12)
     (status,) = build.decide().groups.values()
-    assert (status.phase, status.waited) == (Phase.INQUEUE, 12)
+    assert (status.phase, status.lasted) == (Phase.INQUEUE, 12)
     build.gang("h", 1, 1, phase="Inqueue", age=12)
-    assert [each.waited for each in build.decide().groups.values() if each.key.name == "h"] == [None]
+    assert [each.lasted for each in build.decide().groups.values() if each.key.name == "h"] == [None]

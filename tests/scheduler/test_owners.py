@@ -281,7 +281,7 @@ async def test_jobs_of_a_workflow_are_grouped_as_the_rules_say(world, text, chos
     assert len(owners) == {"Job": 2, "Workflow": 1, "Pod": 4}[chosen]
     assert {each.metadata.annotation(names.GROUP_NAME) for each in pods} == set(owners)
     noted = {(await world.job(name)).metadata.annotation(names.JOB_GROUP) for name in ("one", "two")}
-    assert noted == ({f"podgroup-{flow.metadata.uid}"} if chosen == "Workflow" else {""})
+    assert noted == ({""} if chosen == "Pod" else set(owners))
 
 
 async def test_rules_change_while_running_and_a_mistake_in_them_changes_nothing(world):

@@ -106,6 +106,33 @@ def test_a_refusal_of_the_ledger_names_hard_reserved_and_asked(
     )
 
 
+def test_a_refusal_of_the_ledger_names_workloads_and_not_the_names_of_groups_made_for_them(
+    answered: Any, review_of: Any, podgroup: Any, job: Any, ledger: Any, cluster: Any
+) -> None:
+    def reference(kind: str, name: str) -> dict[str, Any]:
+        return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+
+    # One group that is there, one that was reserved for when its Job was created, and one that people named.
+    made = {"ownerReferences": [reference("Deployment", "web")]}
+    cluster.put(kinds.PODGROUPS, "podgroup-uid-web", "dev", metadata=made)
+    cluster.put(kinds.JOBS, "early", "dev")
+    held = tuple((name, Resources.parse({"cpu": 2})) for name in ("podgroup-uid-web", "podgroup-uid-early", "mine"))
+    shortage = Shortage("cpu", 8 * NANO, 6 * NANO, 0, 3 * NANO, 1 * NANO, "team")
+    ledger.answer = Exceeded("team", (shortage,), held)
+    rest = (
+        ' requests 3 cpu, but quota "team" has 8 cpu hard, 6 reserved (Deployment web 2, Job early 2, mine 2), so 2 are'
+        " free: short by 1 cpu; lower {}, wait for Deployment web, or raise the quota"
+    )
+    coming = podgroup(
+        "podgroup-uid-x", minResources={"cpu": "3"}, metadata={"ownerReferences": [reference("Job", "x")]}
+    )
+    refused = answered("/validate/podgroups", review_of(coming))["status"]["message"]
+    assert refused == "Job x" + rest.format("spec.minResources")
+    asked = job(annotations={"scheduling.volcano.sh/group-min-resources": '{"cpu": "3"}'})
+    refused = answered("/validate/jobs", review_of(asked))["status"]["message"]
+    assert refused == "Job train" + rest.format("what its pods request")
+
+
 def test_a_refused_object_never_reaches_the_ledger(answered: Any, review_of: Any, podgroup: Any, ledger: Any) -> None:
     asked = podgroup(queue="nope", minResources={"cpu": "3"})
     assert not answered("/validate/podgroups", review_of(asked))["allowed"]

@@ -164,14 +164,15 @@ def test_an_update_is_judged_by_the_queue_only_when_that_changes(ask: Any, job: 
 
 def test_a_queue_changed_after_creation_points_to_the_group(ask: Any, job: Any) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "queue-name": "research"}), "UPDATE", old=job())
-    assert verdict.warnings == (
-        "the queue was set at creation: change spec.queue of PodGroup podgroup-uid-train instead",
-    )
+    group = "the Job's PodGroup, which its annotation muster.sh/group names"
+    assert verdict.warnings == (f"the queue was set at creation: change spec.queue of {group}",)
 
 
 def test_a_minimum_changed_after_creation_points_to_the_group(ask: Any, job: Any) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "group-min-member": "2"}), "UPDATE", old=job())
-    assert verdict.warnings == ("the minimum was set at creation: change PodGroup podgroup-uid-train instead",)
+    assert verdict.warnings == (
+        "the minimum was set at creation: change the Job's PodGroup, which its annotation muster.sh/group names",
+    )
 
 
 def test_a_job_that_is_being_deleted_can_always_be_changed(ask: Any, job: Any) -> None:

@@ -61,8 +61,24 @@ def test_a_rule_above_the_matched_owner_waits_until_that_one_is_known(ask: Any, 
 
 
 def test_pods_of_a_job_are_in_the_group_that_was_noted_on_it(ask: Any, pod: Any, cluster: Any) -> None:
-    cluster.put(kinds.JOBS, "train", "dev", metadata={"annotations": {names.JOB_GROUP: "podgroup-uid-flow"}})
+    flow = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "name": "f",
+        "uid": "uid-flow",
+        "controller": True,
+    }
+    noted = {"annotations": {names.JOB_GROUP: "podgroup-uid-flow"}, "ownerReferences": [flow]}
+    cluster.put(kinds.JOBS, "train", "dev", metadata=noted)
     assert ask(pods.mutate, pod(owner=JOB)).operations[0]["value"] == {GROUP: "podgroup-uid-flow"}
+
+
+def test_what_a_job_that_nobody_controls_says_of_another_group_was_copied_with_it(
+    ask: Any, pod: Any, cluster: Any
+) -> None:
+    copied = {"annotations": {names.JOB_GROUP: "podgroup-uid-flow"}, "uid": "uid-train"}
+    cluster.put(kinds.JOBS, "train", "dev", metadata=copied)
+    assert ask(pods.mutate, pod(owner=JOB)).operations[0]["value"] == {GROUP: "podgroup-uid-train"}
 
 
 @pytest.mark.parametrize(

@@ -201,10 +201,10 @@ def _parallelism_warnings(job: Job, member: int) -> list[str]:
 
 
 def _late_warnings(before: Job, after: Job, *, moved: bool) -> list[str]:
-    name = grouping.generated_name(after.metadata.uid)
+    group = f"the Job's PodGroup, which its annotation {names.JOB_GROUP} names"
     warnings = []
     if moved:
-        warnings.append(f"the queue was set at creation: change spec.queue of PodGroup {name} instead")
+        warnings.append(f"the queue was set at creation: change spec.queue of {group}")
     if _minimum(before)[:2] != _minimum(after)[:2]:
-        warnings.append(f"the minimum was set at creation: change PodGroup {name} instead")
+        warnings.append(f"the minimum was set at creation: change {group}")
     return warnings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 
 import msgspec
 from msgspec import field
@@ -33,9 +34,11 @@ class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
     Attributes:
         succeeded_before: pods that had succeeded when it was started again; of its minimum they are there already.
         min_resources: what minMember of its pods take of quotas, where ``spec.minResources`` says nothing.
+        last_phase_transition_time: when it came to its phase; None where what wrote the status doesn't say.
     """
 
     phase: str = ""
+    last_phase_transition_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
     running: int = 0
     succeeded: int = 0

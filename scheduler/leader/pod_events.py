@@ -1,0 +1,146 @@
+"""Events on pods, as the scheduler of Kubernetes has them: Scheduled, and FailedScheduling with the sentence of the group.
+
+They are written after what matters more, so many a second, and left out where these fall behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final, Literal, NamedTuple
+
+from muster.kube.cache import ObjectCache, ObjectChange
+from muster.kube.events import EventRecorder
+from muster.model import grouping, kinds
+from muster.model.objects import Pod
+from scheduler.engine import lifecycle
+from scheduler.model.plan import GroupStatus, Plan, Urgency
+from scheduler.model.snapshot import GroupKey, JobInfo, Snapshot
+
+EVENTS_A_SECOND: Final = 50
+MOST_IN_LINE: Final = 10 * EVENTS_A_SECOND
+"""Events that wait to be recorded; any more are left out."""
+
+SCHEDULED: Final = "Scheduled"
+FAILED: Final = "FailedScheduling"
+
+_Place = tuple[str, str]
+
+
+class _PodEvent(NamedTuple):
+    """An event to be recorded about the pod of that namespace, name and uid."""
+
+    place: _Place
+    uid: str
+    reason: str
+    message: str
+
+
+class PodEvents:
+    """Records that pods got a node, or why their group has none for them: each reason once.
+
+    Attributes:
+        dropped: how many events were left out.
+    """
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        pods: ObjectCache[Pod],
+        scheduler_names: Collection[str],
+        busy: Callable[[], bool],
+    ) -> None:
+        """``busy``: whether there is something more urgent to write."""
+        self.dropped = 0
+        self._recorder = recorder
+        self._pods = pods
+        self._names = frozenset(scheduler_names)
+        self._busy = busy
+        self._line: deque[_PodEvent] = deque()
+        self._some = asyncio.Event()
+        self._new: set[_Place] = set()
+        self._told: dict[str, str] = {}
+        pods.subscribe(self._on_pod)
+
+    def observe(self, plan: Plan, snapshot: Snapshot) -> None:
+        """Take over what a cycle decided: why pods have no node, where that is news to the group or the pod is new."""
+        new, self._new = self._new, set()
+        changed = [
+            each
+            for each in plan.statuses
+            if each.urgency is Urgency.NOW and lifecycle.obstacle(each.conditions) is not None
+        ]
+        if changed:
+            waiting = {each.key for each in changed}
+            jobs = {job.key: job for job in snapshot.jobs if job.key in waiting}
+            for status in changed:
+                if (job := jobs.get(status.key)) is not None:
+                    self._fail_all(status, job)
+        for place in sorted(new):
+            pod = self._pods.get(place[1], place[0])
+            if pod is not None and (its := self._status_of(pod, plan)) is not None:
+                self._fail(its, place, pod.metadata.uid)
+
+    async def run(self) -> None:
+        """Record, until cancelled."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(1 / EVENTS_A_SECOND)
+            if self._busy():
+                continue
+            event = self._line.popleft()
+            if not self._line:
+                self._some.clear()
+            self._record(event)
+
+    def _on_pod(self, change: ObjectChange[Pod]) -> None:
+        old, new = change.old, change.new
+        if new is None:
+            if old is not None:
+                self._told.pop(old.metadata.uid, None)
+            return
+        if new.spec.scheduler_name not in self._names:
+            return
+        place = (new.namespace, new.name)
+        if new.spec.node_name:
+            self._told.pop(new.metadata.uid, None)
+            if old is not None and not old.spec.node_name and old.metadata.uid == new.metadata.uid:
+                words = f"Successfully assigned {new.namespace}/{new.name} to {new.spec.node_name}"
+                self._put(_PodEvent(place, new.metadata.uid, SCHEDULED, words))
+        elif old is None or grouping.group_of(old.metadata) != grouping.group_of(new.metadata):
+            self._new.add(place)
+
+    def _status_of(self, pod: Pod, plan: Plan) -> GroupStatus | None:
+        name = grouping.group_of(pod.metadata)
+        keys = (GroupKey(kind.group, pod.namespace, name) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS))
+        return next((plan.groups[key] for key in keys if key in plan.groups), None)
+
+    def _fail_all(self, status: GroupStatus, job: JobInfo) -> None:
+        for task in job.pending:
+            self._fail(status, (task.namespace, task.name), task.uid)
+
+    def _fail(self, status: GroupStatus, place: _Place, uid: str) -> None:
+        wrong = lifecycle.obstacle(status.conditions)
+        if wrong is None or self._told.get(uid) == wrong.reason:
+            return
+        if self._put(_PodEvent(place, uid, FAILED, f"{status.called}: {wrong.message}")):
+            self._told[uid] = wrong.reason
+
+    def _put(self, event: _PodEvent) -> bool:
+        if len(self._line) >= MOST_IN_LINE:
+            self.dropped += 1
+            return False
+        self._line.append(event)
+        self._some.set()
+        return True
+
+    def _record(self, event: _PodEvent) -> None:
+        pod = self._pods.get(event.place[1], event.place[0])
+        if pod is None or pod.metadata.uid != event.uid:
+            return
+        failed = event.reason == FAILED
+        if failed and pod.spec.node_name:
+            return  # It has got one meanwhile.
+        type_: Literal["Normal", "Warning"] = "Warning" if failed else "Normal"
+        self._recorder.record(kinds.PODS, pod, event.reason, event.message, type_=type_)

@@ -1,0 +1,149 @@
+"""What kubectl alone tells of a workload: events of one reason each, the owner in the table, and how long it took."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import msgspec
+from workloads import deployment, group, job, unschedulable
+
+from muster.kube.transport import Request
+from muster.model import kinds, names
+
+OURS = {"component": names.SCHEDULER_NAME}
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+async def events(world, name, kind):
+    """Return the events about an object: reason and message, the first one first."""
+    answer = await world.client.send(Request("GET", kinds.EVENTS.path(world.namespace)))
+    found = [each for each in msgspec.json.decode(answer.body)["items"] if each["source"] == OURS]
+    about = [each for each in found if (each["involvedObject"]["name"], each["involvedObject"]["kind"]) == (name, kind)]
+    return [(each["reason"], each["message"]) for each in sorted(about, key=lambda each: each["firstTimestamp"])]
+
+
+async def told(world, name, kind, *reasons):
+    """Wait until there are events of these reasons about an object; give their messages."""
+
+    async def found():
+        by_reason = dict(await events(world, name, kind))
+        return [by_reason[each] for each in reasons] if by_reason.keys() >= set(reasons) else None
+
+    return await world.until(found)
+
+
+async def test_a_job_that_starts_has_two_events_and_its_pods_one_each(world):
+    await world.node("5")
+    await world.work()
+    await world.create(job("train", 2))
+    assert await told(world, "train", "Job", "PodGroupCreated", "Started") == [
+        "Its PodGroup is in queue default and needs 2 pods to start",
+        "Its minimum of 2 pods is running in queue default",
+    ]
+    assert sorted(reason for reason, _ in await events(world, "train", "Job")) == ["PodGroupCreated", "Started"]
+    for pod in await world.pods():
+        await told(world, pod.name, "Pod", "Scheduled")
+        assert await events(world, pod.name, "Pod") == [
+            ("Scheduled", f"Successfully assigned {world.namespace}/{pod.name} to {pod.spec.node_name}")
+        ]
+
+
+async def test_a_job_that_waits_says_what_it_lacks_once_and_names_its_group(world):
+    await world.node("5")
+    await world.work()
+    await world.create(job("large", 9))
+    (sentence,) = await told(world, "large", "Job", "Held")
+    assert re.fullmatch(
+        r"Waits in queue default: 9 pods need 9 cpu; [0-9]+ cpu are free in the cluster: short by [1-9] cpu", sentence
+    )
+    noted = await world.becomes(kinds.JOBS, "large", lambda one: one.metadata.annotation(names.JOB_GROUP))
+    found = await world.group(noted.metadata.annotation(names.JOB_GROUP))
+    assert found.metadata.annotation(names.OWNER) == "Job large"
+    await world.rest(30)
+    assert sorted(reason for reason, _ in await events(world, "large", "Job")) == ["Held", "PodGroupCreated"]
+
+
+async def test_pods_that_wait_say_the_sentence_of_their_group_and_not_once_a_cycle(world):
+    node = await world.node("1")
+    await world.work()
+    await world.create(deployment("web", 3))
+    pods = await world.plane.all(kinds.PODS, world.namespace, holds=lambda pods: len(pods) == 3)
+    for pod in pods:
+        await told(world, pod.name, "Pod", "FailedScheduling")
+    await world.rest(30)
+    for pod in pods:
+        failed = [text for reason, text in await events(world, pod.name, "Pod") if reason == "FailedScheduling"]
+        assert failed[-1] == "Deployment web: 3 pods need 3 cpu; 1 cpu is free in the cluster: short by 2 cpu"
+        assert len(failed) == len(set(failed)) <= 2  # The first may say that not all of its pods exist.
+    await told(world, "web", "Deployment", "PodGroupCreated", "Held")
+    assert await world.node("2") != node
+    await told(world, "web", "Deployment", "Started")
+    for pod in pods:
+        await told(world, pod.name, "Pod", "Scheduled")
+
+
+async def test_the_condition_of_a_pod_that_lacks_a_node_says_since_when_and_names_the_workload(world):
+    await world.node("2")
+    await world.work()
+    await world.create(group("g", minMember=1))
+    await world.create(deployment("web", 1, "2"))
+    await world.plane.all(
+        kinds.PODS, world.namespace, holds=lambda pods: len(pods) == 1 and bool(pods[0].spec.node_name)
+    )
+    await world.patch(kinds.DEPLOYMENTS, "web", {"spec": {"replicas": 2}})
+
+    def waits(pods):
+        return next((each for each in pods if unschedulable(each)), None)
+
+    found = waits(await world.plane.all(kinds.PODS, world.namespace, holds=waits))
+    (condition,) = [each for each in found.status.conditions if each.type == "PodScheduled"]
+    assert condition.message.startswith("Deployment web: ")
+    assert condition.last_transition_time is not None
+    assert condition.last_transition_time >= found.metadata.creation_timestamp
+
+
+async def test_the_table_of_podgroups_has_the_owner_of_each(world):
+    await world.node("4")
+    await world.work()
+    await world.create(job("train", 2), group("mine", minMember=1))
+    made = await world.job("train")
+    await world.phase(f"podgroup-{made.metadata.uid}", "Running")
+    path = kinds.PODGROUPS.path(world.namespace)
+    answer = await world.client.send(Request("GET", path, accept=TABLE))
+    table = msgspec.json.decode(answer.body)
+    columns = [each["name"] for each in table["columnDefinitions"]]
+    shown = {row["cells"][0]: row["cells"][columns.index("Owner")] for row in table["rows"]}
+    assert shown[f"podgroup-{made.metadata.uid}"] == "Job train"
+    assert shown["mine"] in {None, ""}
+
+
+async def test_each_phase_says_how_long_the_one_before_took_and_a_new_leader_knows_it_too(world):
+    await world.node("4")
+    await world.work()
+    await world.create(job("train", 2, seconds=12))
+    name = f"podgroup-{(await world.job('train')).metadata.uid}"
+    running = await world.phase(name, "Running")
+    since = running.status.last_phase_transition_time
+    assert since >= running.metadata.creation_timestamp
+    (started,) = await told(world, name, "PodGroup", "Running")
+    assert re.fullmatch(r"Its minimum of pods is running; was (Inqueue|Pending) for [0-9]+s", started)
+    await world.stop()
+    await world.work()
+    assert (await world.group(name)).status.last_phase_transition_time == since
+    done = await world.phase(name, "Completed")
+    assert done.status.last_phase_transition_time - since >= timedelta(seconds=8)
+    (over,) = await told(world, name, "PodGroup", "Completed")
+    lasted = re.fullmatch(r"Its pods have ended; was Running for ([0-9]+)s", over)
+    assert int(lasted[1]) >= 8
+
+
+async def test_a_job_copied_with_the_note_of_another_gets_a_group_of_its_own(world):
+    await world.node("4")
+    await world.work()
+    await world.create(job("first", 2))
+    noted = await world.becomes(kinds.JOBS, "first", lambda one: one.metadata.annotation(names.JOB_GROUP))
+    await world.create(job("second", 2, **{names.JOB_GROUP: noted.metadata.annotation(names.JOB_GROUP)}))
+    own = f"podgroup-{(await world.job('second')).metadata.uid}"
+    await world.phase(own, "Running")
+    await world.becomes(kinds.JOBS, "second", lambda one: one.metadata.annotation(names.JOB_GROUP) == own)
