@@ -9,13 +9,13 @@ into selectors, which API servers do when pods are created (templates haven't be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from muster.model.labels import matches
 from muster.model.objects import (
@@ -291,3 +291,17 @@ def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint
         honors_taints=constraint.node_taints_policy == "Honor",
         required=constraint.when_unsatisfiable != "ScheduleAnyway",
     )
+
+
+class PeerCounts(Struct, frozen=True, eq=False):
+    """Who is where, as far as terms of pods ask.
+
+    Attributes:
+        present: by set of pods or carried term (`Constraints.counted_as`), how many such pods each node has, by its name.
+        leaving: how many of these are being deleted.
+        inverse_terms: by set of pods, the terms about it that pods carry, or will once they are placed.
+    """
+
+    present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
+    inverse_terms: Mapping[PodSet, tuple[InverseTerm, ...]] = field(default_factory=dict)

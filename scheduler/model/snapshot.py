@@ -7,7 +7,7 @@ to is shared with the next one unless it changed: `scheduler.state.cluster` buil
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -21,7 +21,7 @@ from muster.ledger.table import Table
 from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, Node, PodGroupStatus
-from scheduler.model.affinity import InverseTerm, PodSet
+from scheduler.model.affinity import PeerCounts, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
 from scheduler.model.storage import Storage
@@ -107,8 +107,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
         scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
-        holding: what its status says of what it holds.
-        since: when it came to its phase, in seconds of the epoch; 0 where its status doesn't say.
+        holding, since: what its status says of what it holds, and when it came to its phase, in seconds of the epoch or 0.
         next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
         finished: nothing of it runs or will run again.
         written: the status has a phase in the cluster; where it has none, Pending is meant and has yet to be written.
@@ -233,20 +232,6 @@ class QueueInfo(Struct, frozen=True, eq=False, dict=True):
     def amounts(self) -> tuple[Resources | None, Resources | None, Resources | None]:
         """Its capability, what it deserves, and its guarantee."""
         return self.capability, self.deserved, self.guarantee
-
-
-class PeerCounts(Struct, frozen=True, eq=False):
-    """Who is where, as far as terms of pods ask.
-
-    Attributes:
-        present: by set of pods or carried term (`Constraints.counted_as`), how many such pods each node has, by its name.
-        leaving: how many of these are being deleted.
-        inverse_terms: by set of pods, the terms about it that pods carry, or will once they are placed.
-    """
-
-    present: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
-    leaving: Mapping[Hashable, Mapping[str, int]] = field(default_factory=dict)
-    inverse_terms: Mapping[PodSet, tuple[InverseTerm, ...]] = field(default_factory=dict)
 
 
 class Budget(Struct, frozen=True):
