@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from scheduler.engine import kept_places, placement, requeue
+from scheduler.engine.exhausted_nodes import ExhaustedNodes
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
@@ -87,6 +89,9 @@ class EvictionRun:
         self._rules = rules
         self._hopeless: set[object] = set()
         self._barred: dict[tuple[int, str], Matrix] = {}
+        self._exhausted = ExhaustedNodes()
+        # A plugin of a user's may go by anything.
+        self._foreign = session.extensions.asks_users("preemptable", "reclaimable")
         self.looked_at = 0
 
     def attempt(self, queue: QueueState, job: JobState) -> bool:
@@ -122,12 +127,20 @@ class EvictionRun:
                 queue.job_started()
             if done and not job.info.about_to_reserve:
                 statement.commit()
+                self._remember(statement, job)
                 job.unplaced += unplaced if whole else ()
                 if not whole:
                     self._keep(statement, job)
                 return True
+        self._exhausted.rolled_back()
         job.waiting.extendleft(reversed(tried))
         return done
+
+    def _remember(self, statement: Statement, job: JobState) -> None:
+        if job.info.task_counts.occupying:
+            self._exhausted.clear()
+        else:
+            self._exhausted.committed(statement.rows)
 
     def _keep(self, statement: Statement, job: JobState) -> None:
         """Have the next cycles keep the places for pods that are yet to come; for pods that exist they do in any case."""
@@ -168,11 +181,11 @@ class EvictionRun:
             return False
         room = self._room(queue, rules)
         rows = session.picker.ranked(task.task_class, room)
-        if any(self._make_room(statement, queue, job, task, row, rules, _helps) for row in rows):
-            return True
         others = self._crowded(task, room, rows) if task.task_class.constraints.conflicts_beyond_resources else ()
-        if any(self._make_room(statement, queue, job, task, row, rules, _gives_way) for row in others):
-            return True
+        in_the_way = ((row, self._victims(queue, job, task, row, rules, _gives_way)) for row in others)
+        for row, victims in chain(self._offers(queue, job, task, rules, rows), in_the_way):
+            if self._make_room(statement, queue, job, task, row, rules, victims):
+                return True
         if not statement:
             self._hopeless.add(alike)
         return False
@@ -203,8 +216,39 @@ class EvictionRun:
         mask[list(known)] = False
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
+    def _offers(
+        self, queue: QueueState, job: JobState, task: Task, rules: Rules, rows: Iterable[int]
+    ) -> Iterator[tuple[int, list[Task]]]:
+        """Return each node with whom it could lose for a task, looking no more at nodes where nobody may go for a task alike."""
+        alike = self._likeness(queue, job, task, rules)
+        exhausted = self._exhausted.of(alike, [source.allocated for source in rules.sources(queue)]) if alike else ()
+        for row in rows:
+            if row in exhausted:
+                self.looked_at += 1
+                continue
+            victims = self._victims(queue, job, task, row, rules, _helps)
+            if alike and not victims:
+                self._exhausted.note(alike, row)
+            yield row, victims
+
+    def _likeness(self, queue: QueueState, job: JobState, task: Task, rules: Rules) -> object:
+        """Return what plugins go by who are asked whom to evict for a task; None where nobody knows, or whole jobs may go."""
+        if rules.whole or self._foreign:
+            return None
+        info = job.info
+        own = info.uid if info.task_counts.occupying else ""
+        stage = (job.allocated, job.ready + job.pipelined, info.min_member)
+        return (id(rules), queue.name, task.task_class, task.priority, info.priority_class, own, stage)
+
     def _make_room(
-        self, statement: Statement, queue: QueueState, job: JobState, task: Task, row: int, rules: Rules, helps: Helps
+        self,
+        statement: Statement,
+        queue: QueueState,
+        job: JobState,
+        task: Task,
+        row: int,
+        rules: Rules,
+        victims: Sequence[Task],
     ) -> bool:
         """Evict from a node until a task fits, and reserve the place for it; nothing where that can't be."""
         start, gone = len(statement), list[Task]()
@@ -215,7 +259,7 @@ class EvictionRun:
                 self._evict(statement, job, task, victim, rules)
             return self._fits(queue, task, row)
 
-        for victim in self._victims(queue, job, task, row, rules, helps):
+        for victim in victims:
             gone.append(victim)
             if fits_without(gone):
                 break
@@ -227,7 +271,8 @@ class EvictionRun:
         for victim in gone[-2::-1]:
             others = [each for each in gone if each is not victim]
             gone = others if fits_without(others) else gone
-        fits_without(gone)
+        if len(gone) > 1:
+            fits_without(gone)
         statement.pipeline(job, task, row)
         return True
 

@@ -78,6 +78,11 @@ class Extensions:
         """Return the methods of all plugins that have an extension point, in the order of the tiers."""
         return self._methods[point]
 
+    def asks_users(self, *points: str) -> bool:
+        """Whether a user's plugin has one of some extension points."""
+        methods = (method for point in points for method in self._methods[point])
+        return any(isinstance(tiers.plugin_of(method), IsolatedPlugin) for method in methods)
+
     # ── order ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def queue_key(self, queue: QueueState) -> Key:

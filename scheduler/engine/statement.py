@@ -80,6 +80,11 @@ class Statement:
             for pair in zip(operation.tasks, operation.rows, strict=True)
         ]
 
+    @property
+    def rows(self) -> Iterator[int]:
+        """The rows of the nodes that some operation is about."""
+        return (row for operation in self._operations for row in operation.rows)
+
     def commit(self) -> None:
         """Keep the operations."""
         self._allocations.commit(self._operations)

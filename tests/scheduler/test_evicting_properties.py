@@ -6,11 +6,14 @@ import itertools
 from collections import Counter
 
 import msgspec
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from muster.model import kinds
 from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.engine.exhausted_nodes import ExhaustedNodes
 from scheduler.model.snapshot import OCCUPYING, Phase, Status
 
 PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
@@ -163,3 +166,47 @@ def test_nobody_is_evicted_for_a_group_that_does_not_start(make_build, data):
     }
     event(f"evicted for {len(wanted)}")
     assert wanted <= ran
+
+
+@st.composite
+def alike(draw, make):
+    """A cluster that groups of two queues have filled, and groups of a few kinds that wait, several of each kind."""
+    build = make().priority("high", 10)
+    for name in ("default", "b", "c"):
+        build.queue(name, weight=draw(st.integers(1, 3)))
+    nodes = draw(st.integers(1, 4))
+    for number in range(nodes):
+        build.node(f"n{number}", str(draw(st.integers(2, 6))))
+    room = {f"n{number}": 6 for number in range(nodes)}
+    for number in range(draw(st.integers(1, 6))):
+        spec = draw(st.sampled_from([{}, {"minResources": {"cpu": "2"}}, {"priorityClassName": "high"}]))
+        name, queue = f"g{number}", draw(st.sampled_from(["default", "b"]))
+        build.group(name, draw(st.integers(0, 2)), phase="Running", queue=queue, **spec)
+        for pod in range(draw(st.integers(1, 5))):
+            node, size = draw(st.sampled_from(sorted(room))), draw(st.integers(1, 2))
+            if room[node] >= size:
+                room[node] -= size
+                build.pod(f"{name}-{pod}", name, str(size), node=node, labels=draw(st.sampled_from([{}, {"app": "x"}])))
+    if draw(st.booleans()):
+        budget(build, "x", draw(st.integers(0, 2)))
+    for kind in range(draw(st.integers(1, 3))):
+        spec = draw(st.sampled_from([{}, {"priorityClassName": "high"}])) | {"queue": draw(st.sampled_from("bc"))}
+        minimum, size = draw(st.integers(1, 3)), str(draw(st.integers(1, 2)))
+        phase = draw(st.sampled_from(["Pending", "Inqueue"]))
+        for number in range(draw(st.integers(2, 5))):
+            build.gang(f"w{kind}-{number}", minimum, minimum + draw(st.integers(0, 1)), size, phase=phase, **spec)
+    return build
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_what_is_remembered_of_exhausted_nodes_changes_no_plan(make_build, data):
+    build = data.draw(alike(make_build))
+    policy = data.draw(st.sampled_from([PREEMPTING, config.DEFAULT, PREEMPTING.replace("proportion", "capacity")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExhaustedNodes, "of", lambda *_: ())
+        patch.setattr(ExhaustedNodes, "committed", lambda *_: None)
+        afresh = decide(build.cluster.snapshot(), config.parse(policy), build.now)
+    remembered = decide(build.cluster.snapshot(), config.parse(policy), build.now)
+    event(f"{len(remembered.evictions)} evicted")
+    assert remembered == afresh
