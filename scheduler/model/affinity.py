@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
@@ -58,9 +59,10 @@ class Selection(Struct, frozen=True):
 
 
 class PodSet(Struct, frozen=True, eq=False):
-    """Which pods a term is about: those in all of ``selections``. Equal when their signature is."""
+    """Which pods a term is about: those in all of ``selections``. Equal when their signature is, of which ``digest`` is short."""
 
     signature: bytes
+    digest: bytes
     purpose: Purpose
     selections: tuple[Selection, ...]
 
@@ -74,7 +76,8 @@ class PodSet(Struct, frozen=True, eq=False):
     def of(cls, purpose: Purpose, *selections: Selection) -> PodSet:
         """Name a set of pods."""
         parts = [(sorted(each.namespaces), each.selector, each.namespace_selector) for each in selections]
-        return cls(_encode((purpose.value, parts)), purpose, selections)
+        signature = _encode((purpose.value, parts))
+        return cls(signature, blake2b(signature, digest_size=16).digest(), purpose, selections)
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether a pod is one of them."""

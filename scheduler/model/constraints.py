@@ -79,13 +79,15 @@ class Constraints(Struct, frozen=True, dict=True):
         """Return the same demands, of a pod that belongs to ``peers``."""
         if not peers:
             return self
-        return replace(
-            self, peers=peers, signature=b"".join([self.signature, *sorted(each.signature for each in peers)])
-        )
+        return replace(self, peers=peers, signature=b"".join([self.signature, *sorted(each.digest for each in peers)]))
 
     def with_unsupported(self, what: str) -> Constraints:
         """Return the same demands and one more that isn't evaluated."""
         return replace(self, unsupported=(*self.unsupported, what), signature=self.signature + what.encode())
+
+    def without_terms(self, what: str) -> Constraints:
+        """Return the same demands without terms about other pods, which aren't evaluated."""
+        return replace(self, pod_terms=affinity.NO_TERMS).with_unsupported(what)
 
     @cached_property
     def counted_as(self) -> tuple[Hashable, ...]:

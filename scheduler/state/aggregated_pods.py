@@ -76,6 +76,11 @@ class AggregatedPods:
         """Return all of them."""
         return self._pods.values()
 
+    def label_sets(self) -> int:
+        """Return how many different sets of labels they have."""
+        metas = [each.pod.metadata for each in self._pods.values()]
+        return len({(meta.namespace, frozenset((meta.labels or {}).items())) for meta in metas})
+
     def of(self, group_name: GroupName) -> Collection[AggregatedPod]:
         """Return those of a group."""
         return self._by_group.get(group_name, {}).values()

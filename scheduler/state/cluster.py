@@ -46,8 +46,9 @@ from scheduler.state.axes import AxesChooser
 from scheduler.state.batch_jobs import BatchJobs
 from scheduler.state.blame import about
 from scheduler.state.group_facts import LimitedNames
+from scheduler.state.members import PodChange
 from scheduler.state.peer_index import PeerIndex
-from scheduler.state.pods import PodChange, PodIndex
+from scheduler.state.pods import PodIndex
 from scheduler.state.reservations import Reservations
 
 
@@ -104,11 +105,7 @@ class Cluster:
         """Learn of a pod."""
         if pod.spec.node_name or gone:
             self.storage.choose(pod.metadata.uid, ())
-        if gone:
-            self._pods.drop(pod.metadata.uid)
-            self._changes += 1
-            return
-        news = self._pods.update(pod)
+        news = self._pods.update(pod) if not gone else self._pods.drop(pod.metadata.uid)
         if news is PodChange.CHANGE or (news is PodChange.ARRIVED and self._left_out):
             self._changes += 1
 

@@ -15,7 +15,7 @@ from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, Resource
 from scheduler.model.holding import Holding
 from scheduler.model.snapshot import OCCUPYING, ExpectedPods, JobInfo, Phase, Status
 from scheduler.state import conversion
-from scheduler.state.pods import Member
+from scheduler.state.members import Member
 from scheduler.state.task_classes import TaskClasses
 
 _ALIVE = OCCUPYING | {Status.PENDING, Status.GATED}

@@ -7,14 +7,18 @@ at the next snapshot, not when it is learned: those whose answer changes are rep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from scheduler.model.affinity import InverseTerm, Labels, PodSet
 from scheduler.model.snapshot import PeerCounts
+from scheduler.state.label_sets import LabelSets
 
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """The label that API servers give each namespace."""
+
+_MOST_ENDED: Final = 256
+"""Questions that nobody asks any more, until they are taken out of what each pod answers to."""
 
 _Name = tuple[str, tuple[tuple[str, str], ...]]
 _Nodes = dict[str, int]
@@ -70,15 +74,6 @@ class _LabelIndex:
                 found += by_value[value]
         return found
 
-    def concerned(self, profiles: Collection[_Profile]) -> Iterable[_Profile]:
-        """Return those of many profiles that have a candidate at all; few have, so each is asked as little as can be."""
-        if self._others:
-            return profiles
-        found: dict[_Profile, None] = {}
-        for key, by_value in self._by_key.items():
-            found |= dict.fromkeys([each for each in profiles if each.labels.get(key) in by_value])
-        return found
-
 
 class PeerIndex:
     """Counts, by node, the pods in each set that a term of some pod names: a query is one such term."""
@@ -88,7 +83,10 @@ class PeerIndex:
         self._inverse_terms: Counter[InverseTerm] = Counter()
         self._index = _LabelIndex()
         self._fresh: set[PodSet] = set()
+        self._ended: set[PodSet] = set()
         self._profiles: dict[_Name, _Profile] = {}
+        self._empty: set[_Name] = set()
+        self._label_sets: LabelSets[_Profile] | None = None
         self._namespaces: dict[str, Labels] = {}
         self._moved: set[str] = set()
         self._present: dict[Hashable, _Nodes] = {}
@@ -117,6 +115,7 @@ class PeerIndex:
             if self._queries[each] == 1:
                 self._index.add(each)
                 self._fresh.add(each)
+                self._ended.discard(each)
         for term in carried:
             self._inverse_terms[term] += 1
             self._terms_changed |= self._inverse_terms[term] == 1
@@ -129,6 +128,7 @@ class PeerIndex:
                 del self._queries[each]
                 self._index.discard(each)
                 self._fresh.discard(each)
+                self._ended.add(each)
         for term in carried:
             self._inverse_terms[term] -= 1
             if not self._inverse_terms[term]:
@@ -141,7 +141,8 @@ class PeerIndex:
         profile = self._profiles.get(name)
         if profile is None:
             profile = self._profiles[name] = _Profile(namespace, labels or {})
-            profile.peers = self._match(profile, self._index)
+            profile.peers = self._match(profile)
+            self._label_sets = None
         profile.members.add(uid)
         return profile.peers
 
@@ -152,13 +153,20 @@ class PeerIndex:
         if profile is not None:
             profile.members.discard(uid)
             if not profile.members:
-                del self._profiles[name]
+                # A pod that is read anew comes back at once, and isn't matched again for that.
+                self._empty.add(name)
 
-    def _match(self, profile: _Profile, index: _LabelIndex) -> frozenset[PodSet]:
-        return frozenset(self._matching(profile.namespace, profile.labels, index))
+    def label_sets(self) -> LabelSets[_Profile]:
+        """Return the labels of all pods, by key: how many pods a question is about."""
+        if self._label_sets is None:
+            self._label_sets = LabelSets(self._profiles.values(), self._labels_of)
+        return self._label_sets
 
-    def _matching(self, namespace: str, labels: Labels, index: _LabelIndex) -> list[PodSet]:
-        found = index.candidates(labels)
+    def _match(self, profile: _Profile) -> frozenset[PodSet]:
+        return frozenset(self._matching(profile.namespace, profile.labels))
+
+    def _matching(self, namespace: str, labels: Labels) -> list[PodSet]:
+        found = self._index.candidates(labels)
         if not found:
             return found
         of_namespace = self._labels_of(namespace)
@@ -176,20 +184,39 @@ class PeerIndex:
 
     def queries_match(self, namespace: str, labels: Labels) -> bool:
         """Whether some query matches pods of a namespace with these labels."""
-        return bool(self._matching(namespace, labels, self._index))
+        return bool(self._matching(namespace, labels))
 
     def renew(self) -> set[str]:
         """Put new questions to all; give the uids of the pods whose answers changed."""
+        self._drop_empty()
         changed: set[str] = set()
-        fresh, profiles = _LabelIndex(self._fresh), self._profiles.values()
-        for profile in fresh.concerned(profiles) if self._fresh else ():
-            changed |= profile.now_in(profile.peers | self._match(profile, fresh))
-        for profile in profiles if self._moved else ():
+        for profile, found in self._answers().items():
+            changed |= profile.now_in((profile.peers - self._ended).union(found))
+        if len(self._ended) > _MOST_ENDED or not self._profiles:
+            for profile in self._profiles.values():
+                changed |= profile.now_in(profile.peers - self._ended)
+            self._ended.clear()
+        for profile in self._profiles.values() if self._moved else ():
             if profile.namespace in self._moved:
-                changed |= profile.now_in(self._match(profile, self._index))
+                changed |= profile.now_in(self._match(profile))
         self._fresh.clear()
         self._moved.clear()
         return changed
+
+    def _drop_empty(self) -> None:
+        for name in self._empty:
+            if not self._profiles[name].members:
+                del self._profiles[name]
+                self._label_sets = None
+        self._empty.clear()
+
+    def _answers(self) -> dict[_Profile, list[PodSet]]:
+        """Return the new questions that are about each label set."""
+        found: dict[_Profile, list[PodSet]] = {}
+        for peers in self._fresh:
+            for profile in self.label_sets().chosen(peers):
+                found.setdefault(profile, []).append(peers)
+        return found
 
     def count(self, keys: Iterable[Hashable], node: str, sign: int, *, leaving: bool) -> None:
         """Count a pod on a node, or no longer."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
@@ -22,44 +21,13 @@ from scheduler.model.tasks import TaskCounts
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, GroupName
 from scheduler.state.blame import about
+from scheduler.state.members import Assumption, Member, PodChange
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.task_classes import TaskClasses
+from scheduler.state.term_budget import TOO_COSTLY, TermBudget
 from scheduler.state.usage import Usage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
-
-
-class PodChange(Enum):
-    """What a pod's new version tells of it."""
-
-    NONE = "nothing that we didn't bring about ourselves"
-    ARRIVED = "the last binding of its group arrived: from now on its pods may be evicted"
-    CHANGE = "it is otherwise than it was"
-
-
-class Member(NamedTuple):
-    """A pod, and what was made of it."""
-
-    pod: Pod
-    task: Task
-    group_name: GroupName | None
-
-    @property
-    def uses(self) -> bool:
-        """Whether it takes something of a node."""
-        return bool(self.task.node) and self.alive
-
-    @property
-    def alive(self) -> bool:
-        """Whether it hasn't ended."""
-        return self.task.status not in conversion.ENDED
-
-
-class _Assumption(NamedTuple):
-    """Where a pod goes whose binding is on the way, and which group it was bound for."""
-
-    node: str
-    group_name: GroupName | None
 
 
 class PodIndex:
@@ -68,6 +36,7 @@ class PodIndex:
     def __init__(self, ours: Collection[str], peers: PeerIndex, touch: Callable[[GroupName], None]) -> None:
         self._ours = ours
         self._peers = peers
+        self._terms = TermBudget(peers)
         self._touch = touch
         self.usage = Usage()
         self._aggregated = AggregatedPods(self.usage, touch)
@@ -75,7 +44,7 @@ class PodIndex:
         self._pods: dict[str, Member] = {}
         self._members: dict[GroupName, dict[str, Member]] = {}
         self._with_host_ports: dict[str, Member] = {}
-        self._assumed: dict[str, _Assumption] = {}
+        self._assumed: dict[str, Assumption] = {}
         self._under_way: Counter[GroupName | None] = Counter()
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
@@ -137,13 +106,15 @@ class PodIndex:
         if counted is not None:
             self._learn(counted.pod)
 
-    def drop(self, uid: str) -> None:
+    def drop(self, uid: str) -> PodChange:
         """Learn that a pod is gone."""
         self._aggregated.drop(uid)
         self._take_back(uid)
         self._forget(uid)
         self._evicting.discard(uid)
         self._spared.discard(uid)
+        self._terms.forget(uid)
+        return PodChange.CHANGE
 
     def members(self, group_name: GroupName) -> list[Member]:
         """Return the pods of a group, by uid."""
@@ -160,7 +131,7 @@ class PodIndex:
         member = self._pods.get(uid)
         if member is None or member.task.node:
             return False
-        self._assumed[uid] = _Assumption(node, member.group_name)
+        self._assumed[uid] = Assumption(node, member.group_name)
         self._under_way[member.group_name] += 1
         self._again(uid)
         return True
@@ -206,15 +177,20 @@ class PodIndex:
 
     def reclassify(self) -> None:
         """Read those pods anew that are asked about otherwise than before."""
+        for uid in self._terms.decide(self._aggregated.label_sets):
+            self._read_anew(uid)
         if self._peers.has_queries and (self._aggregated.unmatched or self._peers.has_new_queries):
             self._aggregated.unmatched = False
             for each in [each.pod.metadata for each in self._aggregated.pods()]:
                 if self._peers.queries_match(each.namespace, each.labels or {}):
                     self._expand(each.uid)
         for uid in sorted(self._peers.renew()):
-            member = self._pods[uid]
-            with about("", "pods", member.pod.namespace, member.pod.name):
-                self._relearn(member, member.pod)
+            self._read_anew(uid)
+
+    def _read_anew(self, uid: str) -> None:
+        member = self._pods[uid]
+        with about("", "pods", member.pod.namespace, member.pod.name):
+            self._relearn(member, member.pod)
 
     def _renew(self, pod: Pod) -> bool:
         """Take the new version of a pod; most only tell how far it is, and what it asks for needn't be read again."""
@@ -284,11 +260,11 @@ class PodIndex:
 
     def _relearn(self, old: Member, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
-        pod_terms = old.task.task_class.constraints.pod_terms
-        self._peers.add_queries(pod_terms.peers, pod_terms.inverse_terms)
+        namespace, pod_terms = pod.namespace, old.task.task_class.constraints.pod_terms
+        self._terms.hold(namespace, pod_terms)
         self._forget(pod.metadata.uid)
         self._learn(pod)
-        self._peers.remove_queries(pod_terms.peers, pod_terms.inverse_terms)
+        self._terms.release(namespace, pod_terms)
 
     def _learn(self, pod: Pod) -> None:
         # All pods of a cluster come by here when a worker starts, and when somebody asks a question.
@@ -333,7 +309,7 @@ class PodIndex:
         if member.task.status not in conversion.ENDED:
             pod_terms = member.task.task_class.constraints.pod_terms
             self._peers.leave(uid, member.pod.namespace, member.pod.metadata.labels)
-            self._peers.remove_queries(pod_terms.peers, pod_terms.inverse_terms)
+            self._terms.release(member.pod.namespace, pod_terms)
 
     def _count_for_peers(self, task: Task, sign: int, peers: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
@@ -352,8 +328,10 @@ class PodIndex:
         if ended:
             return kind
         pod_terms, meta = kind.constraints.pod_terms, pod.metadata
-        if pod_terms is not affinity.NO_TERMS:
-            self._peers.add_queries(pod_terms.peers, pod_terms.inverse_terms)
+        if pod_terms is not affinity.NO_TERMS and not self._terms.take(
+            meta.uid, meta.namespace, pod_terms, bound=bool(pod.spec.node_name)
+        ):
+            kind = self.classes.of(kind.request, kind.constraints.without_terms(TOO_COSTLY))
         peers = self._peers.join(meta.uid, meta.namespace, meta.labels)
         return self.classes.of(kind.request, kind.constraints.among(peers)) if peers else kind
 

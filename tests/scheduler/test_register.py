@@ -21,7 +21,25 @@ LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from("xy")
 SELECTORS = st.one_of(
     st.just({}),
     LABELS.map(lambda labels: {"matchLabels": labels}),
-    st.just({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}),
+    st.lists(
+        st.one_of(
+            st.fixed_dictionaries(
+                {
+                    "key": st.sampled_from(["app", "tier"]),
+                    "operator": st.sampled_from(["In", "NotIn"]),
+                    "values": st.lists(st.sampled_from("xyz"), min_size=1, max_size=2),
+                }
+            ),
+            st.fixed_dictionaries(
+                {
+                    "key": st.sampled_from(["app", "tier"]),
+                    "operator": st.sampled_from(["Exists", "DoesNotExist", "Gt"]),
+                }
+            ),
+        ),
+        min_size=1,
+        max_size=2,
+    ).map(lambda found: {"matchExpressions": found}),
 )
 TERMS = st.fixed_dictionaries(
     {"labelSelector": SELECTORS, "topologyKey": st.just("zone")},
