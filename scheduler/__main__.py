@@ -62,7 +62,7 @@ _LISTS: Final = 60.0
     help="Label namespaces so whose groups reserve of a quota, unless they have the label muster.sh/quota.",
 )
 @click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
-@click.option("--lease-name", default="muster-scheduler", show_default=True, help="Name of the leader's Lease.")
+@click.option("--lease-name", default=names.SCHEDULER_LEASE, show_default=True, help="Name of the leader's Lease.")
 @probe_options(_PROBES)
 @click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
 @log_options

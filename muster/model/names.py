@@ -22,6 +22,8 @@ HIERARCHY: Final = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 ROOT_QUEUE: Final = "root"
 LEDGER_NAME: Final = "default"
 SYSTEM_NAMESPACE: Final = "muster-system"
+SCHEDULER_LEASE: Final = "muster-scheduler"
+"""The Lease that the leader holds, in `SYSTEM_NAMESPACE`."""
 SCHEDULER_CONFIGMAP: Final = ("muster-scheduler", "scheduler.yaml")
 """The ConfigMap with the scheduler's configuration, and its key."""
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-node-lease")

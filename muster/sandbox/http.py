@@ -30,6 +30,8 @@ from muster.sandbox.server.watching import Watch
 
 _log: Final = logging.getLogger(__name__)
 
+KUBECONFIG_NAME: Final = "muster-sandbox"
+"""What a kubeconfig of the sandbox calls its cluster, user and context."""
 _OPEN: Final = ("/healthz", "/livez", "/readyz", "/version")
 """Paths that anybody may read, as in the real server."""
 
@@ -189,7 +191,7 @@ def _impersonated(user: User, incoming: web.BaseRequest) -> User:
     return replace(user, name=name, uid=incoming.headers.get("Impersonate-Uid", ""), groups=groups)
 
 
-def kubeconfig(url: str, token: str, ca: bytes = b"", name: str = "muster-sandbox") -> str:
+def kubeconfig(url: str, token: str, ca: bytes = b"", name: str = KUBECONFIG_NAME) -> str:
     """Return a kubeconfig for this server. ``ca`` is PEM. JSON, which is YAML too."""
     cluster: dict[str, Any] = {"server": url}
     if ca:

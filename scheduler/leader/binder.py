@@ -12,6 +12,7 @@ from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
 from muster.model import kinds
+from muster.telemetry.repeated import RepeatedWarnings
 from scheduler.leader.events import BindFailed
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.plan import Bind
@@ -39,6 +40,7 @@ class Binder:
         self._running: set[asyncio.Task[None]] = set()
         self._pausing: dict[str, asyncio.TimerHandle] = {}
         self._failing: dict[str, Backoff] = {}
+        self._warnings = RepeatedWarnings(log, lambda: asyncio.get_running_loop().time())
 
     def start(self, binds: Iterable[Bind]) -> None:
         """Begin to bind; returns at once. The caller counts the pods as placed until a `BindFailed` is emitted."""
@@ -136,7 +138,10 @@ class Binder:
             log.error("the bind of pod %s failed: an error in Muster", bind.task, exc_info=error)
         backoff = self._failing.setdefault(uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
-        log.warning("pod %s could not be bound to %s, again in %.1f s: %s", bind.task, bind.node, pause, error)
+        text = "pod %s could not be bound to %s, again in %.1f s: %s"
+        # A gang's pods are refused for one reason, at each try.
+        cause = bind.group, str(error).replace(bind.task.name, "")
+        self._warnings.warn(cause, text, bind.task, bind.node, pause, error)
         self._pausing[uid] = asyncio.get_running_loop().call_later(pause, self._resume, uid)
 
     def _resume(self, uid: str) -> None:

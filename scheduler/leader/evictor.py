@@ -13,6 +13,7 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.model import kinds
 from muster.model.objects import Meta, Object
+from muster.telemetry.repeated import RepeatedWarnings
 from scheduler.leader.events import EvictionEvent, EvictionRefused, EvictionRetryDue, PodEvicted
 from scheduler.model.affinity import Purpose
 from scheduler.model.plan import Eviction
@@ -43,6 +44,7 @@ class Evictor:
         self._slots = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._running: set[asyncio.Task[None]] = set()
         self._failing: dict[str, Backoff] = {}
+        self._warnings = RepeatedWarnings(log, lambda: asyncio.get_running_loop().time())
 
     def start(self, evictions: Iterable[Eviction]) -> None:
         """Begin to evict; returns at once. The caller counts the pods as leaving until it is told that one stays."""
@@ -155,7 +157,9 @@ class Evictor:
             log.error("the eviction of pod %s failed: an error in Muster", eviction.task, exc_info=error)
         backoff = self._failing.setdefault(eviction.task.uid, Backoff(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
         pause = backoff.pause(error.retry_after if isinstance(error, errors.ApiError) else None)
-        log.warning("pod %s is not evicted, and spared for %.1f s: %s", eviction.task, pause, error)
+        text = "pod %s is not evicted, and spared for %.1f s: %s"
+        cause = eviction.beneficiary, str(error).replace(eviction.task.name, "")
+        self._warnings.warn(cause, text, eviction.task, pause, error)
         await asyncio.sleep(pause)
 
     def _record(self, eviction: Eviction) -> None:

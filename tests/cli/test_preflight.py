@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 import pytest
 from commands import cluster, muster
 
-from muster.cli.installation import crds, preflight
+from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
@@ -140,3 +141,78 @@ async def test_kinds_stay_when_muster_is_uninstalled_unless_asked(client: Client
     _, said = await muster("uninstall", "--crds")
     assert said.endswith("CRDs and their objects removed\n")
     assert await written(client) == []
+
+
+async def lease(client: Client, **spec: Any) -> None:
+    await client.apply(
+        kinds.LEASES,
+        {"metadata": {"name": "muster-scheduler"}, "spec": {"leaseDurationSeconds": 2} | spec},
+        names.SYSTEM_NAMESPACE,
+        manager="a leader",
+    )
+
+
+async def test_a_lease_that_nobody_renews_is_no_obstacle(client: Client):
+    await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
+    await preflight.alone(client, "muster")
+    await lease(client, holderIdentity="muster-up_1", renewTime="2026-01-01T00:00:00.000000Z")
+    await preflight.alone(client, "muster")
+    await lease(client, holderIdentity="")
+    await preflight.alone(client, "muster")
+
+
+async def test_a_lease_that_is_renewed_is_one(client: Client):
+    await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
+    await lease(client, leaseDurationSeconds=60, holderIdentity="a-pod_1", renewTime="2026-01-01T00:00:00.000000Z")
+    looking = asyncio.create_task(preflight.alone(client, "muster"))
+    await asyncio.sleep(0)
+    await lease(client, leaseDurationSeconds=60, holderIdentity="a-pod_1", renewTime="2026-01-01T00:00:02.000000Z")
+    with pytest.raises(click.ClickException) as caught:
+        await looking
+    assert caught.value.message == (
+        "Muster serves this cluster already: a-pod holds the Lease muster-system/muster-scheduler; end that program first"
+    )
+
+
+async def test_webhooks_that_call_another_machine_are_one_and_those_of_a_crash_are_not(client: Client):
+    async def register(url: str) -> None:
+        webhook = {"name": "a.example.com", "clientConfig": {"url": url}, "sideEffects": "None"}
+        manifest = {"metadata": {"name": "muster"}, "webhooks": [webhook | {"admissionReviewVersions": ["v1"]}]}
+        await client.apply(kinds.MUTATING, manifest, manager="somebody")
+
+    await register("https://127.0.0.1:1234/mutate/jobs")
+    await preflight.alone(client, "muster")
+    await register("https://10.0.0.5:9443/mutate/jobs")
+    with pytest.raises(click.ClickException) as caught:
+        await preflight.alone(client, "muster")
+    assert caught.value.message == (
+        "Muster serves this cluster already: its webhooks call https://10.0.0.5:9443; run `muster uninstall` first"
+    )
+
+
+async def test_what_calls_another_address_is_not_removed(client: Client):
+    webhook = {"name": "a.example.com", "clientConfig": {"url": "https://127.0.0.1:1234/a"}, "sideEffects": "None"}
+    manifest = {"metadata": {"name": "muster"}, "webhooks": [webhook | {"admissionReviewVersions": ["v1"]}]}
+    await client.create(kinds.VALIDATING, manifest)
+    await webhook_configurations.remove(client, "https://127.0.0.1:4321")
+    assert await client.find(kinds.VALIDATING, "muster") is not None
+    await webhook_configurations.remove(client, "https://127.0.0.1:1234")
+    assert await client.find(kinds.VALIDATING, "muster") is None
+
+
+async def test_roles_that_collect_others_go_before_these(client: Client):
+    """Else the controller that writes what they collect has a change to write, and makes the role again."""
+    gone: list[str] = []
+
+    class Watched:
+        async def delete(self, kind: Any, name: str, namespace: str = "") -> Any:
+            gone.append(f"{kind.name} {name}")
+            return await client.delete(kind, name, namespace)
+
+    given = permissions.roles(legacy_apis=True, metrics=True)
+    collecting = [each["metadata"]["name"] for each in given if "aggregationRule" in each]
+    assert collecting
+    await permissions.remove(Watched(), given)  # type: ignore[arg-type]
+    roles = [each for each in gone if each.startswith("ClusterRole ")]
+    assert sorted(roles[: len(collecting)]) == sorted(f"ClusterRole {name}" for name in collecting)
+    assert len(gone) == len(given)

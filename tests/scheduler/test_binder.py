@@ -161,3 +161,18 @@ async def test_a_worker_whose_fence_is_lost_writes_nothing(world):
     before = world.plane.sandbox.server.store.revision
     await asyncio.sleep(1)
     assert world.plane.sandbox.server.store.revision == before
+
+
+async def test_a_refusal_of_a_whole_gang_is_one_warning(caplog):
+    names_of_pods = [f"worker-{number}" for number in range(20)]
+
+    class Refusing(Server):
+        async def request(self, request: Request, *, within: float) -> Response:  # noqa: ARG002 - a Transport
+            name = request.path.split("/")[-2]
+            return status(403, reason="Forbidden", message=f'pods "{name}" is forbidden: a policy')
+
+    server = Refusing()
+    assert len(await gave_up(server, *map(bind, names_of_pods))) == 20
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert "is forbidden: a policy" in warned[0]

@@ -156,3 +156,48 @@ def test_beside_a_cluster_a_crash_leaves_the_webhooks_and_a_new_start_recovers(r
         created = kubectl(config, "create", "-f", "-", stdin=GROUP % ("recovered", "default"))
         assert created.returncode == 0, created.stdout
         assert kubectl(config, "delete", "podgroup", "recovered").returncode == 0
+
+
+def test_beside_a_cluster_that_another_serves_it_refuses_and_leaves_the_other_s_webhooks(real_control_plane):
+    config = real_control_plane.kubeconfig()
+    with muster_up("--kubeconfig", str(config), kubeconfig=config) as up:
+        second = started("--kubeconfig", str(config))
+        assert (second.returncode, second.stdout) == (1, "")
+        assert second.stderr == (
+            "Error: Muster serves this cluster already: muster-up holds the Lease muster-system/muster-scheduler; "
+            "end that program first\n"
+        )
+        refused = kubectl(config, "create", "-f", "-", stdin=GROUP % ("lost", "nowhere"))
+        assert "nowhere" in refused.stdout
+        assert up.end(signal.SIGTERM) == 0
+
+
+def test_two_do_not_share_a_kubeconfig_and_the_first_goes_on(tmp_path):
+    config = tmp_path / "kubeconfig"
+    with muster_up("--nodes", "0", "--kubeconfig-out", str(config), kubeconfig=config) as up:
+        before = config.read_text()
+        second = started("--nodes", "0", "--kubeconfig-out", str(config))
+        assert (second.returncode, second.stdout) == (1, "")
+        assert second.stderr == (
+            f"Error: {config} is the kubeconfig of another muster up, which still runs; "
+            "name another file with --kubeconfig-out\n"
+        )
+        assert config.read_text() == before
+        assert kubectl(config, "get", "queues").returncode == 0
+        up.end(signal.SIGKILL)
+    # What a crash leaves is nobody's any more.
+    with muster_up("--nodes", "0", "--kubeconfig-out", str(config), kubeconfig=config) as up:
+        assert config.read_text() != before
+        assert up.end(signal.SIGTERM) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(tmp_path):
+    config = tmp_path / "config"
+    config.write_text("apiVersion: v1\nkind: Config\ncurrent-context: production\n")
+    result = started("--kubeconfig-out", str(config))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"Error: {config} exists and wasn't written by muster up; remove it, or name another file with --kubeconfig-out\n"
+    )
+    assert "production" in config.read_text()

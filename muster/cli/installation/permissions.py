@@ -79,8 +79,13 @@ async def apply(client: Client, manifests: Iterable[Manifest]) -> None:
 
 
 async def remove(client: Client, manifests: Iterable[Manifest], namespace: str = names.SYSTEM_NAMESPACE) -> None:
-    """Take manifests of this module away, the last first, where they are in ``namespace``; fine where one isn't there."""
-    for manifest in reversed(list(manifests)):
+    """Take manifests of this module away, the last first, where they are in ``namespace``; fine where one isn't there.
+
+    ClusterRoles that collect others go before these: what they collect is written by a controller, which would make one
+    again that is gone when it has a change to write.
+    """
+    backwards = list(manifests)[::-1]
+    for manifest in sorted(backwards, key=lambda each: "aggregationRule" not in each):
         meta = manifest["metadata"]
         try:
             await client.delete(_KINDS[manifest["kind"]], meta["name"], namespace if "namespace" in meta else "")

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.transport import Request
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.model.objects import CustomResourceDefinition
 
 PART_OF: Final = "app.kubernetes.io/part-of"
 RELEASE: Final = "meta.helm.sh/release-name"
 RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 OLDEST: Final = (1, 30)
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_LOOK_SECONDS: Final = 1.0
 
 
 async def version(client: Client) -> None:
@@ -55,6 +59,37 @@ async def others(client: Client, configuration: str) -> None:
             place = f"{service['namespace']}/{service['name']}"
             text = f"Muster is in this cluster already: its webhooks call Service {place}; run `muster uninstall` first"
             raise click.ClickException(text)
+
+
+async def alone(client: Client, configuration: str) -> None:
+    """Refuse a cluster for which Muster runs already, whether in it or outside.
+
+    A Lease that its holder renews tells of a leader, whatever the clocks say; one of a leader that died isn't renewed.
+
+    Raises:
+        ClickException: it does.
+    """
+    for kind in (kinds.VALIDATING, kinds.MUTATING):
+        registered = await client.find(kind, configuration)
+        for webhook in (registered.webhooks or ()) if registered is not None else ():
+            url = urlsplit(webhook["clientConfig"].get("url") or "")
+            if url.hostname and url.hostname not in _LOOPBACK:
+                place = f"{url.scheme}://{url.netloc}"
+                text = f"Muster serves this cluster already: its webhooks call {place}; run `muster uninstall` first"
+                raise click.ClickException(text)
+    loop = asyncio.get_running_loop()
+    first = lease = await client.find(kinds.LEASES, names.SCHEDULER_LEASE, names.SYSTEM_NAMESPACE)
+    until = loop.time() + (first.spec.lease_duration_seconds or 0 if first is not None else 0)
+    while first is not None and lease is not None and lease.spec.holder_identity:
+        if lease.spec != first.spec:
+            holder = lease.spec.holder_identity.partition("_")[0]
+            where = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_LEASE}"
+            text = f"Muster serves this cluster already: {holder} holds the Lease {where}"
+            raise click.ClickException(f"{text}; end that program first")
+        if loop.time() >= until:
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
+        lease = await client.find(kinds.LEASES, names.SCHEDULER_LEASE, names.SYSTEM_NAMESPACE)
 
 
 async def definitions(client: Client, wanted: Iterable[dict[str, Any]], *, adopt: bool) -> None:

@@ -54,10 +54,17 @@ async def _let_go(
         await client.apply(kind, kept, manager=path_secret.MANAGER)
 
 
-async def remove(client: Client) -> None:
-    """Delete the webhook configurations; fine where there are none."""
+async def remove(client: Client, url: str = "") -> None:
+    """Delete the webhook configurations; fine where there are none. With ``url`` only where they call that address."""
     for kind in (kinds.MUTATING, kinds.VALIDATING):
+        if url and not _calls(await client.find(kind, NAME), url):
+            continue
         try:
             await client.delete(kind, NAME)
         except errors.NotFoundError:
             continue
+
+
+def _calls(found: WebhookConfiguration | None, url: str) -> bool:
+    entries = (found.webhooks or ()) if found is not None else ()
+    return any(urlsplit(each["clientConfig"].get("url") or "").netloc == urlsplit(url).netloc for each in entries)

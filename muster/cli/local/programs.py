@@ -23,6 +23,7 @@ from certs import authority, paths
 from certs.bundle import KeyPair
 from certs.serving import Files
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
+from muster.cli.local import kubeconfig_file
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -80,7 +81,9 @@ async def embedded(
 
     Raises:
         OSError: the port is taken, or the file can't be written.
+        ClickException: the file is somebody else's.
     """
+    kubeconfig_file.check(file)
     clock = SystemClock()
     ca = authority.new_ca(clock.now())
     async with contextlib.AsyncExitStack() as stack:
@@ -99,8 +102,7 @@ async def embedded(
             await sandbox.add_node(f"node-{number}", nodes.cpu, nodes.memory, nodes.pods)
         inside = sandbox.transport()
         trouble = await stack.enter_async_context(_muster(inside, inside, ca, folder / "webhook", clock, wishes))
-        _write_private(file, kubeconfig(url, token, ca.certificate))
-        stack.callback(file.unlink, missing_ok=True)
+        stack.enter_context(kubeconfig_file.written(file, kubeconfig(url, token, ca.certificate)))
         yield trouble
 
 
@@ -122,6 +124,7 @@ async def beside(file: Path, context: str | None, wishes: LocalOptions) -> Async
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-")))
         ca = authority.new_ca(clock.now())
         await preflight.others(Client(transport), webhook_configurations.NAME)
+        await preflight.alone(Client(transport), webhook_configurations.NAME)
         yield await stack.enter_async_context(_muster(transport, reviewing, ca, folder, clock, wishes))
 
 
@@ -148,11 +151,12 @@ async def _muster(
             Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis, paths=folder
         )
         server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
-        stack.push_async_callback(webhook_configurations.remove, client)
+        url = f"https://{LOOPBACK}:{server.port}"
+        stack.push_async_callback(webhook_configurations.remove, client, url)
         await webhook_configurations.apply(
             client,
             *configurations(
-                UrlBase(f"https://{LOOPBACK}:{server.port}", segment),
+                UrlBase(url, segment),
                 ca.certificate,
                 scheduler_names=wishes.schedulers,
                 legacy_apis=wishes.legacy_apis,
@@ -179,7 +183,7 @@ async def _lead(client: Client, clock: Clock, wishes: LocalOptions, server: Webh
     live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
     following = asyncio.create_task(live.run(adopt), name="configuration") if live is not None else None
     try:
-        await Elector(client, names.SYSTEM_NAMESPACE, "muster-scheduler", "muster-up", clock).run(lead)
+        await Elector(client, names.SYSTEM_NAMESPACE, names.SCHEDULER_LEASE, "muster-up", clock).run(lead)
     finally:
         if following is not None:
             following.cancel()
