@@ -212,11 +212,18 @@ class Committer:
         # 3. A refusal, a quota and a new ledger rest on fresh reads, in this order: the ledger, then what exists.
         entry = await self._store.read(namespace) or await self._store.create(namespace)
         view = await self._observer.quorum(self._client, namespace, entry.table.observed)
-        await self._store_and_answer(queue, entry, self._decide(namespace, entry.table, view, requests), batch)
+        table = self._not_foreign(entry.table, view)
+        await self._store_and_answer(queue, entry, self._decide(namespace, table, view, requests), batch)
+
+    def _not_foreign(self, table: Table, view: LedgerView) -> Table:
+        """Return a table without totals where these are of a state that never was; ``view`` is a quorum read.
+
+        A cache says nothing of that: it is older than the ledger whenever another process has folded it.
+        """
+        foreign = seeding.is_foreign(table, view) and not self._observer.lacks(table.observed)
+        return seeding.unseeded(table) if foreign else table
 
     def _decide(self, namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:
-        if seeding.is_foreign(table, view) and not self._observer.lacks(table.observed):
-            table = seeding.unseeded(table)
         waits = self._waits(namespace)
         if not table.seeded_at and waits:
             return defer(namespace, table, view, requests)
@@ -269,7 +276,12 @@ class Committer:
             for request in requests
         ):
             return False
-        return self._observer.sources == 1 or covers(self._observer.view(namespace), table.observed)
+        view = self._observer.view(namespace)
+        if covers(view, table.observed):
+            return True
+        # Without a fold, a pod of a group that came without a reservation would pass.
+        accounts = {request.account for request in requests if isinstance(request, ReservationRequest)}
+        return self._observer.sources == 1 and accounts.isdisjoint(shown.name for shown in table.outside(view))
 
     async def _store_and_answer(
         self, queue: _NamespaceQueue, entry: StoredLedger, decision: Decision, batch: list[_Pending]
@@ -295,7 +307,7 @@ class Committer:
                 if self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, [pending])):
                     table = entry.table if entry else Table()
                     view = await self._observer.quorum(self._client, namespace, table.observed)
-                    decision = self._decide(namespace, table, view, [request])
+                    decision = self._decide(namespace, self._not_foreign(table, view), view, [request])
                     pending.answer(decision.answers[0])
                 return await pending.future
         except (errors.KubeError, MalformedLedgerError, TimeoutError) as error:

@@ -284,6 +284,23 @@ async def test_case_37_a_quota_over_existing_groups_counts_them(lab: Any, asking
     assert isinstance(await asking(one, "new", "1"), Exceeded)
 
 
+async def test_caches_that_are_older_than_the_ledger_neither_seed_it_anew_nor_let_pods_of_a_late_group_in(
+    lab: Any, asking: Any
+) -> None:
+    one = await lab.process()
+    await lab.quota(one, cpu="10")
+    # One that starts later lists at a revision to which the other's watches of idle kinds come within a minute.
+    await lab.client.create(kinds.CONFIGMAPS, {"metadata": {"name": "other"}}, lab.namespace)
+    assert await asking(await lab.process(), "first", "1") == Reserved()
+    late = await lab.store("late", "12")
+    await one.view.cache(kinds.PODGROUPS).reached(late.metadata.resource_version)
+    assert await lab.pod(one, "outside", "4") == Reserved()
+    member = await lab.pod(one, "member", "1", "late")
+    assert isinstance(member, Exceeded)
+    assert member.of_group
+    assert (await lab.ledger()).data.summary == "quota cpu 5/10"
+
+
 @pytest.mark.only("sandbox", reason="waits for a reservation's 45 seconds: in virtual time")
 async def test_a_group_under_way_when_the_quota_came_is_unreserved_where_it_does_not_fit(lab: Any, asking: Any) -> None:
     one = await lab.process()
