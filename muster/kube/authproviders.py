@@ -24,7 +24,10 @@ _ERRORS: Final = (ConfigException, ClientError, OSError, ValueError, TypeError, 
 
 
 async def token(provider: Any, folder: Path, source: str) -> str:
-    """Get the token of a user, from its provider where the one in the file is too old.
+    """Return the bearer token of a user, from its provider where the one in the file is too old.
+
+    ``provider`` is the kubeconfig's ``auth-provider``, ``folder`` the one that relative paths start from, ``source`` the file's
+    name for messages.
 
     Raises:
         ConfigError: there is none to be had, or nobody knows how.

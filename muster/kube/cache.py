@@ -49,7 +49,7 @@ class ObjectCache(Generic[T]):
         return sum(map(len, self._objects.values()))
 
     def state(self) -> dict[str, int | str | bool]:
-        """Say how it stands, for a person who looks for a fault."""
+        """Return the state of the cache (revision, number of objects, faults), as JSON, for /debug/state."""
         return {
             "objects": len(self),
             "revision": self.revision,

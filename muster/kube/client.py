@@ -32,7 +32,13 @@ PAGE: Final = 500
 
 
 class Listing(Struct, Generic[T], frozen=True):
-    """A whole list and the version it shows. An object that can't be decoded is set aside, with the reason."""
+    """A whole list. An object that can't be decoded doesn't make it fail.
+
+    Attributes:
+        items: the objects, in the order of the server: by namespace and name.
+        resource_version: the version that the list shows; a watch continues from it.
+        unreadable: the objects that can't be decoded, each with the reason.
+    """
 
     items: tuple[T, ...]
     resource_version: str
@@ -42,7 +48,19 @@ class Listing(Struct, Generic[T], frozen=True):
 class Client:
     """Verbs on typed kinds. Holds no state but its transport; cheap to make.
 
-    Any verb may raise an `ApiError` (the server said no) or an `UnreachableError` (nothing was heard).
+    A kind of namespaces needs a ``namespace``; one of the cluster takes none. Source of paths, verbs and bodies:
+    https://kubernetes.io/docs/reference/using-api/api-concepts/.
+
+    Args:
+        via: sends the requests.
+        within: seconds for each request.
+
+    Raises, each verb:
+        ApiError: the server refused; the classes of `muster.kube.errors` say how.
+        UnreachableError: no answer within that time. `UnreachableError.maybe_applied` says whether a write may have
+            happened.
+        FenceLostError: the verb writes, and the transport's fence is no longer live.
+        ServerError: the answer can't be decoded to the struct of the kind.
     """
 
     def __init__(self, via: Transport, *, within: float = TIMEOUT) -> None:
@@ -73,12 +91,21 @@ class Client:
             return None
 
     async def page(self, kind: Kind[T], namespace: str = "", query: Mapping[str, str] | None = None) -> Page[T]:
-        """Read one page of a list; ``query`` as the API has it (limit, continue, labelSelector, …)."""
+        """Read one page of a list, of all namespaces where none is given.
+
+        ``query`` has the API's parameters: limit, continue, labelSelector, fieldSelector.
+
+        Raises:
+            GoneError: the token for ``continue`` is older than the history that the server keeps, about five minutes.
+        """
         response = await self.send(Request("GET", kind.path(namespace), dict(query or {})))
         return decoding.page(kind, response.body)
 
     async def list(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> Listing[T]:
-        """Read all objects (a quorum read), in pages of 500; from all namespaces when none is given."""
+        """Read all objects (a quorum read), in pages of `PAGE`; of all namespaces where none is given.
+
+        ``labels`` and ``fields`` are selectors as kubectl takes them: ``app=web,tier!=db``.
+        """
         query = {key: value for key, value in {"labelSelector": labels, "fieldSelector": fields}.items() if value}
         try:
             return await self._pages(kind, namespace, query | {"limit": str(PAGE)})
@@ -99,15 +126,22 @@ class Client:
             query = query | {"continue": page.token}
 
     async def create(self, kind: Kind[T], manifest: Any, namespace: str = "", *, dry_run: bool = False) -> T:
-        """Create an object from a struct or JSON."""
+        """Create an object from a struct or JSON, and return it as stored; ``dry_run``: as it would be stored.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+            InvalidError: the object breaks its schema.
+            ForbiddenError: RBAC, a quota or a webhook refuses it.
+        """
         body = msgspec.json.encode(_complete(kind, manifest))
         return await self._object(kind, Request("POST", kind.path(namespace), _query(dry_run=dry_run), body))
 
     async def replace(self, kind: Kind[T], manifest: Any, namespace: str = "") -> T:
-        """Write an object whole; with its resourceVersion in the metadata this is compare-and-swap.
+        """Write an object whole, and return it as stored; with its resourceVersion this is compare-and-swap.
 
         Raises:
             ConflictError: the object is at another version.
+            NotFoundError: it doesn't exist.
         """
         whole = _complete(kind, manifest)
         body = msgspec.json.encode(whole)
@@ -123,12 +157,26 @@ class Client:
         subresource: str = "",
         content_type: str = transport.MERGE_PATCH,
     ) -> T:
-        """Change part of an object; ``change`` is the patch as JSON, a merge patch unless ``content_type`` says else."""
+        """Change part of an object, and return it as stored.
+
+        ``change`` is the patch as a JSON value: a merge patch (RFC 7386), or what ``content_type`` says. A merge patch with
+        metadata.resourceVersion, or metadata.uid, applies to that version, or object, alone.
+
+        Raises:
+            ConflictError: the object is at another version, or has another uid.
+            NotFoundError: it doesn't exist.
+        """
         path = kind.path(namespace, name, subresource)
         return await self._object(kind, Request("PATCH", path, _query(), msgspec.json.encode(change), content_type))
 
     async def apply(self, kind: Kind[T], manifest: Any, namespace: str = "", *, manager: str, force: bool = True) -> T:
-        """Server-side apply under the field manager ``manager``."""
+        """Create or change an object by server-side apply, and return it as stored.
+
+        ``manager`` owns the fields of ``manifest``; with ``force`` also those that another manager owns.
+
+        Raises:
+            ConflictError: another manager owns a field, and ``force`` is false.
+        """
         whole = _complete(kind, manifest)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         path = kind.path(namespace, whole["metadata"]["name"])
@@ -138,10 +186,11 @@ class Client:
     async def delete(
         self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", propagation: str = "Background"
     ) -> None:
-        """Delete an object; with ``uid``, only that very one.
+        """Delete an object; with ``uid``, only that very one. ``propagation``: Background, Foreground or Orphan.
 
         Raises:
             ConflictError: an object of this name exists, but not of this uid.
+            NotFoundError: it doesn't exist.
         """
         options: dict[str, Any] = {
             "kind": "DeleteOptions",
@@ -153,7 +202,12 @@ class Client:
         await self.send(Request("DELETE", kind.path(namespace, name), {}, msgspec.json.encode(options)))
 
     async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:
-        """Bind a pod to a node. The answer of success is a Status, not a Binding."""
+        """Bind a pod to a node. The answer of success is a Status, not a Binding.
+
+        Raises:
+            ConflictError: the pod has a node, is being deleted, or has another uid.
+            NotFoundError: the pod doesn't exist.
+        """
         await self._subresource(
             namespace,
             pod,
@@ -167,10 +221,12 @@ class Client:
         )
 
     async def evict(self, namespace: str, pod: str, uid: str, *, dry_run: bool = False) -> None:
-        """Evict a pod, budgets respected; ``dry_run``: learn whether it may be.
+        """Evict a pod through the Eviction API, which respects disruption budgets; ``dry_run``: only ask.
 
         Raises:
             TooManyRequestsError: a PodDisruptionBudget doesn't allow it now.
+            ConflictError: the pod has another uid.
+            NotFoundError: it doesn't exist.
         """
         await self._subresource(
             namespace,

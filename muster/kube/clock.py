@@ -44,7 +44,7 @@ class LoopClock:
 
 
 def steady(loop: asyncio.AbstractEventLoop) -> float:
-    """Return the loop's time plus the time that the machine was suspended: what leases are measured by.
+    """Return the loop's time plus the time that the machine was suspended, in seconds: what leases are measured by.
 
     Linux stops the monotonic clock, and so a loop's, while the machine sleeps; the other machines don't wait for it.
     In virtual time the second term is a constant. Where the system can't tell, this is the loop's time alone.

@@ -26,7 +26,13 @@ def decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 
 class Unreadable(Struct, frozen=True):
-    """An object that doesn't decode to its struct, and why. ``about`` has its metadata, ``node`` is its spec.nodeName."""
+    """An object that doesn't decode to its struct.
+
+    Attributes:
+        about: its name, namespace, uid and resourceVersion; nothing else of it.
+        reason: the decoder's error, at most `errors.TEXT_LIMIT` characters.
+        node: its spec.nodeName; empty where it has none.
+    """
 
     about: objects.Object
     reason: str
@@ -34,7 +40,14 @@ class Unreadable(Struct, frozen=True):
 
 
 class Page(Struct, Generic[T], frozen=True):
-    """One page of a list; ``token`` fetches the next, empty on the last."""
+    """One page of a list.
+
+    Attributes:
+        items: the objects that could be decoded.
+        unreadable: the others.
+        resource_version: the version that the whole list shows.
+        token: the parameter ``continue`` for the next page; empty on the last.
+    """
 
     items: tuple[T, ...]
     unreadable: tuple[Unreadable, ...]
@@ -81,10 +94,10 @@ class _Placed(msgspec.Struct, frozen=True):
 
 
 def page(kind: Kind[T], body: bytes) -> Page[T]:
-    """Decode one page of a list.
+    """Return one page of a list; objects that can't be decoded are in `Page.unreadable`.
 
     Raises:
-        ServerError: it is no list at all.
+        ServerError: the body is no list.
     """
     try:
         wire = decode_shallow(decoder(_Wire[kind.struct]).decode, body)  # type: ignore[name-defined]
@@ -105,10 +118,10 @@ def _one_by_one(kind: Kind[T], body: bytes) -> Page[T]:
 
 
 def item(kind: Kind[T], body: bytes | msgspec.Raw) -> T | Unreadable:
-    """Decode one object, or say why it can't be.
+    """Return one object, decoded to the struct of its kind, or the reason why it can't be.
 
     Raises:
-        ServerError: it has no metadata, so nobody can say which object it is.
+        ServerError: it has no readable metadata, so nobody can say which object it is.
     """
     try:
         decoded: T = decode_shallow(decoder(kind.struct).decode, body)
@@ -132,10 +145,10 @@ def _meta(bare: _Identity) -> objects.Meta:
 
 
 def strictly(type_: Any, body: bytes | msgspec.Raw) -> Any:
-    """Decode, or raise.
+    """Return a JSON document as a value of ``type_``.
 
     Raises:
-        ServerError: what the server sent is not of that shape.
+        ServerError: the document is of another shape; its code is 502.
     """
     try:
         return decode_shallow(decoder(type_).decode, body)

@@ -23,7 +23,7 @@ def bounded(text: str) -> str:
 
 
 class KubeError(Exception):
-    """Root of the tree."""
+    """The root of the tree: everything that a call to an API server may raise."""
 
 
 class ConfigError(KubeError):
@@ -39,7 +39,7 @@ class WorkerStuckError(KubeError):
 
 
 class UnreachableError(KubeError):
-    """No answer came.
+    """No answer came: no connection, a broken one, or a time-out.
 
     Attributes:
         maybe_applied: the request may have reached the server, so a write has to be read back before it is repeated.
@@ -91,7 +91,7 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """404."""
+    """404: no such object, or no such kind."""
 
 
 class ConflictError(ApiError):
@@ -99,7 +99,7 @@ class ConflictError(ApiError):
 
 
 class AlreadyExistsError(ConflictError):
-    """409 on a create."""
+    """409 on a create: the name is taken."""
 
 
 class GoneError(ApiError):
@@ -131,7 +131,7 @@ _BY_CODE: Final[dict[int, type[ApiError]]] = {
 
 
 def from_status(code: int, status: dict[str, Any], *, retry_after: float | None = None) -> ApiError:
-    """Make the error for an answer of ``code`` whose body is a Status (or an empty dict, when it wasn't one)."""
+    """Return the error for an answer of ``code`` whose body is a Status (or an empty dict, when it wasn't one)."""
     reason = str(status.get("reason") or "")
     kind = AlreadyExistsError if reason == "AlreadyExists" else _BY_CODE.get(code)
     if kind is None:
@@ -144,7 +144,7 @@ def from_status(code: int, status: dict[str, Any], *, retry_after: float | None 
 
 
 def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """Make the error for an answer as it came over the wire; header names are in lower case."""
+    """Return the error for an answer as it came over the wire; header names are in lower case."""
     value = headers.get("retry-after", "")
     return from_status(code, _status(body), retry_after=float(value) if value.isdecimal() else None)
 

@@ -15,7 +15,7 @@ from muster.kube.transport import Request, Response, Transport
 
 
 class Fence:
-    """Leadership for a while. Dead when its time is up, whether or not anybody was awake to notice.
+    """The permission of one leadership to write, until a moment of `muster.kube.clock.steady`, in seconds.
 
     It is asked, not told: a process that was stopped for a minute finds its fence dead at its first write, before any
     timer of its own has fired. What it can't see is a process stopped between the question and the write; that is

@@ -52,7 +52,10 @@ class _Config(Struct, frozen=True):
 
 
 async def read_files(paths: str, context: str | None) -> ConnectionSettings:
-    """Read what a context of the kubeconfig files ``paths`` (several joined with a colon) says.
+    """Return the connection settings of a context; None for the current one.
+
+    ``paths`` has one file, or several joined with a colon, of which the first counts, as with kubectl. Runs the context's
+    credential plugin, if there is one. Source: ``k8s.io/client-go/tools/clientcmd``.
 
     Raises:
         ConfigError: see `muster.kube.auth.load`.
@@ -95,7 +98,7 @@ def context_namespace(paths: str, context: str | None) -> str:
 
 
 def read_service_account() -> ConnectionSettings:
-    """Read the service account of the pod that this process runs in.
+    """Return the connection settings of the service account of the pod that this process runs in.
 
     Raises:
         ConfigError: its files aren't there or are empty.

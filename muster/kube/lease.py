@@ -37,10 +37,10 @@ class Timing(Struct, frozen=True):
     """How long leadership lasts, in seconds.
 
     Attributes:
-        lease: how long the others wait after the last sign of life.
-        renew: how long the leader goes on without a successful renewal. What lies between the two covers clocks that
-            run at different speeds, and is what a worker has for ending after it was told to.
-        retry: between two attempts, to renew or to take over.
+        lease: how long the others wait after the last sign of life; client-go's LeaseDuration.
+        renew: how long the leader goes on without a successful renewal; its RenewDeadline. The difference of the two covers
+            clocks that run at different speeds, and is the time that a worker has for ending after it was told to.
+        retry: between two attempts, to renew or to take over; its RetryPeriod.
     """
 
     lease: float = 15.0
@@ -72,10 +72,12 @@ class _Seen(Struct, frozen=True):
 class Elector:
     """Stands for election until it leads, leads until it loses, and stands again.
 
+    Source: ``LeaderElector`` of ``k8s.io/client-go/tools/leaderelection``, with the same record and the same durations. It
+    also waits for the worker's end before another may lead, and grants a `Fence` that each write needs.
+
     Attributes:
         identity: what the record calls this process: the given name and a fresh UUID, so that a restarted process is
             never taken for the one before.
-        leader: the holder's identity as last seen; empty when there is none, or none was seen yet.
     """
 
     def __init__(
@@ -89,7 +91,19 @@ class Elector:
         *,
         alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Stand for nobody yet. ``alive``: whether the worker is; for one that isn't, the lease isn't renewed."""
+        """Prepare; `run` begins.
+
+        Args:
+            client: reads and writes the Lease.
+            namespace, name: of the Lease.
+            identity: the first part of the identity; empty for a UUID alone.
+            clock: for the times in the record, which are for people.
+            timing: the durations.
+            alive: whether the worker does its work. While it is false, the Lease isn't renewed.
+
+        Raises:
+            ValueError: the durations don't fit each other.
+        """
         self.identity = f"{identity}_{uuid.uuid4()}" if identity else str(uuid.uuid4())
         self._timing = timing or Timing()
         self._client = client.limited(self._timing.call)
@@ -99,11 +113,11 @@ class Elector:
         self._alive = alive
         self._seen: _Seen | None = None
         # Set before the first write that could make us the holder; tells whether there may be something to release.
-        self._claimed = False
+        self._may_lead = False
 
     @property
     def leader(self) -> str:
-        """Who leads, as last seen."""
+        """The holder's identity as last seen; empty when nobody held the Lease then, or none was seen yet."""
         return (self._seen.lease.spec.holder_identity or "") if self._seen else ""
 
     async def run(self, lead: Callable[[Fence], Awaitable[None]]) -> None:
@@ -150,7 +164,7 @@ class Elector:
             # name it stands when we lost the answer that made us the holder; there is no fence then.
             return None
         try:
-            await self._write(found, self._claim(found))
+            await self._write(found, self._new_record(found))
         except ConflictError:
             return None
         return Fence(self.identity, now + self._timing.renew)
@@ -166,7 +180,7 @@ class Elector:
             self._seen = _Seen(lease, now)
         return now
 
-    def _claim(self, found: Lease | None) -> LeaseSpec:
+    def _new_record(self, found: Lease | None) -> LeaseSpec:
         now = _micro_time(self._clock.now())
         transitions = 0 if found is None else (found.spec.lease_transitions or 0) + 1
         return LeaseSpec(
@@ -179,7 +193,7 @@ class Elector:
         )
 
     async def _write(self, found: Lease | None, spec: LeaseSpec) -> None:
-        self._claimed = True
+        self._may_lead = True
         if found is None:
             meta = Meta(name=self._name, namespace=self._namespace)
             written = await self._client.create(LEASES, Lease(metadata=meta, spec=spec), self._namespace)
@@ -206,7 +220,7 @@ class Elector:
             finally:
                 fence.revoke()
                 # Under a worker that goes on, the lease may only run out.
-                self._claimed = worker.done()
+                self._may_lead = worker.done()
         if not renewal.cancelled():
             renewal.result()
         return _result(worker) and finished
@@ -265,10 +279,10 @@ class Elector:
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _release(self) -> None:
-        """Let the next one in at once; where that fails, it has to wait for the lease to run out."""
-        if not self._claimed:
+        """Give up the Lease, so that another can lead at once; where that fails, it has to wait for the Lease to expire."""
+        if not self._may_lead:
             return
-        self._claimed = False
+        self._may_lead = False
         try:
             async with asyncio.timeout(self._timing.call):
                 found = await self._client.find(LEASES, self._name, self._namespace)

@@ -38,7 +38,7 @@ _ROTATE: Final = (300, 600)  # seconds; a watch that never ends would stay on on
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One line of a watch; what ``object`` is depends on ``type``."""
+    """One line of a watch: ADDED, MODIFIED or DELETED with the object, BOOKMARK with a version, ERROR with a Status."""
 
     type: str
     object: msgspec.Raw
@@ -46,6 +46,9 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 class Reflector(Generic[T]):
     """Keeps one cache. Ends only by cancellation: whatever fails is tried again, ever less often.
+
+    Source: ``Reflector`` of ``k8s.io/client-go/tools/cache``, with which it shares list, watch and bookmarks. It also
+    notices that etcd was restored (`muster.kube.timeline`).
 
     Attributes:
         trouble: why the cache isn't being kept up to date at present, for a person; empty while it is.
@@ -308,7 +311,7 @@ class Watching:
         return {kind: count for kind, count in counts.items() if count}
 
     def state(self) -> dict[str, Any]:
-        """Say how each cache stands, for a person who looks for a fault."""
+        """Return the state of each cache by kind, as JSON, for /debug/state."""
         return {str(kind): cache.state() | {"trouble": self._trouble(kind)} for kind, cache in self._caches.items()}
 
     def _trouble(self, kind: Kind[Any]) -> str:

@@ -68,7 +68,11 @@ class TokenReviewer:
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     async def status(self, authorization: str, path: str) -> int:
-        """Return 200 where the token of an Authorization header may get a path; else 401, 403, or 503 where nobody knows."""
+        """Return the HTTP status for a request to ``path`` with this Authorization header; empty: without one.
+
+        200: RBAC allows its user to get the path. 401: no valid bearer token. 403: a valid one without the permission.
+        503: the API server can't be asked.
+        """
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _LONGEST or not token.isascii():
             return 401

@@ -20,10 +20,17 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request. ``path`` is absolute, without the query; ``body`` is empty for verbs that have none.
+    """One HTTP request.
 
-    ``permit`` is called when its bytes are about to leave, each time that they do, and raises to keep them back: what
-    waited for a connection may no longer be allowed when there is one.
+    Attributes:
+        method: in capitals.
+        path: absolute, escaped, without the query.
+        query: parameters, unescaped.
+        body: empty for methods that have none.
+        content_type: the media type of the body.
+        accept: the media type of the answer.
+        permit: called each time that the bytes are about to leave. It raises to stop them: a request that waited for a
+            connection may no longer be allowed when there is one.
     """
 
     method: str
@@ -41,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """One answer, whatever its status. Header names are in lower case."""
+    """One whole answer, whatever its status; the names of ``headers`` are in lower case."""
 
     status: int
     body: bytes
@@ -52,7 +59,7 @@ class Transport(Protocol):
     """What a client needs of an API server."""
 
     async def request(self, request: Request, *, within: float) -> Response:
-        """Send and await the whole answer.
+        """Send a request, and return the whole answer, whatever its status.
 
         Raises:
             UnreachableError: no answer within that many seconds, or no connection.

@@ -20,10 +20,10 @@ T = TypeVar("T", bound=objects.Object)
 async def until(
     client: Client, kind: Kind[T], name: str, namespace: str = "", *, holds: Callable[[T | None], bool], within: float
 ) -> T | None:
-    """Wait until ``holds`` is true of the object (None while it doesn't exist), and give it.
+    """Wait until ``holds`` is true of an object, and return it; None stands for an object that doesn't exist.
 
     Raises:
-        TimeoutError: it was not so within that many seconds.
+        TimeoutError: it was not so within ``within`` seconds.
         KubeError: the API server can't be read.
     """
     backoff = Backoff(0.1, 5.0)

@@ -49,12 +49,19 @@ _KEY_SHOWN: Final = 200
 class WorkQueue(Generic[K]):
     """Reconciles keys, several at once but never one twice at a time, the urgent ones first.
 
+    Source: the rate-limiting queue of ``k8s.io/client-go/util/workqueue``, and the loop around it that controllers have there.
+
     ``reconcile`` looks at the present state and brings it nearer to what it should be. A key added while it is
     reconciled is reconciled again. What the API server refuses is tried again after a pause that grows, and so is a key
     with which ``reconcile`` fails in a way that nobody foresaw: the others go on.
 
-    ``yields_to``: a queue that matters more; while it has keys in line, this reconciles one at a time, the urgent ones
-    aside.
+    Args:
+        what: the word for a key in logs.
+        reconcile: brings the object of a key to its desired state.
+        at_once: how many keys are reconciled at the same time.
+        yields_to: a queue that matters more; while it has keys in line, this one reconciles one at a time, the urgent
+            ones aside.
+        retries: when a key that failed is tried again.
     """
 
     def __init__(
@@ -123,7 +130,11 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
     async def run(self) -> None:
-        """Reconcile keys, until cancelled."""
+        """Reconcile keys, until cancelled. Once the fence of a write is lost, nothing more is: the next leader does the rest.
+
+        Raises:
+            ExceptionGroup: with the error of ``reconcile``, where ``retries`` neither covers nor isolates it.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._at_once):
