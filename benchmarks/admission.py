@@ -22,7 +22,7 @@ from typing import Any
 import uvloop
 
 from certs import authority
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.client import Client
 from muster.ledger.reservations import Observed, Reserved
 from muster.model import kinds
@@ -30,7 +30,7 @@ from muster.model.objects import Meta, Namespace, Queue, QueueStatus
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 from webhooks.settings import WebhookSettings
 
 
@@ -123,7 +123,7 @@ async def serve(folder: Path, started: Any) -> None:
     view.cache(kinds.NAMESPACES).put(Namespace(metadata=Meta(name="dev", uid="n")))
     view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name="default", uid="q"), status=QueueStatus(state="Open")))
     admission = Admission(view, NoLedger(), Client(None), WebhookSettings(), WebhookMetrics())  # type: ignore[arg-type]
-    server = WebhookServer(admission, LiveCertificate(Files(folder)), Listen("127.0.0.1", 0, 0))
+    server = WebhookServer(admission, LiveCertificate(CertificateFiles(folder)), ListenOptions("127.0.0.1", 0, 0))
     await server.start()
     started.send(server.port)
     await asyncio.Event().wait()

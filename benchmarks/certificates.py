@@ -25,7 +25,7 @@ from admission import NoLedger, cases, cpu_seconds, wrk
 
 from certs import authority
 from certs.bundle import KeyPair
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
@@ -33,7 +33,7 @@ from muster.model.objects import Meta, Queue, QueueStatus
 from webhooks.admission import Admission
 from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 from webhooks.settings import WebhookSettings
 
 RELOADS = 100
@@ -43,7 +43,7 @@ OPENERS = 8
 class Plain(LiveCertificate):
     """A certificate that never changes, and the usual session tickets: what a server has that doesn't reload."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: CertificateFiles) -> None:
         super().__init__(files)
         certificate, key = files.current()
         self.listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -61,8 +61,8 @@ async def serve(folder: Path, ca: KeyPair, mode: str, every: float, pipe: Any) -
     view = CachedView()
     view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name="default", uid="q"), status=QueueStatus(state="Open")))
     admission = Admission(view, NoLedger(), Client(None), WebhookSettings(), WebhookMetrics())  # type: ignore[arg-type]
-    certificate = Plain(Files(folder)) if mode == "plain" else LiveCertificate(Files(folder))
-    server = WebhookServer(admission, certificate, Listen("127.0.0.1", 0, 0))
+    certificate = Plain(CertificateFiles(folder)) if mode == "plain" else LiveCertificate(CertificateFiles(folder))
+    server = WebhookServer(admission, certificate, ListenOptions("127.0.0.1", 0, 0))
     await server.start()
     for _ in range(RELOADS if mode == "live, reloaded" else 0):
         write(folder, ca)

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from muster.kube.subscription import Derived
+from muster.kube.subscription import DerivedState
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from scheduler.configuration import config
@@ -38,7 +38,7 @@ class Stream:
         self.informers = Informers(legacy_apis=False)
         self.state = SchedulerState({names.SCHEDULER_NAME})
         self.cluster = self.state.cluster
-        self.informers.feed(self._tell, Derived())
+        self.informers.feed(self._tell, DerivedState())
         self.events = 0
 
     def _tell(self, kind: Kind[Any], item: Any, gone: bool) -> None:  # noqa: FBT001 - as a cache tells

@@ -34,7 +34,7 @@ from muster.kube import auth, wait
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
-from muster.kube.reflector import Watching
+from muster.kube.reflector import ReflectorSet
 from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.objects import PodGroup, Queue
@@ -149,7 +149,7 @@ class Seen:
     async def kept(self, client: Client) -> AsyncIterator[None]:
         """Keep it up to date while the context is open."""
         synced = asyncio.Event()
-        watching = Watching({kinds.QUEUES: self.queues, kinds.PODGROUPS: self.groups}).run(client, synced)
+        watching = ReflectorSet({kinds.QUEUES: self.queues, kinds.PODGROUPS: self.groups}).run(client, synced)
         task = asyncio.create_task(watching)
         try:
             await synced.wait()

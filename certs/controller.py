@@ -12,9 +12,9 @@ from certs import replicas, rotation
 from certs.bundle import CertificateError
 from certs.metrics import CertificateMetrics
 from certs.observation import RefusedError
-from certs.publish import Rotator, StepResult, Target
+from certs.publish import RotationTarget, Rotator, StepResult
 from certs.replicas import Prober
-from certs.rotation import Command, RotationAction
+from certs.rotation import RotationAction, RotationCommand
 from certs.state import PROVING
 from certs.stored import StoredCAError
 from muster.kube.backoff import Backoff
@@ -34,7 +34,7 @@ _AT_MOST: Final = 3600.0
 """Seconds between two looks at everything, whatever happens: wall clocks are set, timers aren't."""
 
 
-class Changes:
+class ChangeWatcher:
     """Notices when somebody writes what a rotator reads; of each object the kind, the name and the namespace."""
 
     def __init__(self, client: Client, objects: Iterable[tuple[Kind[Any], str, str]]) -> None:
@@ -70,16 +70,19 @@ class Changes:
         self._changed.clear()
 
 
-class Driver:
+class StepRunner:
     """Takes one step after the other, and waits in between for what the step waits for."""
 
-    def __init__(self, rotator: Rotator, changes: Changes, clock: Clock) -> None:
+    def __init__(self, rotator: Rotator, changes: ChangeWatcher, clock: Clock) -> None:
         self._rotator = rotator
         self._changes = changes
         self._clock = clock
 
     async def until(
-        self, holds: Callable[[StepResult], bool], tell: Callable[[StepResult], None], requested: Command | None = None
+        self,
+        holds: Callable[[StepResult], bool],
+        tell: Callable[[StepResult], None],
+        requested: RotationCommand | None = None,
     ) -> StepResult:
         """Go on until ``holds`` is true of a step's result, and return that; ``tell`` is called with each.
 
@@ -105,7 +108,7 @@ class Driver:
             elif result.step.action is RotationAction.WAIT:
                 await self._changes.within(self._pause(result))
 
-    async def _with_retries(self, requested: Command | None) -> StepResult:
+    async def _with_retries(self, requested: RotationCommand | None) -> StepResult:
         backoff = Backoff(0.5, 10.0)
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -129,11 +132,16 @@ class CertificateController:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, target: Target, metrics: CertificateMetrics, prober: Prober = replicas.probe
+        self,
+        client: Client,
+        clock: Clock,
+        target: RotationTarget,
+        metrics: CertificateMetrics,
+        prober: Prober = replicas.probe,
     ) -> None:
         self._rotator = Rotator(client, clock, target, prober)
-        self._changes = Changes(client, target.watched)
-        self._driver = Driver(self._rotator, self._changes, clock)
+        self._changes = ChangeWatcher(client, target.watched)
+        self._driver = StepRunner(self._rotator, self._changes, clock)
         self._metrics = metrics
         self._said = ""
 

@@ -18,7 +18,7 @@ from certs.bundle import CertificateError, CertificateFault
 from certs.observation import Observation
 from certs.replicas import ProbeResult
 from certs.state import RotationPhase
-from certs.targets import BundleTarget, Entry
+from certs.targets import BundleTarget, WebhookEntry
 
 _SOON: Final = 5 / 6
 """Part of its life after which a certificate should have been replaced long ago."""
@@ -128,7 +128,7 @@ def refusals(observation: Observation, trusted: bytes, now: datetime) -> list[st
     return list(dict.fromkeys(found))
 
 
-def _refusal(shown: ProbeResult, target: BundleTarget, entry: Entry, now: datetime) -> str:
+def _refusal(shown: ProbeResult, target: BundleTarget, entry: WebhookEntry, now: datetime) -> str:
     """Say why the API server would refuse a replica for a webhook, nothing when it wouldn't."""
     try:
         trusted = bundle.certificates(entry.trusted)
@@ -143,7 +143,7 @@ def _refusal(shown: ProbeResult, target: BundleTarget, entry: Entry, now: dateti
     return ""
 
 
-def _entries(observation: Observation) -> Iterator[tuple[BundleTarget, Entry]]:
+def _entries(observation: Observation) -> Iterator[tuple[BundleTarget, WebhookEntry]]:
     return ((target, entry) for target in observation.targets for entry in target.entries)
 
 

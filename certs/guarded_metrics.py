@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from certs.serving import Files, LiveCertificate, ServingCertificateError
+from certs.serving import CertificateFiles, LiveCertificate, ServingCertificateError
 from muster.kube.client import Client
 from muster.kube.token_review import TokenReviewer
 from muster.telemetry.probes import Probes
@@ -18,7 +18,7 @@ async def serve(probes: Probes, port: int, folder: Path, client: Client) -> None
 
     Where that fails the log says why, and the program goes on without.
     """
-    files = Files(folder)
+    files = CertificateFiles(folder)
     try:
         await files.arrived()
         certificate = LiveCertificate(files)

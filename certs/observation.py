@@ -13,7 +13,7 @@ from certs import bundle, stored, targets
 from certs.bundle import KeyPair
 from certs.replicas import ProbeResult
 from certs.state import CertificateState, Leaf
-from certs.stored import Keys, Served
+from certs.stored import ServerSecret, StoredKeys
 from certs.targets import BundleTarget
 
 SERVICE: Final = "muster-webhook"
@@ -35,8 +35,8 @@ class Observation(Struct, frozen=True):
 
     now: datetime
     targets: tuple[BundleTarget, ...]
-    served: Served
-    keys: Keys | None
+    served: ServerSecret
+    keys: StoredKeys | None
     shown: dict[str, ProbeResult] | None = None
     clock: datetime | None = None
     unfilled_version: str = ""
@@ -130,7 +130,7 @@ def _leaf(shown: ProbeResult, known: Iterable[x509.Certificate]) -> Leaf | None:
     return Leaf(bundle.describe(shown.chain[0]), issuer)
 
 
-def trusted(state: CertificateState, keys: Keys) -> bytes:
+def trusted(state: CertificateState, keys: StoredKeys) -> bytes:
     """Return the bundle that a state's phase wants, as PEM."""
     pairs = [keys.current, *([keys.following] if keys.following is not None else [])]
     known = [each for pair in pairs for each in bundle.certificates(pair.certificate)]

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from certs import path_publish, path_secret
-from certs.controller import Changes
+from certs.controller import ChangeWatcher
 from certs.metrics import PathMetrics
 from certs.path_publish import PathRotator
 from certs.path_secret import StoredPathError
 from certs.paths import PathAction, PathPhase, PathStep
-from certs.publish import Target
+from certs.publish import RotationTarget
 from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
@@ -34,17 +34,19 @@ log = logging.getLogger(__name__)
 class PathController:
     """Keeps the paths of a cluster, for as long as this process leads. What goes wrong is logged once, and tried again."""
 
-    def __init__(self, rotator: PathRotator, changes: Changes, metrics: PathMetrics) -> None:
+    def __init__(self, rotator: PathRotator, changes: ChangeWatcher, metrics: PathMetrics) -> None:
         self._rotator = rotator
         self._changes = changes
         self._metrics = metrics
         self._said = ""
 
     @classmethod
-    def of(cls, client: Client, clock: Clock, target: Target, metrics: PathMetrics) -> PathController:
+    def of(cls, client: Client, clock: Clock, target: RotationTarget, metrics: PathMetrics) -> PathController:
         """Return one for the webhooks of an installation."""
         rotator = PathRotator(client, clock, target.namespace, target.configuration)
-        return cls(rotator, Changes(client, path_publish.watched(target.namespace, target.configuration)), metrics)
+        return cls(
+            rotator, ChangeWatcher(client, path_publish.watched(target.namespace, target.configuration)), metrics
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from certs.paths import PathPhase, Segments
-from certs.targets import Service
+from certs.targets import WebhookService
 from muster.model.kinds import Kind
 from muster.model.names import NO_SEGMENT, SEGMENTS_FILE
 from muster.model.objects import Json, Secret, WebhookConfiguration
@@ -49,7 +49,7 @@ class PathEntry(Struct, frozen=True):
     name: str
     hook: str
     segment: str | None
-    service: Service | None
+    service: WebhookService | None
     url: str
     trusted: bytes
 
@@ -116,7 +116,7 @@ def _entry(webhook: Mapping[str, Json]) -> PathEntry | None:
     except binascii.Error:
         trusted = b""
     service, url = config.get("service"), config.get("url") or ""
-    called = Service(service.get("namespace", ""), service.get("name", "")) if service else None
+    called = WebhookService(service.get("namespace", ""), service.get("name", "")) if service else None
     path = (service.get("path") or "") if service else urlsplit(url).path
     return PathEntry(name, hook, _segment(hook, path), called, url, trusted)
 

@@ -18,9 +18,9 @@ from certs import authority, bundle, observation, replicas, rotation, stored, ta
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, ProbeResult
-from certs.rotation import Command, RotationAction, RotationStep
-from certs.state import PROVING, CertificateState, RotationPhase, Waits
-from certs.stored import Keys, Served
+from certs.rotation import RotationAction, RotationCommand, RotationStep
+from certs.state import PROVING, CertificateState, RotationPhase, RotationWaits
+from certs.stored import ServerSecret, StoredKeys
 from certs.targets import BundleTarget
 from muster.kube import decoding, errors
 from muster.kube.client import Client
@@ -31,7 +31,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Secret
 
 
-class Target(Struct, frozen=True):
+class RotationTarget(Struct, frozen=True):
     """Whose certificates: the namespace of the Secrets, the webhook configurations' name, CRDs that convert by webhook."""
 
     namespace: str = "muster-system"
@@ -50,14 +50,14 @@ class Target(Struct, frozen=True):
         ]
 
 
-class Wanted(Struct, frozen=True):
+class CertificateSettings(Struct, frozen=True):
     """What somebody says of certificates; None is what there is, or the usual."""
 
     hosts: tuple[str, ...] | None = None
     probes: tuple[str, ...] | None = None
-    waits: Waits | None = None
+    waits: RotationWaits | None = None
 
-    def of(self, keys: Keys) -> Keys:
+    def of(self, keys: StoredKeys) -> StoredKeys:
         """Return the Secret's content with what was said."""
         return replace(
             keys,
@@ -80,9 +80,9 @@ class StepResult(Struct, frozen=True):
 
 
 class Rotator:
-    """Takes steps, for one `Target`."""
+    """Takes steps, for one `RotationTarget`."""
 
-    def __init__(self, client: Client, clock: Clock, target: Target, prober: Prober = replicas.probe) -> None:
+    def __init__(self, client: Client, clock: Clock, target: RotationTarget, prober: Prober = replicas.probe) -> None:
         self._client = client
         self._clock = clock
         self._prober = prober
@@ -107,7 +107,7 @@ class Rotator:
             probing = keys is not None and keys.phase in PROVING
         return replace(seen, shown=await self._shown(seen, named)) if probing else seen
 
-    async def take_step(self, requested: Command | None = None) -> StepResult:
+    async def take_step(self, requested: RotationCommand | None = None) -> StepResult:
         """Take the next step.
 
         Raises:
@@ -118,7 +118,7 @@ class Rotator:
         """
         seen = await self.look()
         if seen.keys is None and seen.unfilled_version:
-            await self.begin(Wanted())
+            await self.begin(CertificateSettings())
             seen = await self.look()
         state = seen.state()
         step = rotation.plan(state, seen.now, requested)
@@ -127,11 +127,11 @@ class Rotator:
         except errors.ConflictError:
             return StepResult(step, state, "another was quicker; looking again", conflict=True)
 
-    def plan(self, state: CertificateState, requested: Command | None = None) -> RotationStep:
+    def plan(self, state: CertificateState, requested: RotationCommand | None = None) -> RotationStep:
         """Say what the next step would be."""
         return rotation.plan(state, self._clock.now(), requested)
 
-    async def begin(self, wanted: Wanted) -> str:
+    async def begin(self, wanted: CertificateSettings) -> str:
         """Make the CA where there is none, or change what is said of it; give what was done, nothing where all is so.
 
         Where another CA is trusted at present, this begins the rotation from it to ours.
@@ -258,7 +258,7 @@ class Rotator:
         await self._serve(replace(seen.served, pair=pair, trusted=trusted))
         return f"issued a certificate until {pair.not_after:%Y-%m-%d %H:%M} UTC into Secret {stored.TLS}: {why}"
 
-    async def _serve(self, served: Served) -> None:
+    async def _serve(self, served: ServerSecret) -> None:
         manifest = stored.served_manifest(served, self.target.namespace)
         if served.version:
             await self._client.patch(kinds.SECRETS, stored.TLS, manifest, self.target.namespace)
@@ -274,24 +274,24 @@ class Rotator:
             text = f"Secret {name} doesn't exist and may not be made here ({error}): run `muster certs renew`"
             raise RefusedError(text) from error
 
-    async def _write(self, keys: Keys) -> None:
+    async def _write(self, keys: StoredKeys) -> None:
         manifest = stored.keys_manifest(keys, self.target.namespace)
         await self._client.patch(kinds.SECRETS, stored.CA, manifest, self.target.namespace)
 
-    async def _amend(self, keys: Keys, wanted: Wanted) -> str:
+    async def _amend(self, keys: StoredKeys, wanted: CertificateSettings) -> str:
         after = wanted.of(keys)
         if after == keys:
             return ""
         await self._write(after)
         return f"noted what was said in Secret {self.target.namespace}/{stored.CA}"
 
-    def _first(self, seen: Observation) -> Keys:
+    def _first(self, seen: Observation) -> StoredKeys:
         new = authority.new_ca(seen.now)
         hosts = observation.hosts(seen, self.target.namespace)
         before = observation.trusted_before(seen)
         if not before:
-            return Keys(RotationPhase.STEADY, seen.now, 1, new, hosts=hosts)
-        return Keys(RotationPhase.PUBLISH, seen.now, 0, KeyPair(before, b""), new, hosts=hosts)
+            return StoredKeys(RotationPhase.STEADY, seen.now, 1, new, hosts=hosts)
+        return StoredKeys(RotationPhase.PUBLISH, seen.now, 0, KeyPair(before, b""), new, hosts=hosts)
 
 
 def _count(state: CertificateState) -> str:

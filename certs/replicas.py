@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from cryptography import x509
 from msgspec import Struct
 
-from certs.targets import Service
+from certs.targets import WebhookService
 from muster.kube.client import Client
 from muster.model import objects
 from muster.model.kinds import Kind
@@ -57,7 +57,7 @@ class Prober(Protocol):
         ...
 
 
-async def find(client: Client, services: Iterable[Service], named: Sequence[str]) -> tuple[str, ...] | None:
+async def find(client: Client, services: Iterable[WebhookService], named: Sequence[str]) -> tuple[str, ...] | None:
     """Return the addresses (HOST:PORT) of all ready replicas; None where nobody can know them.
 
     They are those that somebody named, and those in the EndpointSlices of the Services.

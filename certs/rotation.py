@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from certs.bundle import Certificate
-from certs.state import Authority, CertificateState, RotationPhase
+from certs.state import CertificateAuthority, CertificateState, RotationPhase
 
 RENEW_AT: Final = 2 / 3
 """Part of its life after which a certificate is to be replaced; a tenth of it earlier for some, so that not all do at once."""
@@ -28,7 +28,7 @@ _LAST_CALL: Final = 5 / 6
 _FORWARD: Final = tuple(RotationPhase)[:6]
 
 
-class Command(Enum):
+class RotationCommand(Enum):
     """What somebody asks for, beyond what is due."""
 
     RENEW = "renew"
@@ -66,7 +66,7 @@ class _Case(Struct, frozen=True):
 
     state: CertificateState
     now: datetime
-    requested: Command | None
+    requested: RotationCommand | None
 
     def passed(self, wait: timedelta) -> bool:
         return self.now >= self.state.since + wait
@@ -88,7 +88,7 @@ class RotationTransition(Struct, frozen=True):
 
 
 def _asked_back(case: _Case) -> bool:
-    return case.requested is Command.ROLL_BACK
+    return case.requested is RotationCommand.ROLL_BACK
 
 
 _BACK: Final = "asked to roll back"
@@ -100,7 +100,7 @@ TABLE: Final = (
         RotationPhase.STEADY,
         RotationPhase.PUBLISH,
         "the CA is past 2/3 of its life, or a rotation is requested",
-        lambda case: case.requested is Command.ROTATE or due_authority(case.state.current, case.now),
+        lambda case: case.requested is RotationCommand.ROTATE or due_authority(case.state.current, case.now),
     ),
     RotationTransition(RotationPhase.PUBLISH, RotationPhase.ROLLBACK, _BACK, _asked_back),
     RotationTransition(
@@ -182,7 +182,7 @@ _BACKWARD: Final = frozenset({
 })  # fmt: skip
 
 
-def plan(state: CertificateState, now: datetime, requested: Command | None = None) -> RotationStep:
+def plan(state: CertificateState, now: datetime, requested: RotationCommand | None = None) -> RotationStep:
     """Say what to do next about the certificates.
 
     Trust is widened before anything is signed with the new key and narrowed after nobody shows the old one; within a
@@ -200,12 +200,14 @@ def plan(state: CertificateState, now: datetime, requested: Command | None = Non
     return _held(case, row) or _entered(case, row)
 
 
-def pending(requested: Command | None, first: CertificateState, state: CertificateState) -> Command | None:
+def pending(
+    requested: RotationCommand | None, first: CertificateState, state: CertificateState
+) -> RotationCommand | None:
     """Return a command as long as nobody has begun what it requests since ``first`` was seen."""
     match requested:
-        case Command.ROTATE:
+        case RotationCommand.ROTATE:
             begun = state.phase is not RotationPhase.STEADY
-        case Command.ROLL_BACK:
+        case RotationCommand.ROLL_BACK:
             begun = state.phase not in {
                 RotationPhase.PUBLISH,
                 RotationPhase.SPREAD,
@@ -229,7 +231,7 @@ def renewal(certificate: Certificate) -> datetime:
     return certificate.not_before + life * (RENEW_AT - early)
 
 
-def due_authority(authority: Authority, now: datetime) -> bool:
+def due_authority(authority: CertificateAuthority, now: datetime) -> bool:
     """Whether a CA is to be replaced; one whose key isn't at hand is, at once."""
     return not authority.signs or any(due(each, now) for each in authority.certificates)
 
@@ -266,7 +268,7 @@ def _no_way_back(case: _Case) -> str:
     return ""
 
 
-def _last_call(authority: Authority) -> datetime:
+def _last_call(authority: CertificateAuthority) -> datetime:
     """Say from when on nothing keeps a CA from being replaced."""
     first = authority.certificates[0]
     return first.not_before + (first.not_after - first.not_before) * _LAST_CALL
@@ -276,7 +278,7 @@ def _held(case: _Case, row: RotationTransition) -> RotationStep | None:
     state = case.state
     if state.hold is not state.phase or state.phase not in _FORWARD:
         return None
-    if state.phase is RotationPhase.STEADY and case.requested is Command.ROTATE:
+    if state.phase is RotationPhase.STEADY and case.requested is RotationCommand.ROTATE:
         return None
     until = _last_call(state.current)
     if case.now >= until:
@@ -305,7 +307,7 @@ def _unfit(case: _Case) -> str:
     state, leaf = case.state, case.state.leaf
     if not state.issuer.can_sign(case.now):
         return ""
-    if case.requested is Command.RENEW:
+    if case.requested is RotationCommand.RENEW:
         return "requested"
     if leaf is None:
         return "the Secret holds none that can be served"

@@ -30,7 +30,7 @@ class ServingCertificateError(Exception):
     """No certificate to serve with. The text names the file and says what to do."""
 
 
-class Files(Struct, frozen=True):
+class CertificateFiles(Struct, frozen=True):
     """Where the certificate is: ``tls.crt`` and ``tls.key`` in ``folder``, as a Secret of type TLS is mounted.
 
     ``clients`` is a bundle of authorities; with it, only callers with a certificate of theirs are served.
@@ -93,7 +93,7 @@ class LiveCertificate:
 
     def __init__(
         self,
-        files: Files,
+        files: CertificateFiles,
         clock: Clock | None = None,
         *,
         changed: Callable[[datetime], None] = lambda _: None,
@@ -154,7 +154,7 @@ class LiveCertificate:
         connection.context = self._served.context
 
 
-def _load(files: Files) -> _Loaded:
+def _load(files: CertificateFiles) -> _Loaded:
     before = files.fingerprint()
     certificate, _ = files.current()
     context = _context(files)
@@ -167,7 +167,7 @@ def _load(files: Files) -> _Loaded:
     return _Loaded(context, before, not_after)
 
 
-def _context(files: Files) -> ssl.SSLContext:
+def _context(files: CertificateFiles) -> ssl.SSLContext:
     certificate, key = files.current()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

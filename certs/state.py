@@ -33,7 +33,7 @@ PROVING: Final = ON_NEW | {RotationPhase.ROLLBACK, RotationPhase.WITHDRAW}
 """Phases whose end depends on what replicas serve."""
 
 
-class Waits(Struct, frozen=True):
+class RotationWaits(Struct, frozen=True):
     """How long to wait for what nobody tells.
 
     Attributes:
@@ -45,7 +45,7 @@ class Waits(Struct, frozen=True):
     soak: timedelta = timedelta(minutes=10)
 
 
-class Authority(Struct, frozen=True):
+class CertificateAuthority(Struct, frozen=True):
     """Who signs, or signed. Several certificates only where a bundle of others was found.
 
     ``signs`` is whether its key is at hand.
@@ -94,20 +94,20 @@ class CertificateState(Struct, frozen=True):
 
     phase: RotationPhase
     since: datetime
-    current: Authority
-    following: Authority | None = None
+    current: CertificateAuthority
+    following: CertificateAuthority | None = None
     leaf: Leaf | None = None
     hosts: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     published: Mapping[str, frozenset[str]] = field(default_factory=dict)
     served: Mapping[str, Leaf | None] | None = None
-    waits: Waits = field(default_factory=Waits)
+    waits: RotationWaits = field(default_factory=RotationWaits)
     hold: RotationPhase | None = None
     foreign: str = ""
     skew: timedelta = timedelta()
 
     @property
-    def issuer(self) -> Authority:
+    def issuer(self) -> CertificateAuthority:
         """Who signs what is served in this phase."""
         return self.following if self.phase in ON_NEW and self.following is not None else self.current
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from certs import bundle
 from certs.bundle import CertificateError, KeyPair
-from certs.state import Authority, Leaf, RotationPhase, Waits
+from certs.state import CertificateAuthority, Leaf, RotationPhase, RotationWaits
 from muster.model.objects import Secret
 
 TLS: Final = "muster-webhook-tls"
@@ -39,7 +39,7 @@ class StoredCAError(Exception):
     """The Secret of the CA doesn't make sense. The text says what, and the remedy."""
 
 
-class Keys(Struct, frozen=True):
+class StoredKeys(Struct, frozen=True):
     """What the Secret of the CA holds.
 
     Attributes:
@@ -57,11 +57,11 @@ class Keys(Struct, frozen=True):
     following: KeyPair | None = None
     hosts: tuple[str, ...] = ()
     probes: tuple[str, ...] = ()
-    waits: Waits = field(default_factory=Waits)
+    waits: RotationWaits = field(default_factory=RotationWaits)
     hold: RotationPhase | None = None
     version: str = ""
 
-    def entered(self, phase: RotationPhase, now: datetime, new: KeyPair | None) -> Keys:
+    def entered(self, phase: RotationPhase, now: datetime, new: KeyPair | None) -> StoredKeys:
         """Return what it holds in the next phase; ``new`` is the CA that a rotation begins with."""
         after = replace(self, phase=phase, since=now)
         match self.phase, phase:
@@ -78,7 +78,7 @@ class Keys(Struct, frozen=True):
         return after
 
 
-class Served(Struct, frozen=True):
+class ServerSecret(Struct, frozen=True):
     """What the Secret for servers holds; ``version`` is its resourceVersion, empty where there is none."""
 
     pair: KeyPair
@@ -86,10 +86,10 @@ class Served(Struct, frozen=True):
     version: str = ""
 
 
-def authority(pair: KeyPair) -> Authority:
+def authority(pair: KeyPair) -> CertificateAuthority:
     """Say who a CA is."""
     found = bundle.certificates(pair.certificate)
-    return Authority(tuple(map(bundle.describe, found)), signs=bool(pair.key))
+    return CertificateAuthority(tuple(map(bundle.describe, found)), signs=bool(pair.key))
 
 
 def leaf(pair: KeyPair, *authorities: KeyPair) -> Leaf | None:
@@ -103,7 +103,7 @@ def leaf(pair: KeyPair, *authorities: KeyPair) -> Leaf | None:
     return Leaf(bundle.describe(chain[0]), bundle.describe(signer).fingerprint if signer is not None else "")
 
 
-def read_keys(secret: Secret) -> Keys:
+def read_keys(secret: Secret) -> StoredKeys:
     """Read the Secret of the CA.
 
     Raises:
@@ -111,7 +111,7 @@ def read_keys(secret: Secret) -> Keys:
     """
     data, annotations = _data(secret), secret.metadata.annotations or {}
     try:
-        keys = Keys(
+        keys = StoredKeys(
             _phase(annotations.get(_PHASE, RotationPhase.STEADY.value)),
             _moment(annotations[_SINCE]) if _SINCE in annotations else secret.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC),
             int(annotations.get(_GENERATION, "1")),
@@ -129,7 +129,7 @@ def read_keys(secret: Secret) -> Keys:
     return keys
 
 
-def _validate(keys: Keys) -> None:
+def _validate(keys: StoredKeys) -> None:
     """Check what every reader relies on.
 
     Raises:
@@ -154,7 +154,7 @@ def _damaged(why: str) -> str:
     return f"Secret {CA} is damaged ({why}): restore it, or delete it and run `muster certs init`"
 
 
-def keys_manifest(keys: Keys, namespace: str) -> dict[str, Any]:
+def keys_manifest(keys: StoredKeys, namespace: str) -> dict[str, Any]:
     """Write the Secret of the CA: whole, or as a merge patch on the version it was read at."""
     following = keys.following or KeyPair(b"", b"")
     data = {
@@ -176,19 +176,19 @@ def keys_manifest(keys: Keys, namespace: str) -> dict[str, Any]:
     return _manifest(CA, namespace, keys.version, "Opaque", data, annotations)
 
 
-def read_served(secret: Secret | None) -> Served:
+def read_served(secret: Secret | None) -> ServerSecret:
     """Read the Secret for servers; an empty pair where there is none."""
     if secret is None:
-        return Served(KeyPair(b"", b""))
+        return ServerSecret(KeyPair(b"", b""))
     try:
         data = _data(secret)
     except StoredCAError:
         data = {}
     pair = KeyPair(data.get("tls.crt", b""), data.get("tls.key", b""))
-    return Served(pair, data.get("ca.crt", b""), secret.metadata.resource_version)
+    return ServerSecret(pair, data.get("ca.crt", b""), secret.metadata.resource_version)
 
 
-def served_manifest(served: Served, namespace: str) -> dict[str, Any]:
+def served_manifest(served: ServerSecret, namespace: str) -> dict[str, Any]:
     """Write the Secret for servers, likewise."""
     data = {"tls.crt": served.pair.certificate, "tls.key": served.pair.key, "ca.crt": served.trusted}
     return _manifest(TLS, namespace, served.version, "kubernetes.io/tls", data, {})
@@ -233,10 +233,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for each in text.split(",") if (word := each.strip()))
 
 
-def _waits(annotations: Mapping[str, str]) -> Waits:
-    usual = Waits()
+def _waits(annotations: Mapping[str, str]) -> RotationWaits:
+    usual = RotationWaits()
     spread, soak = annotations.get(_SPREAD), annotations.get(_SOAK)
-    return Waits(
+    return RotationWaits(
         timedelta(seconds=float(spread)) if spread else usual.spread,
         timedelta(seconds=float(soak)) if soak else usual.soak,
     )

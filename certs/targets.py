@@ -28,18 +28,18 @@ UNREADABLE: Final = frozenset({"unreadable"})
 _CONVERSION: Final = "conversion"
 
 
-class Service(Struct, frozen=True):
+class WebhookService(Struct, frozen=True):
     """A Service through which webhooks are called."""
 
     namespace: str
     name: str
 
 
-class Entry(Struct, frozen=True):
+class WebhookEntry(Struct, frozen=True):
     """One webhook: how the API server reaches it, whom it trusts there (PEM), and the name that it asks for."""
 
     name: str
-    service: Service | None
+    service: WebhookService | None
     host: str
     trusted: bytes
 
@@ -58,14 +58,14 @@ class BundleTarget(Struct, frozen=True):
     kind: Kind[Any]
     name: str
     version: str
-    entries: tuple[Entry, ...]
+    entries: tuple[WebhookEntry, ...]
     injector: str = ""
 
     def __str__(self) -> str:
         """Name it as people do."""
         return f"{self.kind.name} {self.name}"
 
-    def key(self, entry: Entry) -> str:
+    def key(self, entry: WebhookEntry) -> str:
         """Return the name of an entry among those of all targets."""
         return f"{self.kind.plural.removesuffix('webhookconfigurations')}/{self.name}/{entry.name}"
 
@@ -101,20 +101,20 @@ def of_definition(found: CustomResourceDefinition) -> BundleTarget:
 
 
 def _target(
-    kind: Kind[Any], found: WebhookConfiguration | CustomResourceDefinition, entries: tuple[Entry, ...]
+    kind: Kind[Any], found: WebhookConfiguration | CustomResourceDefinition, entries: tuple[WebhookEntry, ...]
 ) -> BundleTarget:
     annotations = found.metadata.annotations or {}
     injector = next((key for key in annotations if key.startswith(INJECTOR)), "")
     return BundleTarget(kind, found.name, found.metadata.resource_version, entries, injector)
 
 
-def _entry(name: str, config: Mapping[str, Json]) -> Entry:
+def _entry(name: str, config: Mapping[str, Json]) -> WebhookEntry:
     try:
         trusted = base64.b64decode(config.get("caBundle") or "", validate=True)
     except binascii.Error:
         trusted = b"not base64"
     service = config.get("service")
     if service:
-        called = Service(service.get("namespace", ""), service.get("name", ""))
-        return Entry(name, called, f"{called.name}.{called.namespace}.svc", trusted)
-    return Entry(name, None, urlsplit(config.get("url") or "").hostname or "", trusted)
+        called = WebhookService(service.get("namespace", ""), service.get("name", ""))
+        return WebhookEntry(name, called, f"{called.name}.{called.namespace}.svc", trusted)
+    return WebhookEntry(name, None, urlsplit(config.get("url") or "").hostname or "", trusted)

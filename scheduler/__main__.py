@@ -99,7 +99,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     from muster.kube.clock import SystemClock
     from muster.kube.fence import Fence
     from muster.kube.http import HttpTransport
-    from muster.kube.lease import Elector
+    from muster.kube.lease import LeaderElector
     from muster.kube.threads import Heartbeat, on_loop, run_in_thread
     from scheduler.configuration.reload import LivePolicy
     from scheduler.leader.worker import Worker
@@ -123,7 +123,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
         live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
-        collector = Collector()
+        collector = GarbageCollection()
 
         async def lead(fence: Fence) -> None:
             collector.begin()
@@ -136,7 +136,7 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
         async def elect() -> None:
             # With connections and credentials of its own: nothing that a tenant wrote is read here.
             async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as own:
-                await Elector(
+                await LeaderElector(
                     Client(own),
                     options["lease_namespace"],
                     options["lease_name"],
@@ -198,7 +198,7 @@ async def _guarded_metrics(probes: Any, options: dict[str, Any], client: Any) ->
     await guarded_metrics.serve(probes, options["metrics_port"], options["metrics_tls"], client)
 
 
-class Collector:
+class GarbageCollection:
     """Has the garbage collector pass over what is listed when a leadership begins: a look through all takes a second."""
 
     def __init__(self) -> None:

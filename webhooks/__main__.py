@@ -106,9 +106,9 @@ async def _run(options: dict[str, Any]) -> None:
 
 
 def _options(options: dict[str, Any]) -> Any:
-    from certs.serving import Files
-    from webhooks.compose import Options
-    from webhooks.server import Listen
+    from certs.serving import CertificateFiles
+    from webhooks.compose import WebhookOptions
+    from webhooks.server import ListenOptions
     from webhooks.settings import WebhookSettings
 
     settings = WebhookSettings(
@@ -117,10 +117,10 @@ def _options(options: dict[str, Any]) -> Any:
         delay=options["delay"],
         exempt=frozenset({*names.EXEMPT_NAMESPACES, options["namespace"]}),
     )
-    return Options(
-        certificate=Files(options["certificates"], options["client_ca"]),
+    return WebhookOptions(
+        certificate=CertificateFiles(options["certificates"], options["client_ca"]),
         paths=options["paths"],
-        listen=Listen(options["host"], options["port"], options["drain"]),
+        listen=ListenOptions(options["host"], options["port"], options["drain"]),
         probes=options["probe_port"],
         metrics_port=options["metrics_port"],
         metrics_tls=options["metrics_tls"],

@@ -19,7 +19,7 @@ from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, R
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks import review
-from webhooks.evaluation import HOOKS, Hook, Question, Read, Reply, evaluate
+from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, evaluate
 from webhooks.metrics import WebhookMetrics
 from webhooks.review import AdmissionRequest, ReviewError
 from webhooks.settings import WebhookSettings
@@ -121,9 +121,9 @@ class Admission:
             async with asyncio.timeout_at(deadline + _GRACE):
                 while True:
                     answer = await self._ask(question, request, deadline)
-                    confirming = isinstance(question, Read)
+                    confirming = isinstance(question, ReadObjects)
                     question = steps.send(answer)
-                    if confirming and not isinstance(question, Read):
+                    if confirming and not isinstance(question, ReadObjects):
                         self.metrics.confirmed(refused=False)
         except StopIteration as decided:
             verdict: Verdict = decided.value
@@ -146,7 +146,7 @@ class Admission:
         """Answer what the evaluation asks: the API server what is there, the ledger what fits."""
         dry_run = bool(request.dry_run)
         match question:
-            case Read(refs):
+            case ReadObjects(refs):
                 found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
                 return dict(zip(refs, found, strict=True))
             case ReservationRequest() | QuotaChange() if question.namespace in self.settings.exempt:

@@ -38,14 +38,14 @@ class ByteBudget:
         self.limit = limit
         self.held = 0
 
-    def open(self) -> Share:
+    def open(self) -> BodyBytes:
         """Return the share of one body, which may be refused already."""
-        share = Share(self)
+        share = BodyBytes(self)
         share.grow(BODY_FLOOR)
         return share
 
 
-class Share:
+class BodyBytes:
     """What one body holds of a `ByteBudget`.
 
     Attributes:

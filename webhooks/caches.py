@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.kube.reflector import Watching
-from muster.kube.subscription import Derived
+from muster.kube.reflector import ReflectorSet
+from muster.kube.subscription import DerivedState
 from muster.ledger.committer import Committer
 from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer, guaranteed_in
@@ -59,9 +59,9 @@ class CachedView:
         }
         self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
         self.kinds = watched
-        self.watching = Watching({kind: self.cache(kind) for kind in watched})
+        self.watching = ReflectorSet({kind: self.cache(kind) for kind in watched})
         self._capacity = NOTHING
-        self._counted = Derived()
+        self._counted = DerivedState()
         self._synced = asyncio.Event()
         self._nodes = self.cache(kinds.NODES).subscribe(self._count, self._counted)
 

@@ -12,11 +12,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from certs import guarded_metrics
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.model import names
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from muster.telemetry.bounded import first
 from muster.telemetry.probes import Probes
 from webhooks import caches
@@ -25,14 +25,14 @@ from webhooks.caches import CachedView
 from webhooks.metrics import WebhookMetrics
 from webhooks.ownerrules import OwnerRulesWatcher
 from webhooks.paths import LivePaths
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 from webhooks.settings import WebhookSettings
 
 _RULES: Final = 100
 """Owner rules that the state shows."""
 
 
-class Options(Struct, frozen=True):
+class WebhookOptions(Struct, frozen=True):
     """What an operator says of one webhook server.
 
     ``probes`` is the port of /healthz, /readyz and, for this machine, /metrics; None is no such listener. ``metrics_port`` is
@@ -41,8 +41,8 @@ class Options(Struct, frozen=True):
     ConfigMap with the owner rules is.
     """
 
-    certificate: Files
-    listen: Listen = field(default_factory=Listen)
+    certificate: CertificateFiles
+    listen: ListenOptions = field(default_factory=ListenOptions)
     probes: int | None = None
     metrics_port: int | None = None
     metrics_tls: Path | None = None
@@ -54,7 +54,7 @@ class Options(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def serving(client: Client, clock: Clock, options: Options) -> AsyncIterator[WebhookServer]:
+async def serving(client: Client, clock: Clock, options: WebhookOptions) -> AsyncIterator[WebhookServer]:
     """Serve webhooks while the context is open; it is entered when all caches are synced and the port listens.
 
     Raises:
@@ -132,8 +132,8 @@ def _state(
     }
 
 
-def _adopting(admission: Admission) -> Callable[[tuple[Rule, ...]], None]:
-    def adopt(rules: tuple[Rule, ...]) -> None:
+def _adopting(admission: Admission) -> Callable[[tuple[OwnerRule, ...]], None]:
+    def adopt(rules: tuple[OwnerRule, ...]) -> None:
         admission.settings = replace(admission.settings, rules=rules)
 
     return adopt

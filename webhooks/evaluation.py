@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model import grouping, kinds
-from muster.model.border import BorderError
 from muster.model.objects import Object, PodGroup
+from muster.model.tenant_texts import InvalidTextError
 from webhooks.policies import jobs, podgroups, pods, queues, quotas
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
@@ -25,10 +25,10 @@ from webhooks.verdict import (
     ALLOWED,
     Allowed,
     DenialReason,
+    ObjectRef,
     Patched,
     Problem,
     QuotaChange,
-    Ref,
     Verdict,
     busy,
     forbidden,
@@ -60,15 +60,15 @@ HOOKS: Final[Mapping[str, Hook]] = {
 }
 
 
-class Read(Struct, frozen=True):
+class ReadObjects(Struct, frozen=True):
     """The question of what these objects are now; the answer says it of each, None where it doesn't exist."""
 
-    refs: tuple[Ref, ...]
+    refs: tuple[ObjectRef, ...]
 
 
-Question = Read | ReservationRequest | QuotaChange
-Reply = Mapping[Ref, Object | None] | Reserved | Exceeded | Unavailable | Observed
-"""Of a `Read` the objects, of a reservation and of a quota's change what the ledger says."""
+Question = ReadObjects | ReservationRequest | QuotaChange
+Reply = Mapping[ObjectRef, Object | None] | Reserved | Exceeded | Unavailable | Observed
+"""Of a `ReadObjects` the objects, of a reservation and of a quota's change what the ledger says."""
 
 
 def hooks_in_order(resource: str) -> tuple[Hook, ...]:
@@ -89,12 +89,12 @@ def evaluate(
     verdict = _judged(hook, request, view, settings)
     # 2. A refusal is confirmed: the view may be behind. So is that there is nothing to note on an object. What the
     #    confirmed verdict rests on in turn is read once more.
-    fresh: dict[Ref, Object | None] = {}
+    fresh: dict[ObjectRef, Object | None] = {}
     for _ in range(_ROUNDS):
         unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if not isinstance(verdict, Patched) else ()
         if not unread:
             break
-        found = yield Read(unread)
+        found = yield ReadObjects(unread)
         assert isinstance(found, Mapping)
         fresh.update(found)
         verdict = _judged(hook, request, FreshView(view, fresh), settings)
@@ -115,7 +115,7 @@ def _judged(hook: Hook, request: AdmissionRequest, view: AdmissionView, settings
         return hook.policy(request, view, settings)
     except FieldError as error:
         return ALLOWED if hook.mutating else judge([Problem(str(error), error.path or "metadata")])
-    except BorderError as error:
+    except InvalidTextError as error:
         return judge([Problem(str(error))])
 
 

@@ -9,9 +9,9 @@ from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import Reflector
 from muster.model import kinds
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from muster.model.objects import ConfigMap
-from muster.model.rules import RuleBook, RulesError
+from muster.model.rules import OwnerRules, RulesError
 
 log = logging.getLogger("muster.webhooks")
 
@@ -19,8 +19,8 @@ log = logging.getLogger("muster.webhooks")
 class OwnerRulesWatcher:
     """Watches the ConfigMaps of Muster's namespace; ``changed`` is told the rules whenever they are others."""
 
-    def __init__(self, client: Client, namespace: str, changed: Callable[[tuple[Rule, ...]], None]) -> None:
-        self._book = RuleBook()
+    def __init__(self, client: Client, namespace: str, changed: Callable[[tuple[OwnerRule, ...]], None]) -> None:
+        self._book = OwnerRules()
         self._changed = changed
         self._cache: ObjectCache[ConfigMap] = ObjectCache()
         self._cache.subscribe(self._on_change)

@@ -50,7 +50,7 @@ class ServiceRef(Struct, frozen=True):
         return {"service": {"namespace": self.namespace, "name": self.name, "port": self.port, "path": path}}
 
 
-class _Scope(Struct, frozen=True):
+class _RegistrationSettings(Struct, frozen=True):
     """What differs between installations."""
 
     base: UrlBase | ServiceRef
@@ -69,7 +69,7 @@ def configurations(
     own_namespace: str,
 ) -> tuple[dict[str, Json], dict[str, Json]]:
     """Return the mutating and the validating configuration; ``ca_bundle`` is PEM."""
-    scope = _Scope(base, ca_bundle, tuple(scheduler_names), legacy_apis, own_namespace)
+    scope = _RegistrationSettings(base, ca_bundle, tuple(scheduler_names), legacy_apis, own_namespace)
     return _whole(kinds.MUTATING, _mutating(scope)), _whole(kinds.VALIDATING, _validating(scope))
 
 
@@ -78,7 +78,7 @@ def _whole(kind: Kind[Any], entries: list[dict[str, Json]]) -> dict[str, Json]:
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "webhooks": entries}
 
 
-def _mutating(scope: _Scope) -> list[dict[str, Json]]:
+def _mutating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     ours = _ours(scope, "object.spec.template.spec")
     jobs = [("ours", ours), ("not-suspended", "!has(object.spec.suspend) || !object.spec.suspend")]
     pods = [
@@ -117,7 +117,7 @@ def _statuses(groups: list[dict[str, Json]]) -> list[dict[str, Json]]:
     return [rule | {"resources": [f"{kinds.PODGROUPS.plural}/status"], "operations": ["UPDATE"]} for rule in groups]
 
 
-def _validating(scope: _Scope) -> list[dict[str, Json]]:
+def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     annotations = (*names.QUEUE_NAME_KEYS, *names.GROUP_NAME_KEYS)
     annotated = (_annotated(where, annotations) for where in ("object", "object.spec.template"))
     ours = [("ours", " || ".join(f"({part})" for part in (_ours(scope, "object.spec.template.spec"), *annotated)))]
@@ -179,7 +179,7 @@ def _validating(scope: _Scope) -> list[dict[str, Json]]:
 
 
 def _webhook(
-    scope: _Scope,
+    scope: _RegistrationSettings,
     name: str,
     rules: list[dict[str, Json]],
     failure_policy: str,
@@ -228,22 +228,22 @@ def _rule(operations: Sequence[str], kind: Kind[Any], *more: str, groups: Sequen
     ]
 
 
-def _groups(scope: _Scope) -> Sequence[str]:
+def _groups(scope: _RegistrationSettings) -> Sequence[str]:
     return names.PODGROUP_GROUPS if scope.legacy_apis else (names.VOLCANO_GROUP,)
 
 
-def _podgroups(scope: _Scope, operations: Sequence[str]) -> list[dict[str, Json]]:
+def _podgroups(scope: _RegistrationSettings, operations: Sequence[str]) -> list[dict[str, Json]]:
     return _rule(operations, kinds.PODGROUPS, groups=_groups(scope))
 
 
-def _queues(scope: _Scope) -> list[dict[str, Json]]:
+def _queues(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     return _rule(_ANY, kinds.QUEUES, groups=_groups(scope))
 
 
 # ── conditions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ours(scope: _Scope, spec: str) -> str:
+def _ours(scope: _RegistrationSettings, spec: str) -> str:
     return f"has({spec}.schedulerName) && {spec}.schedulerName in {_cel(*scope.scheduler_names)}"
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from certs.serving import LiveCertificate
 from muster.model import names
 from webhooks.admission import Admission, Answer, answer_budget
-from webhooks.budget import ByteBudget, Share, WaitingRoom
+from webhooks.budget import BodyBytes, ByteBudget, WaitingRoom
 from webhooks.connections import CallerConnection
 from webhooks.evaluation import HOOKS
 from webhooks.paths import LivePaths, hook_path
@@ -39,7 +39,7 @@ _BACKLOG: Final = 1024
 log = logging.getLogger(__name__)
 
 
-class Listen(Struct, frozen=True):
+class ListenOptions(Struct, frozen=True):
     """Where to listen, and how long to go on after being told to stop: until Endpoints no longer name us."""
 
     host: str = "0.0.0.0"  # noqa: S104 - API servers call from other machines
@@ -58,7 +58,7 @@ class WebhookServer:
         self,
         admission: Admission,
         certificate: LiveCertificate,
-        listen: Listen,
+        listen: ListenOptions,
         *,
         waiting: Callable[[], Sequence[str]] = tuple,
         paths: LivePaths | None = None,
@@ -155,7 +155,7 @@ class WebhookServer:
         return response
 
     async def _answer(
-        self, path: str, query: Mapping[str, str], request: web.BaseRequest, share: Share
+        self, path: str, query: Mapping[str, str], request: web.BaseRequest, share: BodyBytes
     ) -> web.Response:
         body = await _read(request, share, min(ARRIVAL, answer_budget(query.get("timeout", ""))))
         if isinstance(body, web.Response):
@@ -174,7 +174,7 @@ def _target(raw: str) -> tuple[str, Mapping[str, str]]:
     return parts.path, dict(parse_qsl(parts.query))
 
 
-async def _read(request: web.BaseRequest, share: Share, within: float) -> bytes | web.Response:
+async def _read(request: web.BaseRequest, share: BodyBytes, within: float) -> bytes | web.Response:
     """Return the body, or the answer to one that is too large or too slow.
 
     Of a body that its share is refused for, the beginning is returned. The rest is read and dropped: a caller that is still

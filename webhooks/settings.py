@@ -21,7 +21,7 @@ class WebhookSettings(Struct, frozen=True):
     scheduler_names: tuple[str, ...] = (names.SCHEDULER_NAME,)
     accounts: frozenset[str] = frozenset()
     delay: bool = True
-    rules: tuple[grouping.Rule, ...] = grouping.DEFAULT_RULES
+    rules: tuple[grouping.OwnerRule, ...] = grouping.DEFAULT_RULES
     exempt: frozenset[str] = frozenset(names.EXEMPT_NAMESPACES)
 
     def ours(self, scheduler_name: str) -> bool:

@@ -39,7 +39,7 @@ class DenialReason(Enum):
     """None: Muster is at fault."""
 
 
-class Ref(Struct, frozen=True):
+class ObjectRef(Struct, frozen=True):
     """Names an object, or its absence. A cluster-scoped one has no namespace."""
 
     kind: Kind[Any]
@@ -56,7 +56,7 @@ class Problem(Struct, frozen=True):
 
     text: str
     path: str = ""
-    evidence: tuple[Ref, ...] = ()
+    evidence: tuple[ObjectRef, ...] = ()
     denial_reason: DenialReason = DenialReason.RULE
 
 
@@ -81,7 +81,7 @@ class Allowed(Struct, frozen=True):
     reservation: ReservationRequest | None = None
     unreserved: bool = False
     quota_change: QuotaChange | None = None
-    evidence: tuple[Ref, ...] = ()
+    evidence: tuple[ObjectRef, ...] = ()
 
 
 class Patched(Struct, frozen=True):
@@ -99,7 +99,7 @@ class Denied(Struct, frozen=True):
     reason: str
     message: str
     causes: tuple[tuple[str, str], ...] = ()
-    evidence: tuple[Ref, ...] = ()
+    evidence: tuple[ObjectRef, ...] = ()
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     retry_after: int | None = None

@@ -11,7 +11,7 @@ from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Object, PodGroup, Queue
-from webhooks.verdict import Ref
+from webhooks.verdict import ObjectRef
 
 T = TypeVar("T", bound=Object)
 
@@ -40,11 +40,11 @@ class FreshView(Struct, frozen=True):
     """A view with some objects, or their absence, read afresh."""
 
     base: AdmissionView
-    fresh: Mapping[Ref, Object | None]
+    fresh: Mapping[ObjectRef, Object | None]
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Return the fresh object if there is one, else what the view below shows."""
-        ref = Ref(kind, name, namespace)
+        ref = ObjectRef(kind, name, namespace)
         if ref in self.fresh:
             found: Any = self.fresh[ref]
             typed: T | None = found

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class FailedError(click.ClickException):
+class CommandError(click.ClickException):
     """A command couldn't do its work, and ends with ``status``."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -74,11 +74,11 @@ def explaining(status: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
             except BrokenPipeError:
                 raise  # whoever reads the answer has seen enough of it
             except (errors.KubeError, OSError) as error:
-                raise FailedError(explained(error), status) from error
+                raise CommandError(explained(error), status) from error
             except click.UsageError:
                 raise
             except click.ClickException as error:
-                raise FailedError(error.message, status) from error
+                raise CommandError(error.message, status) from error
 
         return run
 

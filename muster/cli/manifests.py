@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muster.model import manifests
-from muster.model.manifests import Found, Manifest, ManifestError
+from muster.model.manifests import Manifest, ManifestError, ParsedObject
 
 if TYPE_CHECKING:
     from muster.whatif.cluster_view import ClusterObjects
@@ -53,7 +53,7 @@ def read_dump(file: str) -> ClusterObjects:
         raise click.ClickException(str(error)) from error
 
 
-def _sound(found: Iterable[tuple[str, Found]]) -> list[tuple[str, Mapping[str, Any]]]:
+def _sound(found: Iterable[tuple[str, ParsedObject]]) -> list[tuple[str, Mapping[str, Any]]]:
     every = list(found)
     faults = [each.fault for _, each in every if each.fault]
     if faults:
@@ -61,7 +61,7 @@ def _sound(found: Iterable[tuple[str, Found]]) -> list[tuple[str, Mapping[str, A
     return [(file, each.body) for file, each in every]
 
 
-def _objects(file: str) -> Iterator[Found]:
+def _objects(file: str) -> Iterator[ParsedObject]:
     # Not before a file is read: --help answers sooner without it.
     from muster.whatif import dump
 

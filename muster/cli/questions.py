@@ -47,7 +47,7 @@ def _state_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--state", "state_file", metavar="FILE", help=text)(command)
 
 
-class Basis(NamedTuple):
+class AnswerBasis(NamedTuple):
     """What a question is answered from; ``objects`` are those that were read beside the state."""
 
     state: ClusterObjects
@@ -91,7 +91,7 @@ class Question(Struct, frozen=True):
         """Whether the answer is for programs."""
         return self.output in DOCUMENTS
 
-    def basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None = None) -> Basis:
+    def basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None = None) -> AnswerBasis:
         """Read what the answer rests on, while ``module``, which finds it, is imported; print what could not be read.
 
         Args:
@@ -104,14 +104,14 @@ class Question(Struct, frozen=True):
         """
         return reading(self._basis(module, beside))
 
-    async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> Basis:
+    async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> AnswerBasis:
         # While the API server writes its answers there is time to import what answers the question.
         ready = asyncio.create_task(asyncio.to_thread(self._prepare, module))
         (state, objects), _ = await asyncio.gather(self._state(ready, beside), ready)
         tell(state)
         readable = not any(each.startswith(f"{kinds.CONFIGMAPS} ") for each in state.unread)
         configured = configuration.find(self.configuration, state.of(kinds.CONFIGMAPS), readable=readable)
-        return Basis(state, configured, objects)
+        return AnswerBasis(state, configured, objects)
 
     async def _state(
         self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None

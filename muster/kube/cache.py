@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from muster.kube.decoding import Unreadable
-from muster.kube.subscription import Derived, Name, ObjectChange, Subscription, reason_of
+from muster.kube.subscription import DerivedState, Name, ObjectChange, Subscription, reason_of
 from muster.model import objects, versions
 
-__all__ = ["Derived", "Index", "ObjectCache", "ObjectChange", "Subscription"]
+__all__ = ["DerivedState", "Index", "ObjectCache", "ObjectChange", "Subscription"]
 
 T = TypeVar("T", bound=objects.Object)
 
@@ -27,7 +27,7 @@ class ObjectCache(Generic[T]):
         unreadable: why objects of the server couldn't be decoded, by namespace and name. Such an object keeps the last
             version that could: forgetting it would free what it holds.
         unreadable_items: those objects as far as they could be read.
-        stirred: set whenever an object is quarantined, or one that is changes; `muster.kube.healing` clears it.
+        stirred: set whenever an object is quarantined, or one that is changes; `muster.kube.quarantine_retry` clears it.
     """
 
     def __init__(self, *, indexes: Mapping[str, Index[T]] | None = None) -> None:
@@ -96,7 +96,9 @@ class ObjectCache(Generic[T]):
         """Return the objects that the named index has under ``key``; not to be kept across an await."""
         return self._indexes[index].find(key)
 
-    def subscribe(self, callback: Callable[[ObjectChange[T]], None], derived: Derived | None = None) -> Subscription[T]:
+    def subscribe(
+        self, callback: Callable[[ObjectChange[T]], None], derived: DerivedState | None = None
+    ) -> Subscription[T]:
         """Have ``callback`` called for every change from now on, after the cache shows it.
 
         Where it raises, that is logged and the object quarantined: it isn't told of that object until a retry

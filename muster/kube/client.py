@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from muster.kube import decoding, errors, transport
-from muster.kube.decoding import Page, Unreadable, decoder
+from muster.kube.decoding import ListPage, Unreadable, decoder
 from muster.kube.transport import Request, Response, Transport
 from muster.model import names, objects
 from muster.model.kinds import PODS, Kind
 
-__all__ = ["PAGE", "TIMEOUT", "Client", "Listing", "Page", "Unreadable", "decoder"]
+__all__ = ["PAGE", "TIMEOUT", "Client", "ListPage", "Listing", "Unreadable", "decoder"]
 
 T = TypeVar("T", bound=objects.Object)
 
@@ -90,7 +90,7 @@ class Client:
         except errors.NotFoundError:
             return None
 
-    async def page(self, kind: Kind[T], namespace: str = "", query: Mapping[str, str] | None = None) -> Page[T]:
+    async def page(self, kind: Kind[T], namespace: str = "", query: Mapping[str, str] | None = None) -> ListPage[T]:
         """Read one page of a list, of all namespaces where none is given.
 
         ``query`` has the API's parameters: limit, continue, labelSelector, fieldSelector.

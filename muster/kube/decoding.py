@@ -39,7 +39,7 @@ class Unreadable(Struct, frozen=True):
     node: str = ""
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     """One page of a list.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Identity(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class _Bare(msgspec.Struct, frozen=True):
+class _MetadataOnly(msgspec.Struct, frozen=True):
     metadata: _Identity
 
 
@@ -93,8 +93,8 @@ class _Placed(msgspec.Struct, frozen=True):
     spec: _PlaceSpec = _PlaceSpec()
 
 
-def page(kind: Kind[T], body: bytes) -> Page[T]:
-    """Return one page of a list; objects that can't be decoded are in `Page.unreadable`.
+def page(kind: Kind[T], body: bytes) -> ListPage[T]:
+    """Return one page of a list; objects that can't be decoded are in `ListPage.unreadable`.
 
     Raises:
         ServerError: the body is no list.
@@ -103,13 +103,13 @@ def page(kind: Kind[T], body: bytes) -> Page[T]:
         wire = decode_shallow(decoder(_Wire[kind.struct]).decode, body)  # type: ignore[name-defined]
     except Exception:  # noqa: BLE001 - the same is tried of each object, where the reason is told
         return _one_by_one(kind, body)
-    return Page(wire.items or (), (), wire.metadata.resource_version, wire.metadata.token)
+    return ListPage(wire.items or (), (), wire.metadata.resource_version, wire.metadata.token)
 
 
-def _one_by_one(kind: Kind[T], body: bytes) -> Page[T]:
+def _one_by_one(kind: Kind[T], body: bytes) -> ListPage[T]:
     wire: _RawWire = strictly(_RawWire, body)
     decoded: Sequence[T | Unreadable] = [item(kind, raw) for raw in wire.items or ()]
-    return Page(
+    return ListPage(
         tuple(each for each in decoded if not isinstance(each, Unreadable)),
         tuple(each for each in decoded if isinstance(each, Unreadable)),
         wire.metadata.resource_version,
@@ -126,7 +126,7 @@ def item(kind: Kind[T], body: bytes | msgspec.Raw) -> T | Unreadable:
     try:
         decoded: T = decode_shallow(decoder(kind.struct).decode, body)
     except Exception as error:  # noqa: BLE001 - a decoder's defect must not hide all objects behind one
-        bare: _Bare = strictly(_Bare, body)
+        bare: _MetadataOnly = strictly(_MetadataOnly, body)
         reason = str(error) if isinstance(error, _MALFORMED) else f"{type(error).__name__}: {error}"
         return Unreadable(objects.Object(metadata=_meta(bare.metadata)), errors.bounded(reason), _node(body))
     return decoded

@@ -1,7 +1,7 @@
 """Leadership through a Lease: one worker at a time, ended before another may begin.
 
 Why at most one fence lives: a fence's time is counted from *before* the write that earned it was sent, for
-`Timing.renew` seconds. Others count `Timing.lease` seconds, which is more, from *after* they first saw that write's
+`LeaseTiming.renew` seconds. Others count `LeaseTiming.lease` seconds, which is more, from *after* they first saw that write's
 result. Each counts by its own steady clock; nobody compares wall clocks, the times in the record are for people.
 
 docs/decisions/0030-leases-and-fences.md has the alternatives.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _TOO_LATE: Final = 0.1  # seconds; no renewal succeeds in less
 
 
-class Timing(Struct, frozen=True):
+class LeaseTiming(Struct, frozen=True):
     """How long leadership lasts, in seconds.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Seen(Struct, frozen=True):
     at: float
 
 
-class Elector:
+class LeaderElector:
     """Stands for election until it leads, leads until it loses, and stands again.
 
     Source: ``LeaderElector`` of ``k8s.io/client-go/tools/leaderelection``, with the same record and the same durations. It
@@ -87,7 +87,7 @@ class Elector:
         name: str,
         identity: str,
         clock: Clock,
-        timing: Timing | None = None,
+        timing: LeaseTiming | None = None,
         *,
         alive: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -95,7 +95,8 @@ class Elector:
 
         Args:
             client: reads and writes the Lease.
-            namespace, name: of the Lease.
+            namespace: of the Lease.
+            name: of the Lease.
             identity: the first part of the identity; empty for a UUID alone.
             clock: for the times in the record, which are for people.
             timing: the durations.
@@ -105,7 +106,7 @@ class Elector:
             ValueError: the durations don't fit each other.
         """
         self.identity = f"{identity}_{uuid.uuid4()}" if identity else str(uuid.uuid4())
-        self._timing = timing or Timing()
+        self._timing = timing or LeaseTiming()
         self._client = client.limited(self._timing.call)
         self._namespace = namespace
         self._name = name
@@ -279,7 +280,7 @@ class Elector:
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _release(self) -> None:
-        """Give up the Lease, so that another can lead at once; where that fails, it has to wait for the Lease to expire."""
+        """Release the Lease, so that another can lead at once; where that fails, it has to wait for the Lease to expire."""
         if not self._may_lead:
             return
         self._may_lead = False
@@ -314,7 +315,7 @@ def _result(worker: asyncio.Task[None]) -> bool:
 
 
 def _log_failure(worker: asyncio.Task[None]) -> None:
-    """Log what a worker raises while it is being shut down: the shutdown itself is what comes out of `Elector.run`."""
+    """Log what a worker raises while it is being shut down: the shutdown itself is what comes out of `LeaderElector.run`."""
     if not worker.cancelled() and (error := worker.exception()) and not _fenced(error):
         log.error("the worker failed while it was being stopped", exc_info=error)
 

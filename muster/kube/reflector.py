@@ -17,7 +17,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.decoding import Unreadable
-from muster.kube.healing import Healing
+from muster.kube.quarantine_retry import QuarantineRetries
 from muster.kube.timeline import Timeline, behind
 from muster.kube.transport import Request
 from muster.model import objects
@@ -92,7 +92,7 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Keep the cache, and try quarantined objects again, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(Healing(self._cache).run(), name=f"quarantine of {self._kind}")
+            group.create_task(QuarantineRetries(self._cache).run(), name=f"quarantine of {self._kind}")
             await self._keep()
 
     async def _keep(self) -> None:
@@ -272,7 +272,7 @@ class Reflector(Generic[T]):
             log.warning("%s %s/%s can't be read and is left as it was: %s", self._kind, *key, item.reason)
 
 
-class Watching:
+class ReflectorSet:
     """Keeps the caches of several kinds, and knows which of them isn't up to date, and why.
 
     Attributes:

@@ -32,7 +32,7 @@ class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
 
-class Source(Protocol[T_co]):
+class SubscribedCache(Protocol[T_co]):
     """What a subscriber follows: an `ObjectCache`."""
 
     stirred: asyncio.Event
@@ -46,7 +46,7 @@ class Source(Protocol[T_co]):
         ...
 
 
-class Derived:
+class DerivedState:
     """Whether something that callbacks keep up to date, of one cache or of several, can be relied on.
 
     Attributes:
@@ -75,9 +75,9 @@ class Subscription(Generic[T]):
 
     def __init__(
         self,
-        cache: Source[T],
+        cache: SubscribedCache[T],
         callback: Callable[[ObjectChange[T]], None],
-        derived: Derived | None,
+        derived: DerivedState | None,
         end: Callable[[Subscription[T]], None],
     ) -> None:
         self.failed: dict[Name, str] = {}

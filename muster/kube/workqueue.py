@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 log = logging.getLogger(__name__)
 
 
-class Retries(Struct, frozen=True):
+class RetryPolicy(Struct, frozen=True):
     """When a reconciliation that failed is tried again.
 
     Attributes:
@@ -42,7 +42,9 @@ class Retries(Struct, frozen=True):
         return Backoff(self.first, self.most, jitter=self.jitter)
 
 
-_REFUSALS: Final = Retries(errors.KubeError, first=0.5, most=60.0, jitter=True, level=logging.WARNING, isolates=True)
+_REFUSALS: Final = RetryPolicy(
+    errors.KubeError, first=0.5, most=60.0, jitter=True, level=logging.WARNING, isolates=True
+)
 _KEY_SHOWN: Final = 200
 
 
@@ -71,7 +73,7 @@ class WorkQueue(Generic[K]):
         *,
         at_once: int = 16,
         yields_to: WorkQueue[Any] | None = None,
-        retries: Retries = _REFUSALS,
+        retries: RetryPolicy = _REFUSALS,
     ) -> None:
         self._what = what
         self._reconcile = reconcile

@@ -64,7 +64,7 @@ Limit = tuple[str, str]
 """The uid of a quota, and one of the resources that it limits."""
 
 
-class Bound(Struct, frozen=True):
+class AuditBound(Struct, frozen=True):
     """The most that may be taken of one resource of a quota, as of the last audit, and since when the quota is known."""
 
     most: int
@@ -89,7 +89,7 @@ class Excess(Struct, frozen=True):
     more: int = 0
 
 
-class Sums(Struct, frozen=True):
+class NamespaceSums(Struct, frozen=True):
     """What groups reserve and pods use, by the name of the group; pods of no group under the empty name."""
 
     reserved: Mapping[str, Resources]
@@ -107,7 +107,7 @@ class Sums(Struct, frozen=True):
         return sum(amounts[resource] for amounts in self.reserved.values())
 
 
-def sums(namespace: AuditedNamespace, *, without: Collection[str] = ()) -> Sums:
+def sums(namespace: AuditedNamespace, *, without: Collection[str] = ()) -> NamespaceSums:
     """Add up what is stored, but for the groups of these uids."""
     scope_sets = scopes.scope_sets(resource for quota in namespace.quotas for resource in quota.hard)
     reserved: dict[str, list[Resources]] = defaultdict(list)
@@ -117,12 +117,12 @@ def sums(namespace: AuditedNamespace, *, without: Collection[str] = ()) -> Sums:
             reserved[group.name].append(scopes.in_scopes(group.amounts, group.scope_facts, scope_sets))
     for pod in namespace.pods:
         used[pod.group].append(scopes.in_scopes(pod.amounts, pod.scope_facts, scope_sets))
-    return Sums(*({name: Resources.total(each) for name, each in parts.items()} for parts in (reserved, used)))
+    return NamespaceSums(*({name: Resources.total(each) for name, each in parts.items()} for parts in (reserved, used)))
 
 
 def audit(
-    namespace: AuditedNamespace, bounds: Mapping[Limit, Bound], highest: Mapping[Limit, int], now: float
-) -> tuple[tuple[Excess, ...], dict[Limit, Bound]]:
+    namespace: AuditedNamespace, bounds: Mapping[Limit, AuditBound], highest: Mapping[Limit, int], now: float
+) -> tuple[tuple[Excess, ...], dict[Limit, AuditBound]]:
     """Return what exceeds the quotas of a namespace, and the bounds for the next audit.
 
     A sum may exceed a limit that was lowered, and then must not grow. ``bounds`` are those of the last audit,
@@ -131,14 +131,14 @@ def audit(
     stored = sums(namespace, without=namespace.unreserved)
     everything = sums(namespace) if namespace.unreserved else stored
     found: list[Excess] = []
-    following: dict[Limit, Bound] = {}
+    following: dict[Limit, AuditBound] = {}
     for quota in namespace.quotas:
         for resource, hard in quota.hard.nano.items():
             limit, name = (quota.uid, resource), limited(resource)
             taken, bound = stored.taken(name), bounds.get((quota.uid, resource))
             known = min(taken, namespace.counted.get((quota.name, resource), taken))
             allowed, since = _allowed(bound, max(hard, highest.get(limit, hard)), known, now)
-            following[limit] = Bound(max(hard, min(taken, allowed)), since)
+            following[limit] = AuditBound(max(hard, min(taken, allowed)), since)
             if (most := everything.taken(name)) <= hard:
                 continue
             kind = _class(stored, name, hard, allowed, guaranteed=namespace.guaranteed)
@@ -163,7 +163,7 @@ def describe(namespace: str, excess: Excess) -> str:
     )
 
 
-def _allowed(bound: Bound | None, highest: int, known: int, now: float) -> tuple[int, float]:
+def _allowed(bound: AuditBound | None, highest: int, known: int, now: float) -> tuple[int, float]:
     """Return the most that may be taken by now, and since when the quota is known; ``known`` is what the ledger counts."""
     if bound is None:
         return max(highest, known), now
@@ -171,7 +171,7 @@ def _allowed(bound: Bound | None, highest: int, known: int, now: float) -> tuple
     return max(bound.most, highest, known if settling else 0), bound.since
 
 
-def _class(stored: Sums, resource: str, hard: int, allowed: int, *, guaranteed: bool) -> ExcessClass:
+def _class(stored: NamespaceSums, resource: str, hard: int, allowed: int, *, guaranteed: bool) -> ExcessClass:
     taken = stored.taken(resource)
     if taken <= hard:
         return ExcessClass.UNRESERVED

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from muster.kube import errors
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
-from muster.ledger.audit import AuditedNamespace, Bound, Excess, ExcessClass, Limit, audit, describe
+from muster.ledger.audit import AuditBound, AuditedNamespace, Excess, ExcessClass, Limit, audit, describe
 from muster.ledger.conversion import limits_of, observed_group, observed_quota
 from muster.ledger.metrics import AuditMetrics
 from muster.ledger.observer import Observer
@@ -48,7 +48,7 @@ class _Audited(Struct):
 
     due: float
     audited: float
-    bounds: Mapping[Limit, Bound] = field(default_factory=dict)
+    bounds: Mapping[Limit, AuditBound] = field(default_factory=dict)
     suspected: dict[Limit, float] = field(default_factory=dict)
     found: Counter[ExcessClass] = field(default_factory=Counter)
     told: frozenset[tuple[Limit, ExcessClass]] = frozenset()

@@ -12,7 +12,7 @@ import msgspec
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by
 from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
-from muster.model import border, grouping, names, scopes, versions
+from muster.model import grouping, names, scopes, tenant_texts, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Pod, PodGroup, ResourceQuota
 
@@ -32,7 +32,7 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
     """
     nano: dict[str, int] = {}
     for name, amount in (amounts or {}).items():
-        if border.is_resource(name):
+        if tenant_texts.is_resource(name):
             with suppress(QuantityError):
                 nano |= Resources.parse({name: amount}).nano
     return Resources(nano)
@@ -61,7 +61,7 @@ def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     stated = stated_minimum(item)
     amounts = holding(item, _minimum_of(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
-    scope_facts = border.traits(meta.annotation(names.POD_TRAITS))
+    scope_facts = tenant_texts.traits(meta.annotation(names.POD_TRAITS))
     return ObservedGroup(
         group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
     )

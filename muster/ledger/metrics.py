@@ -65,7 +65,7 @@ class LedgerMetrics:
             "Namespaces with more reserved than their quota allows.",
             registry=registry,
         )
-        self.quotas = Quotas(self._resources)
+        self.quotas = QuotaCollector(self._resources)
         registry.register(self.quotas)
 
     def refused(self, resource: str) -> None:
@@ -96,7 +96,7 @@ class AuditMetrics:
         )
 
 
-class Quotas(Collector):
+class QuotaCollector(Collector):
     """How the quotas of namespaces stand: of each namespace and resource, the quota that has least left.
 
     Known to the leader alone; elsewhere there is nothing to show. Worked out when it changes, written when asked for.

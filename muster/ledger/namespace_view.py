@@ -13,7 +13,7 @@ from muster.ledger.view import (
     POD_SOURCE,
     QUOTA_SOURCE,
     LedgerView,
-    Memory,
+    ObjectMemory,
     ObservedGroup,
     ObservedPod,
     ObservedQuota,
@@ -53,7 +53,7 @@ class NamespaceView:
     ``revisions`` and ``memory`` belong to whoever feeds the view and may be shared by many.
     """
 
-    def __init__(self, revisions: Mapping[str, int], memory: Memory) -> None:
+    def __init__(self, revisions: Mapping[str, int], memory: ObjectMemory) -> None:
         self._revisions = revisions
         self._memory = memory
         self._groups: dict[str, ObservedGroup] = {}

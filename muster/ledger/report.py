@@ -16,7 +16,7 @@ from muster.model import scopes
 from muster.model.amounts import Resources, exact_text
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
+class QuotaUsage(msgspec.Struct, frozen=True, rename="camel"):
     """One resource of one quota; amounts are quantities. ``other``: what pods take beyond what their groups reserved."""
 
     quota: str
@@ -29,7 +29,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
     over: str
 
 
-class Holder(msgspec.Struct, frozen=True, rename="camel"):
+class QuotaHolder(msgspec.Struct, frozen=True, rename="camel"):
     """A group and what it holds of what is limited; ``used`` is what its pods take of it."""
 
     name: str
@@ -61,8 +61,8 @@ class LedgerReport(msgspec.Struct, frozen=True, rename="camel"):
     mode: str
     policy: str
     seeded_at: str
-    quotas: tuple[Standing, ...] = ()
-    groups: tuple[Holder, ...] = ()
+    quotas: tuple[QuotaUsage, ...] = ()
+    groups: tuple[QuotaHolder, ...] = ()
     under_way: tuple[UnconfirmedReservation, ...] = ()
     unreserved: tuple[UnreservedGroup, ...] = ()
 
@@ -83,19 +83,19 @@ def report(namespace: str, mode: str, policy: str, table: Table, view: LedgerVie
     )
 
 
-def _standings(table: Table) -> Iterable[Standing]:
+def _standings(table: Table) -> Iterable[QuotaUsage]:
     per_resource = Tally(table.quotas, table.rows).per_resource()
     for each in sorted(per_resource, key=lambda each: (each.quota, each.resource)):
         resource, scope = scopes.split_name(each.resource)
         amounts = (each.hard, each.reserved, each.used, max(0, -each.short), max(0, each.short))
-        yield Standing(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
+        yield QuotaUsage(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
 
 
-def _holders(table: Table, view: LedgerView, names: list[str]) -> Iterable[Holder]:
+def _holders(table: Table, view: LedgerView, names: list[str]) -> Iterable[QuotaHolder]:
     for shown in sorted(view.groups(), key=lambda each: each.name):
         reserved, used = shown.amounts.only(names), view.usage(shown.name).only(names)
         if shown.uid not in table.unreserved and (reserved or used):
-            yield Holder(shown.name, _written(reserved), _written(used))
+            yield QuotaHolder(shown.name, _written(reserved), _written(used))
 
 
 def _comes(row: Row, view: LedgerView) -> bool:

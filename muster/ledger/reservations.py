@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.model import border, names, scopes
+from muster.model import names, scopes, tenant_texts
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import Json, Meta, Pod, PodGroup, PodSpec
 from muster.model.requests import pod_limits, pod_request
@@ -60,7 +60,7 @@ class ReservationRequest(Struct, frozen=True):
         """Refuse what the ledger can't hold.
 
         Raises:
-            BorderError: a name, a uid, a resource or scope facts that a row of the ledger couldn't be read back with.
+            InvalidTextError: a name, a uid, a resource or scope facts that a row of the ledger couldn't be read back with.
             ValueError: an unknown kind, previous amounts without their revision, or a negative amount.
         """
         if self.kind not in KINDS:
@@ -75,13 +75,13 @@ class ReservationRequest(Struct, frozen=True):
     def _check(self) -> None:
         # What asks for nothing becomes no row; and must pass, so that any object can lose its finalizers.
         subdomains = (self.name, self.group) if self.group else (self.name,)
-        fits = border.fits_a_row(subdomains, self.amounts, self.uid)
-        if fits and (not self.scope_facts or border.traits(self.scope_facts) == self.scope_facts):
+        fits = tenant_texts.fits_a_row(subdomains, self.amounts, self.uid)
+        if fits and (not self.scope_facts or tenant_texts.traits(self.scope_facts) == self.scope_facts):
             return
         where = f"{self.kind} {shown(self.name)}"
-        border.check(where, subdomains=subdomains, resources=self.amounts, uids=(self.uid,))
-        if border.traits(self.scope_facts) != self.scope_facts:
-            raise border.BorderError(f"{where}: {shown(self.scope_facts)} says nothing of scopes")
+        tenant_texts.check(where, subdomains=subdomains, resources=self.amounts, uids=(self.uid,))
+        if tenant_texts.traits(self.scope_facts) != self.scope_facts:
+            raise tenant_texts.InvalidTextError(f"{where}: {shown(self.scope_facts)} says nothing of scopes")
 
     @property
     def account(self) -> str:

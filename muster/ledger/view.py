@@ -146,7 +146,7 @@ def covers(view: LedgerView, observed: Mapping[str, int]) -> bool:
     return all(view.revisions.get(name, 0) >= revision for name, revision in observed.items())
 
 
-class Memory(Protocol):
+class ObjectMemory(Protocol):
     """Remembers where and when objects were seen that a view doesn't show."""
 
     def last_seen(self, uid: str) -> tuple[str, int]:

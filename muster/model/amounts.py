@@ -41,7 +41,7 @@ class QuantityError(ValueError):
     """A text that isn't a Kubernetes quantity, or one beyond what the API can hold. Its text is for users."""
 
 
-class Form(Enum):
+class QuantityFormat(Enum):
     """How a quantity was written; its canonical text keeps the family of suffixes."""
 
     DECIMAL = "DecimalSI"
@@ -53,7 +53,7 @@ class Quantity(Struct, frozen=True):
     """One amount: ``nano`` in units of 10**-9, and the form it was written in."""
 
     nano: int
-    form: Form = Form.DECIMAL
+    form: QuantityFormat = QuantityFormat.DECIMAL
 
     @staticmethod
     def parse(value: object) -> Quantity:
@@ -71,9 +71,9 @@ class Quantity(Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the canonical text, the one that the API server would store."""
-        if self.form is Form.BINARY and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:
+        if self.form is QuantityFormat.BINARY and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:
             return _binary_text(self.nano // NANO)
-        return _decimal_text(self.nano, exponent=self.form is Form.EXPONENT)
+        return _decimal_text(self.nano, exponent=self.form is QuantityFormat.EXPONENT)
 
 
 @lru_cache(maxsize=65536)
@@ -86,11 +86,11 @@ def _parse(text: str) -> Quantity:
     digits = int((match["whole"] or "") + fraction)
     suffix = match["suffix"] or ""
     if suffix in _BINARY:
-        form, numerator, power = Form.BINARY, digits * _BINARY[suffix], 9
+        form, numerator, power = QuantityFormat.BINARY, digits * _BINARY[suffix], 9
     elif match["exponent"] is not None:
-        form, numerator, power = Form.EXPONENT, digits, 9 + int(match["exponent"])
+        form, numerator, power = QuantityFormat.EXPONENT, digits, 9 + int(match["exponent"])
     else:
-        form, numerator, power = Form.DECIMAL, digits, 9 + _DECIMAL[suffix]
+        form, numerator, power = QuantityFormat.DECIMAL, digits, 9 + _DECIMAL[suffix]
     power -= len(fraction)
     nano = numerator * 10**power if power >= 0 else -(-numerator // 10**-power)
     if nano > _MAX_UNITS * NANO:
@@ -135,7 +135,7 @@ def _canonical(name: str, nano: int) -> str:
     decimal = str(Quantity(nano))
     if not _counts_bytes(name):
         return decimal
-    binary = str(Quantity(nano, Form.BINARY))
+    binary = str(Quantity(nano, QuantityFormat.BINARY))
     return min(binary, decimal, key=len)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from muster.model import grouping, names, scopes
 from muster.model.amounts import NOTHING, Resources
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Json, Meta, OwnerReference, PodTemplate
 from muster.model.requests import pod_request
@@ -106,7 +106,7 @@ class DescribedGang(Struct, frozen=True):
         return [text for _, text in (grouping.min_member(*self.metas), grouping.min_resources(*self.metas)) if text]
 
 
-def gangs_of(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[Rule]) -> tuple[DescribedGang, ...]:
+def gangs_of(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerRule]) -> tuple[DescribedGang, ...]:
     """Return the gangs that an object describes; none where by the rules each pod, or an owner above, has the group.
 
     Raises:
@@ -134,7 +134,7 @@ def _joined(parts: Sequence[DescribedGang]) -> DescribedGang:
     return DescribedGang((*metas, parts[0].metas[-1]), tuple(task for each in parts for task in each.tasks))
 
 
-def _gangs(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[Rule]) -> Iterator[DescribedGang]:
+def _gangs(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerRule]) -> Iterator[DescribedGang]:
     """Return a gang for each template that the object has."""
     for where in workload.templates:
         own = _owns(where.below, one.metadata, workload.kind, rules)
@@ -153,7 +153,7 @@ def _has_meta(step: Json) -> bool:
     return isinstance(step, dict) and isinstance(step.get("metadata"), dict)
 
 
-def _owns(below: Sequence[tuple[str, str]], meta: Meta, kind: Kind[Any], rules: Sequence[Rule]) -> bool | None:
+def _owns(below: Sequence[tuple[str, str]], meta: Meta, kind: Kind[Any], rules: Sequence[OwnerRule]) -> bool | None:
     """Tell whether the group of such pods stands for the object (True), for something below it (False), or neither (None)."""
     chain = [OwnerReference(api_version=version, kind=name) for version, name in below]
     chain.append(OwnerReference(api_version=kind.api_version, kind=kind.name))

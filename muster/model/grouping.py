@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from muster.model import border, names
+from muster.model import names, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Meta, OwnerReference
 from muster.model.text import shown
@@ -24,7 +24,7 @@ _SHOWN: Final = 40
 _GENERATED: Final = "podgroup-"
 
 
-class Rule(Struct, frozen=True):
+class OwnerRule(Struct, frozen=True):
     """Which owner a generated group stands for: that of this kind, or so many levels above (+) or below (-) it."""
 
     api_version: str
@@ -36,23 +36,23 @@ class Rule(Struct, frozen=True):
         return self.api_version == owner.api_version and self.kind.lower() == owner.kind.lower()
 
 
-JOB: Final = Rule("batch/v1", "Job")
-DEFAULT_RULES: Final = (Rule("apps/v1", "Deployment"), JOB)
+JOB: Final = OwnerRule("batch/v1", "Job")
+DEFAULT_RULES: Final = (OwnerRule("apps/v1", "Deployment"), JOB)
 
 
-def matching_rule(owner: OwnerReference, rules: Sequence[Rule]) -> Rule | None:
+def matching_rule(owner: OwnerReference, rules: Sequence[OwnerRule]) -> OwnerRule | None:
     """Return the first rule for the kind of ``owner``."""
     return next((rule for rule in rules if rule.matches(owner)), None)
 
 
-def decided(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> bool:
+def decided(owners: Sequence[OwnerReference], rules: Sequence[OwnerRule]) -> bool:
     """Whether `chosen_owner` would say the same of any longer list."""
     found = ((place, rule) for place, owner in enumerate(owners) if (rule := matching_rule(owner, rules)))
     place, rule = next(found, (len(owners), None))
     return rule is not None and place + rule.level < len(owners)
 
 
-def chosen_owner(owners: Sequence[OwnerReference], rules: Sequence[Rule]) -> OwnerReference | None:
+def chosen_owner(owners: Sequence[OwnerReference], rules: Sequence[OwnerRule]) -> OwnerReference | None:
     """Return the owner that the generated group stands for; None is the pod itself.
 
     ``owners`` are the pod's controllers, nearest first, up to the root or at least until it is `decided`.
@@ -80,7 +80,7 @@ def noted_group(job: Meta) -> str:
     A Job that nothing controls owns its group. What it says of another one was copied together with its manifest.
     """
     noted = job.annotation(names.JOB_GROUP)
-    if not noted or not border.is_subdomain(noted):
+    if not noted or not tenant_texts.is_subdomain(noted):
         return ""
     return noted if job.controller() is not None or noted == generated_name(job.uid) else ""
 
@@ -92,7 +92,7 @@ def is_foreign(group: Meta) -> bool:
     return owner is not None and not JOB.matches(owner) and group.name != generated_name(owner.uid)
 
 
-def owns_group(job: Meta, rules: Sequence[Rule]) -> bool:
+def owns_group(job: Meta, rules: Sequence[OwnerRule]) -> bool:
     """Whether a Job that names no group will surely own one: by its own rule, that of its controller, or as the root.
 
     Where it isn't sure yet, the controller finds out by reading the owners above.
@@ -115,7 +115,7 @@ def group_of(meta: Meta) -> str:
     if annotations:
         for key in names.GROUP_NAME_KEYS:
             text = annotations.get(key)
-            if text and border.is_subdomain(text):
+            if text and tenant_texts.is_subdomain(text):
                 return text
     return ""
 
@@ -130,7 +130,7 @@ def member_of(meta: Meta, scheduler: str, schedulers: Collection[str] | None) ->
     if schedulers is None or scheduler in schedulers:
         return group_of(meta)
     noted = meta.annotation(names.MEMBER_OF)
-    return noted if noted and border.is_subdomain(noted) else ""
+    return noted if noted and tenant_texts.is_subdomain(noted) else ""
 
 
 def generated_name(uid: str) -> str:
@@ -140,7 +140,11 @@ def generated_name(uid: str) -> str:
     group of its own.
     """
     name = _GENERATED + uid
-    return name if border.is_subdomain(name) else _GENERATED + hashlib.sha256(uid.encode(errors="replace")).hexdigest()
+    return (
+        name
+        if tenant_texts.is_subdomain(name)
+        else _GENERATED + hashlib.sha256(uid.encode(errors="replace")).hexdigest()
+    )
 
 
 def is_generated(name: str) -> bool:
@@ -153,7 +157,7 @@ def owner_of(group: Meta) -> str:
     owner = next(iter(group.owner_references or ()), None)
     if owner is None or group.name != generated_name(owner.uid):
         return ""
-    return f"{owner.kind} {owner.name}" if owner.kind.isalnum() and border.is_subdomain(owner.name) else ""
+    return f"{owner.kind} {owner.name}" if owner.kind.isalnum() and tenant_texts.is_subdomain(owner.name) else ""
 
 
 def called(name: str, owner: str) -> str:
@@ -169,7 +173,7 @@ def title(namespace: str, name: str, owner: str) -> str:
 
 def queue_name(*nearest_first: Meta | None) -> str:
     """Return the queue of the nearest object that names one, else the default queue."""
-    return _nearest(nearest_first, names.QUEUE_NAME_KEYS, border.is_subdomain)[1] or names.DEFAULT_QUEUE
+    return _nearest(nearest_first, names.QUEUE_NAME_KEYS, tenant_texts.is_subdomain)[1] or names.DEFAULT_QUEUE
 
 
 def min_member(*nearest_first: Meta | None) -> tuple[int, str]:
@@ -191,13 +195,16 @@ def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
     key, text = _nearest(nearest_first, (names.GROUP_MIN_RESOURCES,))
     if not key:
         return None, ""
-    if len(text) > border.LONGEST_LIST:
-        return None, f"{key} {shown(text)} is ignored: write at most {border.LONGEST_LIST} characters"
+    if len(text) > tenant_texts.LONGEST_LIST:
+        return None, f"{key} {shown(text)} is ignored: write at most {tenant_texts.LONGEST_LIST} characters"
     try:
         written = msgspec.json.decode(text, type=dict[str, Any])
-        if len(written) > border.MOST_RESOURCES:
-            return None, f"{key} is ignored: it lists {len(written)} resources; list at most {border.MOST_RESOURCES}"
-        if fault := next(filter(None, map(border.resource_fault, written)), ""):
+        if len(written) > tenant_texts.MOST_RESOURCES:
+            return (
+                None,
+                f"{key} is ignored: it lists {len(written)} resources; list at most {tenant_texts.MOST_RESOURCES}",
+            )
+        if fault := next(filter(None, map(tenant_texts.resource_fault, written)), ""):
             return None, f"{key} is ignored: {fault}"
         return Resources.parse(written), ""
     except QuantityError as error:

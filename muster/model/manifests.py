@@ -45,7 +45,7 @@ class Manifest(Struct, frozen=True):
         return str((self.body.get("metadata") or {}).get("name") or "")
 
 
-class Found(NamedTuple):
+class ParsedObject(NamedTuple):
     """An object of the document ``number`` of a text, or in its place what is wrong."""
 
     number: int
@@ -71,14 +71,14 @@ def documents(text: str, name: str) -> list[Any]:
         raise ManifestError(f"{name} isn't YAML: {' '.join(str(error).split())}") from error
 
 
-def objects(documents: Iterable[Any], name: str) -> Iterator[Found]:
+def objects(documents: Iterable[Any], name: str) -> Iterator[ParsedObject]:
     """Return the objects of documents, those of Lists one by one."""
     for number, document in enumerate(documents, 1):
         if document is not None:
             yield from _flat(document, name, number)
 
 
-def head_checked(found: Found, name: str) -> Found:
+def head_checked(found: ParsedObject, name: str) -> ParsedObject:
     """Return an object whose name and apiVersion are there, else the fault in its place."""
     return found if found.fault else found._replace(fault=_fault(found.body, f"{name}, document {found.number}"))
 
@@ -110,12 +110,12 @@ def _fault(body: Mapping[str, Any], place: str) -> str:
     return ""
 
 
-def _flat(document: Any, name: str, number: int) -> Iterator[Found]:
+def _flat(document: Any, name: str, number: int) -> Iterator[ParsedObject]:
     """Return an object, or those of a List."""
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        yield Found(number, {}, f"{name}, document {number}: not a Kubernetes object, it has no kind")
+        yield ParsedObject(number, {}, f"{name}, document {number}: not a Kubernetes object, it has no kind")
     elif document["kind"] == "List" or (document["kind"].endswith("List") and "items" in document):
         for each in document.get("items") or ():
             yield from _flat(each, name, number)
     else:
-        yield Found(number, document)
+        yield ParsedObject(number, document)

@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from muster.model.grouping import DEFAULT_RULES, Rule
+from muster.model.grouping import DEFAULT_RULES, OwnerRule
 from muster.model.objects import ConfigMap
 from muster.model.text import shown
 
@@ -35,7 +35,7 @@ class RulesError(ValueError):
     """The rules can't be used. The text names each mistake with its line."""
 
 
-class RuleBook:
+class OwnerRules:
     """The rules in force. A text with a mistake changes nothing.
 
     Attributes:
@@ -43,7 +43,7 @@ class RuleBook:
     """
 
     def __init__(self) -> None:
-        self.rules: tuple[Rule, ...] = DEFAULT_RULES
+        self.rules: tuple[OwnerRule, ...] = DEFAULT_RULES
 
     def learn(self, found: Iterable[ConfigMap]) -> None:
         """Take over what the ConfigMaps of Muster's namespace say; without one of ours the default rules hold.
@@ -59,7 +59,7 @@ class RuleBook:
         self.rules = DEFAULT_RULES
 
 
-def parse(text: str, source: str) -> tuple[Rule, ...]:
+def parse(text: str, source: str) -> tuple[OwnerRule, ...]:
     """Read rules; a text that states none gives the default ones, an empty list none at all.
 
     Raises:
@@ -85,7 +85,7 @@ class _RulesReader:
     def __init__(self) -> None:
         self.mistakes: list[tuple[int, str]] = []
 
-    def rules(self, whole: yaml.Node | None) -> tuple[Rule, ...]:
+    def rules(self, whole: yaml.Node | None) -> tuple[OwnerRule, ...]:
         if whole is None:
             return DEFAULT_RULES
         fields = self._fields(whole, (_LISTS,))
@@ -97,14 +97,14 @@ class _RulesReader:
             return ()
         return tuple(rule for node in listed.value if (rule := self._rule(node)) is not None)
 
-    def _rule(self, node: yaml.Node) -> Rule | None:
+    def _rule(self, node: yaml.Node) -> OwnerRule | None:
         before = len(self.mistakes)
         fields = self._fields(node, (_API_VERSION, _KIND, _LEVEL))
         if len(self.mistakes) > before:
             return None
         version, kind = (self._text(node, fields, names[0]) for names in (_API_VERSION, _KIND))
         level = self._level(fields.get(_LEVEL[0]))
-        return Rule(version, kind, level) if version and kind else None
+        return OwnerRule(version, kind, level) if version and kind else None
 
     def _text(self, rule: yaml.Node, fields: Mapping[str, yaml.Node], name: str) -> str:
         node = fields.get(name)

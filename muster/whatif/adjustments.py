@@ -32,7 +32,7 @@ NAMES: Final = ("0.{}.muster.sh", "zz.{}.muster.sh")
 """What nodes that aren't there are called: before and behind those that are."""
 
 
-class Free(NamedTuple):
+class FreeAmounts(NamedTuple):
     """What all pods that wait ask of a node together, and the same for people."""
 
     amounts: Resources
@@ -78,7 +78,7 @@ def _more_groups(cluster: WhatIfCluster, found: Queue, most: int, tried: Tried) 
 
 
 def nodes(
-    cluster: WhatIfCluster, likes: Iterable[Node], constraints: Iterable[Constraints], free: Free, helps: Helps
+    cluster: WhatIfCluster, likes: Iterable[Node], constraints: Iterable[Constraints], free: FreeAmounts, helps: Helps
 ) -> Iterator[Suggestion]:
     """Try nodes that take no pods now, and more of those there are with the labels, and without the taints, that matter."""
     yield from _uncordoned(cluster, helps)

@@ -52,7 +52,7 @@ _APART: Final = timedelta(milliseconds=1)
 _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
-class Verdict(Struct, frozen=True):
+class AdmissionVerdict(Struct, frozen=True):
     """What became of one object.
 
     Attributes:
@@ -74,7 +74,7 @@ class Verdict(Struct, frozen=True):
         return "undecided" if self.answer.code == BUSY or self.answer.code >= 500 else "refused"
 
 
-class Start(Struct, frozen=True):
+class PredictedStart(Struct, frozen=True):
     """When a group of the files would start.
 
     ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is) or ``unknown``; ``pods``: how many of
@@ -95,8 +95,8 @@ class Start(Struct, frozen=True):
 class AdmissionForecast(Struct, frozen=True):
     """All of it."""
 
-    verdicts: tuple[Verdict, ...]
-    starts: tuple[Start, ...]
+    verdicts: tuple[AdmissionVerdict, ...]
+    starts: tuple[PredictedStart, ...]
 
     # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
     def __repr__(self) -> str:
@@ -136,9 +136,9 @@ async def find_out(
     return AdmissionForecast(verdicts, tuple(_starts(after, answers, policy, schedulers)))
 
 
-async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> Verdict:
+async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> AdmissionVerdict:
     """Tell, of what was refused, whether it is the others' company that is too much."""
-    verdict = Verdict(answer)
+    verdict = AdmissionVerdict(answer)
     if verdict.outcome != "refused" or answer.code != 403:
         return verdict
     own = answer.manifest
@@ -225,12 +225,12 @@ def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spe
 
 def _starts(
     state: ClusterObjects, answers: Sequence[DryRunResult], policy: Policy, schedulers: Sequence[str]
-) -> Iterator[Start]:
+) -> Iterator[PredictedStart]:
     wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
     for key, label in wanted:
         if not key.group:
             text = f'its PodGroup "{key.name}" is neither in the cluster nor in the files'
-            yield Start(key, label, "unknown", text=text)
+            yield PredictedStart(key, label, "unknown", text=text)
     wanted = [each for each in wanted if each[0].group]
     if not wanted:
         return
@@ -245,7 +245,7 @@ def _starts(
             for job in state.of(kinds.JOBS, key.namespace)
             if conversion.group_of_job(job) == key.name
         )
-        start = Start(key, label, "now", pods, supposed=key in supposed)
+        start = PredictedStart(key, label, "now", pods, supposed=key in supposed)
         if pods == 0:
             yield replace(start, kind="unknown", text="its pods are not in the files, and it has no minResources")
         elif now.get(key):
@@ -339,7 +339,7 @@ def _supposed_pods(group: PodGroup) -> list[Pod]:
     ]
 
 
-def _later(cluster: WhatIfCluster, start: Start) -> Start:
+def _later(cluster: WhatIfCluster, start: PredictedStart) -> PredictedStart:
     key = start.key
     before = cluster.decide().records.get(key)
     if before is None:

@@ -22,7 +22,7 @@ from muster.model.amounts import Resources
 from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
-from muster.whatif.outcomes import Outcome, is_stuck
+from muster.whatif.outcomes import RunOutcome, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.supposed_pods import of_job
 from scheduler.engine import satisfied
@@ -278,7 +278,7 @@ class WhatIfCluster:
         before = old or Queue(metadata=Meta(name=queue.name))
         self._on_undo(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
-    def run_until_idle(self, wanted: Iterable[GroupKey]) -> Outcome:
+    def run_until_idle(self, wanted: Iterable[GroupKey]) -> RunOutcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
 
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
@@ -303,7 +303,7 @@ class WhatIfCluster:
                     break
                 self._pass_time()
                 waited = True
-        return Outcome(started, gave_way, frozenset(later))
+        return RunOutcome(started, gave_way, frozenset(later))
 
     def _is_admitted(self, key: GroupKey, plan: Plan) -> bool:
         home = (key.namespace, key.name)

@@ -20,10 +20,10 @@ from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, STRATEGIC_PATCH, Request
 from muster.model import kinds, names, versions
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
-from muster.model.rules import RuleBook, RulesError
+from muster.model.rules import OwnerRules, RulesError
 from muster.sandbox.admission import AdmissionChain
 from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.registry import Registry, Resource
@@ -274,8 +274,8 @@ def _newest(state: ClusterObjects) -> int:
     return max((versions.number(each) for each in seen), default=0) + 1
 
 
-def _rules(state: ClusterObjects) -> tuple[Rule, ...]:
-    book = RuleBook()
+def _rules(state: ClusterObjects) -> tuple[OwnerRule, ...]:
+    book = OwnerRules()
     # With a mistake in them, the rules of a webhook server stay as they were; at its start, the default ones hold.
     with contextlib.suppress(RulesError):
         book.learn(state.of(kinds.CONFIGMAPS))

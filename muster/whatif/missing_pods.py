@@ -17,10 +17,10 @@ from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.supposed_pods import of_template
 from muster.whatif.trials import Remedy
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, JobInfo, Status
+from scheduler.model.snapshot import READY, GroupKey, JobInfo, TaskStatus
 from scheduler.state import conversion
 
-_COUNTED: Final = READY | {Status.PENDING}
+_COUNTED: Final = READY | {TaskStatus.PENDING}
 _ORDERED: Final = "OrderedReady"
 
 
@@ -74,7 +74,7 @@ def counts(job: JobInfo) -> tuple[int, int]:
 def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
     """Say who creates the pods that are missing, and what to change where nobody does; empty where none is missing."""
     (there, least), known = counts(job), makers(cluster, job.key)
-    if there >= least or job.counts.get(Status.GATED) or job.held:
+    if there >= least or job.counts.get(TaskStatus.GATED) or job.held:
         return ""
     wanted = sum(each.wanted for each in known)
     ordered = next((each for each in known if each.ordered and each.wanted > there), None)
@@ -101,7 +101,7 @@ def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
 def remedies(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     """Try a smaller minimum, and the pods that are missing, each by itself."""
     there, least = counts(job)
-    if there >= least or job.held or job.counts.get(Status.GATED):
+    if there >= least or job.held or job.counts.get(TaskStatus.GATED):
         return
     tried = partial(trials.outcome, cluster, record)
     if there and not job.min_task_member:

@@ -10,7 +10,7 @@ from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey, Phase
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """What came of some decisions in a row.
 
     Attributes:

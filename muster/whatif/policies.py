@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scheduler.configuration.builtin import ACTIONS
 from scheduler.engine.policy import Policy
-from scheduler.engine.reservations import ReservationArguments
+from scheduler.engine.reserved_nodes import NodeReservationArguments
 
 _AFTER: Final = "allocate"
 
@@ -16,7 +16,7 @@ _AFTER: Final = "allocate"
 def without_reservations(policy: Policy) -> Policy:
     """Leave out what a cycle keeps for the next ones: it takes time, and nobody here remembers it."""
     known = policy.arguments.get("allocate")
-    if not isinstance(known, ReservationArguments):
+    if not isinstance(known, NodeReservationArguments):
         return policy
     arguments = {**policy.arguments, "allocate": replace(known, after=None)}
     return replace(policy, arguments=arguments)

@@ -178,7 +178,7 @@ def _more_nodes(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterato
             yield Remedy(text, {"kind": "nodes", "count": number, "like": like.name})
             shapes_do = True
             break
-    whole = adjustments.Free(_together(requests), _roomy(requests))
+    whole = adjustments.FreeAmounts(_together(requests), _roomy(requests))
     constraints = [each.constraints for each in classes]
     # Where nodes as they are would do, no others are needed.
     found = adjustments.nodes(

@@ -25,7 +25,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceQuota
 from muster.sandbox.codec.patching import apply_operations
 from scheduler.simulator.admission import Admitted
-from webhooks.evaluation import HOOKS, Hook, Question, Read, Reply, evaluate, hooks_in_order
+from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, evaluate, hooks_in_order
 from webhooks.review import AdmissionRequest, GroupKind, GroupResource
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import Denied, Patched, QuotaChange, Verdict
@@ -199,7 +199,7 @@ class InMemoryAdmission:
     def _answer(self, question: Question, now: datetime) -> Reply:
         """Answer what the evaluation asks. Nothing here is behind; and a quota counts once it is shown."""
         match question:
-            case Read(refs):
+            case ReadObjects(refs):
                 return {ref: self.get(ref.kind, ref.name, ref.namespace) for ref in refs}
             case QuotaChange():
                 return Observed()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.ledger.report import Standing, report
+from muster.ledger.report import QuotaUsage, report
 from muster.model import kinds
 from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
@@ -22,7 +22,7 @@ from scheduler.engine.requeue import EnqueueArguments
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, JobInfo, Phase, Status
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, TaskStatus
 
 _LACKS_NODES: Final = frozenset({Stage.ENQUEUE, Stage.NODES})
 
@@ -53,7 +53,7 @@ class Explanation(Struct, frozen=True):
     changes: tuple[Remedy, ...] = ()
     queue: Queue | None = None
     shares: QueueShare | None = None
-    quotas: tuple[Standing, ...] = ()
+    quotas: tuple[QuotaUsage, ...] = ()
     title: str = ""
     held: bool = False
     autoscaling: str = ""
@@ -105,7 +105,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         title=cluster.title(key),
         held=bool(job.held),
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
-        grows=plan.tasks.get(key, {}).get(Status.PENDING, 0) if grows else 0,
+        grows=plan.tasks.get(key, {}).get(TaskStatus.PENDING, 0) if grows else 0,
         makers=missing_pods.sentence(cluster, job) if record.stage is Stage.GANG else "",
         share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue)),
         tried="" if changes else remedies.tried(cluster, record),
@@ -145,7 +145,7 @@ def _ahead(plan: Plan, record: Record) -> Iterator[GroupKey]:
     return (each.key for each in sorted(waiting, key=lambda each: each.ahead))
 
 
-def _quotas(cluster: WhatIfCluster, key: GroupKey) -> tuple[tuple[Standing, ...], QuotaShortage]:
+def _quotas(cluster: WhatIfCluster, key: GroupKey) -> tuple[tuple[QuotaUsage, ...], QuotaShortage]:
     """Return where the namespace's quotas stand, and what they lack for a group that holds nothing, or too little."""
     state = cluster.state
     table = state.ledger(key.namespace)

@@ -6,7 +6,7 @@ from scheduler.engine import placement
 from scheduler.engine.action import Action
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.job_order import JobOrder
-from scheduler.engine.reservations import ReservationArguments
+from scheduler.engine.reserved_nodes import NodeReservationArguments
 from scheduler.engine.session import Session
 
 
@@ -20,7 +20,7 @@ class Allocate(Action):
     """
 
     name = "allocate"
-    arguments_type = ReservationArguments
+    arguments_type = NodeReservationArguments
 
     def __call__(self, session: Session, _: BuiltinArguments, /) -> None:
         """Place what can be placed."""

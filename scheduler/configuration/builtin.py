@@ -12,7 +12,7 @@ from scheduler.actions.preempt import Preempt
 from scheduler.actions.reclaim import Reclaim
 from scheduler.engine.action import Action
 from scheduler.engine.plugin import POINTS, Plugin
-from scheduler.engine.policy import Enabled, Policy
+from scheduler.engine.policy import ConfiguredPlugin, Policy
 from scheduler.plugins.binpack import Binpack
 from scheduler.plugins.capacity import Capacity
 from scheduler.plugins.conformance import Conformance
@@ -63,6 +63,6 @@ def policy() -> Policy:
     return Policy(actions, tiers, {each.name: each.arguments_type() for each in actions})
 
 
-def _enabled(plugin: type[Plugin]) -> Enabled:
+def _enabled(plugin: type[Plugin]) -> ConfiguredPlugin:
     arguments = OvercommitArguments(factor=1.0) if plugin is Overcommit else plugin.arguments_type()
-    return Enabled(plugin, arguments, frozenset(POINTS))
+    return ConfiguredPlugin(plugin, arguments, frozenset(POINTS))

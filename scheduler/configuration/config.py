@@ -32,7 +32,7 @@ from scheduler.engine.action import Action
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import FLAGS, POINTS, Plugin, defines
 from scheduler.engine.plugin_arguments import Arguments, ArgumentsType
-from scheduler.engine.policy import Enabled, Policy
+from scheduler.engine.policy import ConfiguredPlugin, Policy
 
 DEFAULT: Final = """\
 actions: "enqueue, allocate, reclaim, backfill"
@@ -173,7 +173,7 @@ class _ConfigReader:
         chosen = {each.name: arguments.get(each.name, each.arguments_type()) for each in actions}
         return Policy(actions, tiers, chosen, remarks)
 
-    def _tiers(self, tiers: tuple[_Tier, ...]) -> tuple[tuple[Enabled, ...], ...]:
+    def _tiers(self, tiers: tuple[_Tier, ...]) -> tuple[tuple[ConfiguredPlugin, ...], ...]:
         return tuple(
             tuple(
                 enabled
@@ -195,7 +195,7 @@ class _ConfigReader:
             else:
                 self._wrong(("actions",), _unknown("action", name, ACTIONS))
 
-    def _plugin(self, option: _PluginOption, place: Place) -> Enabled | None:
+    def _plugin(self, option: _PluginOption, place: Place) -> ConfiguredPlugin | None:
         try:
             plugin = PLUGINS.get(option.name) or entry_points.load(option.name)
         except entry_points.ExtensionError as error:
@@ -210,7 +210,7 @@ class _ConfigReader:
                 self._remark((*place, flag), f"{flag} changes nothing: {why}")
         arguments = self._arguments(plugin.arguments_type, option.arguments, (*place, "arguments"))
         isolated = option.name not in PLUGINS
-        return Enabled(plugin, arguments, _points(flags), isolated=isolated) if arguments is not None else None
+        return ConfiguredPlugin(plugin, arguments, _points(flags), isolated=isolated) if arguments is not None else None
 
     def _missing_plugin(self, option: _PluginOption, place: Place) -> None:
         """Skip a plugin of another scheduler that only orders and rates; refuse any other that isn't there."""

@@ -14,7 +14,7 @@ from muster.model.amounts import QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference, PodSpec
 from scheduler.controllers import manifests
-from scheduler.controllers.owners import Owners
+from scheduler.controllers.owners import OwnerReader
 from scheduler.controllers.workload import CREATED, as_object, created_text
 from scheduler.state.informers import Informers
 
@@ -34,13 +34,13 @@ class GeneratedGroups:
         client: Client,
         informers: Informers,
         recorder: EventRecorder,
-        rules: Callable[[], Sequence[grouping.Rule]],
+        rules: Callable[[], Sequence[grouping.OwnerRule]],
     ) -> None:
         self._client = client
         self._informers = informers
         self._recorder = recorder
         self._rules = rules
-        self._owners = Owners(client, informers)
+        self._owners = OwnerReader(client, informers)
         self._made: dict[tuple[str, str], float] = {}
         for cache in informers.groups.values():
             cache.subscribe(lambda change: self._forget(change.new or change.old))

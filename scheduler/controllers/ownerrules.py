@@ -10,9 +10,9 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.kube.reflector import Reflector
 from muster.model import kinds
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from muster.model.objects import ConfigMap
-from muster.model.rules import SOURCES, RuleBook, RulesError
+from muster.model.rules import SOURCES, OwnerRules, RulesError
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,12 @@ class OwnerRulesController:
 
     def __init__(self, client: Client, recorder: EventRecorder, namespace: str) -> None:
         self._recorder = recorder
-        self._book = RuleBook()
+        self._book = OwnerRules()
         self._cache: ObjectCache[ConfigMap] = ObjectCache()
         self._cache.subscribe(self._on_change)
         self._reflector = Reflector(client, kinds.CONFIGMAPS, self._cache, namespace=namespace)
 
-    def __call__(self) -> Sequence[Rule]:
+    def __call__(self) -> Sequence[OwnerRule]:
         """Return the rules in force."""
         return self._book.rules
 

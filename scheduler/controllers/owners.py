@@ -27,7 +27,7 @@ _KNOWN: Final = 4096
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
-class Lineage(Struct):
+class OwnerChain(Struct):
     """The owners above an object.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Resources(msgspec.Struct, frozen=True):
     resources: tuple[_Resource, ...] = ()
 
 
-class Owners:
+class OwnerReader:
     """Reads owners, each at most once a minute however many pods it has; caches come first."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -65,13 +65,13 @@ class Owners:
         self._served: dict[tuple[str, str], Kind[Any]] = {}
         self._read: OrderedDict[str, tuple[float, asyncio.Future[Meta | None]]] = OrderedDict()
 
-    async def above(self, meta: Meta, namespace: str, until: Callable[[Sequence[OwnerReference]], bool]) -> Lineage:
+    async def above(self, meta: Meta, namespace: str, until: Callable[[Sequence[OwnerReference]], bool]) -> OwnerChain:
         """Walk up from an object to the root, until that is true of the owners so far, or ten levels.
 
         Raises:
             KubeError: the API server can't be asked now.
         """
-        lineage, seen = Lineage(), {meta.uid}
+        lineage, seen = OwnerChain(), {meta.uid}
         owner = meta.controller()
         while owner is not None and owner.uid not in seen and len(lineage.owners) < LEVELS:
             lineage.owners.append(owner)

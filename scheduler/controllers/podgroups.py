@@ -56,7 +56,7 @@ class PodGroupController:
         scheduler_names: Sequence[str],
         *,
         delays: bool,
-        rules: Callable[[], Sequence[grouping.Rule]],
+        rules: Callable[[], Sequence[grouping.OwnerRule]],
     ) -> None:
         self._client = client
         self._informers = informers

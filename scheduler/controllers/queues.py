@@ -35,7 +35,7 @@ See docs/decisions/0167-counters-are-written-oldest-first-64-at-a-time.md."""
 _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 
-class Content(Struct, frozen=True):
+class QueueContent(Struct, frozen=True):
     """What a queue holds: each of its groups, and the Jobs whose pods are in it.
 
     ``circle``: the queue and its ancestors, where following parents leads back to it.
@@ -46,7 +46,7 @@ class Content(Struct, frozen=True):
     circle: tuple[str, ...] = ()
 
 
-def status(queue: Queue, content: Content) -> QueueStatus:
+def status(queue: Queue, content: QueueContent) -> QueueStatus:
     """Compute a queue's status from what it is asked to be and what it holds. Each group counts once.
 
     A foreign controller's group counts as unknown: how its job stands can't be read.
@@ -82,7 +82,7 @@ def circle(name: str, parent: Callable[[str], str]) -> tuple[str, ...]:
     return tuple(path) if above == name else ()
 
 
-def _state(queue: Queue, content: Content, busy: bool) -> tuple[str, str]:  # noqa: FBT001 - facts in, words out
+def _state(queue: Queue, content: QueueContent, busy: bool) -> tuple[str, str]:  # noqa: FBT001 - facts in, words out
     if queue.metadata.deletion_timestamp is not None:
         return CLOSING, ""
     if content.circle:
@@ -296,10 +296,12 @@ class QueueController:
 
     # ── status ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _content(self, name: str) -> Content:
+    def _content(self, name: str) -> QueueContent:
         groups = ((group, tuple(self._informers.jobs_of(group))) for _, group in self._informers.groups_of(name))
         share = self._shares.get(name)
-        return Content(tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent))
+        return QueueContent(
+            tuple(groups), share.allocated if share is not None else NOTHING, circle(name, self._parent)
+        )
 
     async def _write_status(self, key: _QueueRef, queue: Queue) -> None:
         governing = self._informers.queue(key.name) if key.kind is not kinds.QUEUES else None

@@ -18,7 +18,7 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
 from scheduler.model import vectors
 from scheduler.model.constraints import Port
-from scheduler.model.snapshot import JobInfo, Phase, Snapshot, Status, Task, TaskClass
+from scheduler.model.snapshot import JobInfo, Phase, Snapshot, Task, TaskClass, TaskStatus
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
@@ -38,7 +38,7 @@ class Operation(Struct, frozen=True):
     job: JobState
     tasks: Sequence[Task]
     rows: Sequence[int]
-    status: Status
+    status: TaskStatus
     beneficiary: JobState | None = None
 
 
@@ -50,7 +50,7 @@ class HiddenAmounts(NamedTuple):
     future: Matrix
 
 
-NOTHING_HELD: Final = HiddenAmounts((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
+NOTHING_HIDDEN: Final = HiddenAmounts((), np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64))
 """Nothing of any node."""
 
 
@@ -91,7 +91,7 @@ class Allocations:
         self.stand_ins: dict[str, JobState] = {}
         self.releasing = bool(np.count_nonzero(snapshot.releasing))
         self._held: HiddenAmounts | None = None
-        self.hidden = NOTHING_HELD
+        self.hidden = NOTHING_HIDDEN
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
         self._phases: dict[int, Phase] = {}
@@ -154,10 +154,10 @@ class Allocations:
     def _count(self, operation: Operation, sign: int) -> None:
         job, status, rows = operation.job, operation.status, operation.rows
         kind, count = operation.tasks[0].task_class, len(operation.tasks)
-        gain = -sign if status is Status.RELEASING else sign
+        gain = -sign if status is TaskStatus.RELEASING else sign
         change = vectors.scale(self._vectors.of(kind), gain * count)
         self._count_on_nodes(operation, kind, sign)
-        if status is Status.PIPELINED:
+        if status is TaskStatus.PIPELINED:
             job.pipelined += sign * count
         else:
             job.ready += gain * count
@@ -168,7 +168,7 @@ class Allocations:
         if queue is not None:
             queue.allocated = vectors.add(queue.allocated, change)
         for row in rows if kind.constraints.ports else ():
-            if status is not Status.RELEASING:
+            if status is not TaskStatus.RELEASING:
                 _count_ports(self.ports.setdefault(row, []), kind, sign)
             _count_ports(self.ports_later.setdefault(row, []), kind, gain)
         for row in rows if kind.constraints.counted_as else ():
@@ -178,13 +178,13 @@ class Allocations:
 
     def _count_on_nodes(self, operation: Operation, kind: TaskClass, sign: int) -> None:
         request = self.request(kind)
-        if operation.status is Status.ALLOCATED:
+        if operation.status is TaskStatus.ALLOCATED:
             self._take(operation.rows, sign * request)
             self._on_change(operation.rows, kind, sign)
             return
         row = operation.rows[0]
-        self._future[row] -= sign * request if operation.status is Status.PIPELINED else -sign * request
-        if operation.status is Status.PIPELINED:
+        self._future[row] -= sign * request if operation.status is TaskStatus.PIPELINED else -sign * request
+        if operation.status is TaskStatus.PIPELINED:
             self._keep_for_pipelined(row, sign)
             self._on_change(operation.rows, None, sign)
         else:
@@ -244,7 +244,7 @@ class Allocations:
         if self.hidden.rows:
             held, hidden = self._held, self.hidden
             self.give_back(hidden)
-            self._held, self.hidden = held, NOTHING_HELD
+            self._held, self.hidden = held, NOTHING_HIDDEN
         if rows:
             held = self._held
             self.hidden = self.hold(rows)
@@ -268,11 +268,11 @@ class Allocations:
         again = {id(job): self._job_state(job.info) for job in (*self._jobs, *beside)}
         for operation in self.committed:
             job, kind = again[id(operation.job)], operation.tasks[0].task_class
-            gain = -1 if operation.status is Status.RELEASING else 1
+            gain = -1 if operation.status is TaskStatus.RELEASING else 1
             more = vectors.scale(self._vectors.of(kind), gain * len(operation.tasks))
             job.allocated = vectors.add(job.allocated, more)
-            job.pipelined += len(operation.tasks) if operation.status is Status.PIPELINED else 0
-            job.ready += gain * len(operation.tasks) if operation.status is not Status.PIPELINED else 0
+            job.pipelined += len(operation.tasks) if operation.status is TaskStatus.PIPELINED else 0
+            job.ready += gain * len(operation.tasks) if operation.status is not TaskStatus.PIPELINED else 0
             for task in operation.tasks if job.info.min_task_member else ():
                 job.roles[task.role, _role_status(operation.status)] += gain
         queues = {name: QueueState(queue.info, self._axes) for name, queue in self._queues.items()}
@@ -298,7 +298,7 @@ class Allocations:
         placed = Counter(
             task.uid
             for operation in self.committed
-            if operation.status is not Status.RELEASING
+            if operation.status is not TaskStatus.RELEASING
             for task in operation.tasks
         )
         for job in self._jobs:
@@ -313,10 +313,10 @@ class Allocations:
         for operation in self.committed:
             request = self.request(operation.tasks[0].task_class)
             for task, row in zip(operation.tasks, operation.rows, strict=True):
-                future[row] -= request if operation.status is not Status.RELEASING else -request
-                if operation.status is Status.ALLOCATED:
+                future[row] -= request if operation.status is not TaskStatus.RELEASING else -request
+                if operation.status is TaskStatus.ALLOCATED:
                     idle[row] -= request
-                elif operation.status is Status.PIPELINED:
+                elif operation.status is TaskStatus.PIPELINED:
                     idle[row] = np.minimum(idle[row], future[row])
                     bounded[row] = True
                 else:
@@ -335,7 +335,7 @@ class Allocations:
         jobs = (*self._jobs, *self._satisfied)
         again = Victims(jobs, self._snapshot.table, self.leaving, self.request, self.stand_ins)
         for operation in self.committed:
-            if operation.status is Status.RELEASING:
+            if operation.status is TaskStatus.RELEASING:
                 again.evicted(operation.job, operation.tasks[0].task_class, operation.rows[0], 1)
         for name in self._queues:
             kept, counted = self.victims.amounts(name), again.amounts(name)
@@ -349,7 +349,7 @@ class Allocations:
         ):
             again = {row[name]: Counter(taken) for name, taken in before.items()}
             for operation in committed:
-                leaves = operation.status is Status.RELEASING
+                leaves = operation.status is TaskStatus.RELEASING
                 for place in operation.rows if later or not leaves else ():
                     ports = dict.fromkeys(operation.tasks[0].task_class.constraints.ports, -1 if leaves else 1)
                     again.setdefault(place, Counter()).update(ports)
@@ -368,8 +368,8 @@ def _nobody(rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
     """Tell nobody: nobody has looked at the nodes yet."""
 
 
-def _role_status(status: Status) -> Status:
-    return Status.PIPELINED if status is Status.PIPELINED else Status.ALLOCATED
+def _role_status(status: TaskStatus) -> TaskStatus:
+    return TaskStatus.PIPELINED if status is TaskStatus.PIPELINED else TaskStatus.ALLOCATED
 
 
 def _count_ports(taken: list[Port], kind: TaskClass, sign: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from scheduler.engine import kept_places, partial_gangs, placement, reservations
+from scheduler.engine import kept_places, partial_gangs, placement, reserved_nodes
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
@@ -37,7 +37,7 @@ def decide(
     #    committed or undone there.
     kept_places.restore(session)
     placement.place_nominated(session)
-    reservations.honour(session)
+    reserved_nodes.honour(session)
     for action in policy.actions:
         action(session, policy.arguments[action.name])
 

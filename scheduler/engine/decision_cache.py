@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from scheduler.engine.lifecycle import Facts
+from scheduler.engine.lifecycle import PhaseFacts
 from scheduler.engine.policy import Policy
 from scheduler.engine.session_cache import SPARE, SessionCache
 from scheduler.model.plan import GroupStatus, QueueShare
@@ -26,11 +26,11 @@ class SettledStatus(NamedTuple):
     """The status that these facts led to, and that changed nothing."""
 
     info: JobInfo
-    facts: Facts
+    facts: PhaseFacts
     status: GroupStatus
 
 
-class KnownShare(NamedTuple):
+class CachedShare(NamedTuple):
     """What a queue's amounts come to for those who read of it: resource names, allocated, deserved."""
 
     info: QueueInfo
@@ -52,7 +52,7 @@ class DecisionCache:
         self.sessions = SessionCache()
         self._quiet: dict[int, QuietStatus] = {}
         self._settled: dict[int, SettledStatus] = {}
-        self._shares: dict[str, KnownShare] = {}
+        self._shares: dict[str, CachedShare] = {}
 
     def quiet(self, info: JobInfo, policy: Policy, *, ready: bool) -> GroupStatus | None:
         """Return the status of a group to which nothing happens."""
@@ -63,12 +63,12 @@ class DecisionCache:
         """Remember it."""
         self._quiet[id(info)] = QuietStatus(info, policy, ready, status)
 
-    def settled(self, info: JobInfo, facts: Facts) -> GroupStatus | None:
+    def settled(self, info: JobInfo, facts: PhaseFacts) -> GroupStatus | None:
         """Return the status that the same facts led to."""
         known = self._settled.get(id(info))
         return known.status if known is not None and known.facts == facts else None
 
-    def remember_settled(self, info: JobInfo, facts: Facts, status: GroupStatus) -> None:
+    def remember_settled(self, info: JobInfo, facts: PhaseFacts, status: GroupStatus) -> None:
         """Remember it."""
         self._settled[id(info)] = SettledStatus(info, facts, status)
 
@@ -81,7 +81,7 @@ class DecisionCache:
         self, info: QueueInfo, amounts: tuple[tuple[str, ...], Vector, Vector | None], share: QueueShare
     ) -> None:
         """Remember it."""
-        self._shares[info.name] = KnownShare(info, amounts, share)
+        self._shares[info.name] = CachedShare(info, amounts, share)
 
     def prune(self, jobs: Sequence[JobInfo], queues: Mapping[str, QueueInfo]) -> None:
         """Forget what is gone, once it is much."""

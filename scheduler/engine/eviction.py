@@ -29,7 +29,7 @@ _MOST_CROWDED = 100
 """Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
 
 
-class Rules(Struct, frozen=True):
+class EvictionRules(Struct, frozen=True):
     """What tells one eviction action from another.
 
     Attributes:
@@ -84,7 +84,7 @@ class EvictionRun:
         looked_at: how many nodes were looked at in vain.
     """
 
-    def __init__(self, session: Session, rules: Sequence[Rules]) -> None:
+    def __init__(self, session: Session, rules: Sequence[EvictionRules]) -> None:
         self._session = session
         self._rules = rules
         self._hopeless: set[object] = set()
@@ -172,7 +172,7 @@ class EvictionRun:
                 return True
         return any(self._take(statement, queue, job, task, rules) for rules in self._rules)
 
-    def _take(self, statement: Statement, queue: QueueState, job: JobState, task: Task, rules: Rules) -> bool:
+    def _take(self, statement: Statement, queue: QueueState, job: JobState, task: Task, rules: EvictionRules) -> bool:
         """Reserve a place for a task that others are evicted from by some rules."""
         session = self._session
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
@@ -190,14 +190,14 @@ class EvictionRun:
             self._hopeless.add(alike)
         return False
 
-    def _room(self, queue: QueueState, rules: Rules) -> Matrix:
+    def _room(self, queue: QueueState, rules: EvictionRules) -> Matrix:
         """What each node would have if all that may be evicted were, [nodes, resources]."""
         room = self._session.future.copy()
         for source in rules.sources(queue):
             room += self._session.victims.amounts(source.name) - self._protected(source.name, rules)
         return room
 
-    def _protected(self, source: str, rules: Rules) -> Matrix:
+    def _protected(self, source: str, rules: EvictionRules) -> Matrix:
         """What pods use that these rules never evict, [nodes, resources]; they stay, so it is counted once."""
         known = self._barred.get((id(rules), source))
         if known is None:
@@ -217,7 +217,7 @@ class EvictionRun:
         return [int(row) for row in np.flatnonzero(mask)[:_MOST_CROWDED]]
 
     def _offers(
-        self, queue: QueueState, job: JobState, task: Task, rules: Rules, rows: Iterable[int]
+        self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules, rows: Iterable[int]
     ) -> Iterator[tuple[int, list[Task]]]:
         """Return each node with whom it could lose for a task, looking no more at nodes where nobody may go for a task alike."""
         alike = self._likeness(queue, job, task, rules)
@@ -231,7 +231,7 @@ class EvictionRun:
                 self._exhausted.note(alike, row)
             yield row, victims
 
-    def _likeness(self, queue: QueueState, job: JobState, task: Task, rules: Rules) -> object:
+    def _likeness(self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules) -> object:
         """Return what plugins go by who are asked whom to evict for a task; None where nobody knows, or whole jobs may go."""
         if rules.whole or self._foreign:
             return None
@@ -247,7 +247,7 @@ class EvictionRun:
         job: JobState,
         task: Task,
         row: int,
-        rules: Rules,
+        rules: EvictionRules,
         victims: Sequence[Task],
     ) -> bool:
         """Evict from a node until a task fits, and reserve the place for it; nothing where that can't be."""
@@ -284,7 +284,7 @@ class EvictionRun:
         )
 
     def _victims(
-        self, queue: QueueState, job: JobState, task: Task, row: int, rules: Rules, helps: Helps
+        self, queue: QueueState, job: JobState, task: Task, row: int, rules: EvictionRules, helps: Helps
     ) -> list[Task]:
         """Return the tasks on a node that may go and whose going helps, the least important first."""
         session = self._session
@@ -303,7 +303,7 @@ class EvictionRun:
     def _queue_of(self, task: Task) -> QueueState:
         return self._session.queues[self._session.victims.job_of(task).info.queue]
 
-    def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task, rules: Rules) -> None:
+    def _evict(self, statement: Statement, job: JobState, task: Task, victim: Task, rules: EvictionRules) -> None:
         """Evict a task; and with it all of its job, where it would be left below its minimum and that is allowed."""
         session = self._session
         owner = session.victims.job_of(victim)

@@ -13,7 +13,7 @@ from muster.model.durations import seconds
 from scheduler.engine import overuse
 from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by, without_effect
-from scheduler.engine.eviction import EvictionRun, Rules
+from scheduler.engine.eviction import EvictionRules, EvictionRun
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState, QueueState
@@ -47,7 +47,7 @@ class ReclaimArguments(EvictionArguments, frozen=True, kw_only=True):
     least_run: Annotated[float, read_by(seconds)] = field(default=60.0, name="leastRunTime")
 
 
-def preemption(session: Session, arguments: EvictionArguments) -> Rules:
+def preemption(session: Session, arguments: EvictionArguments) -> EvictionRules:
     """Return the rules of preempt: within a queue, by what plugins say, and of who uses more than it states."""
 
     def choose(claimant: Task, candidates: Iterable[Task]) -> list[Task]:
@@ -57,7 +57,7 @@ def preemption(session: Session, arguments: EvictionArguments) -> Rules:
         queue, job = _of(session, task)
         return session.extensions.queue_key(queue), session.extensions.victim_key(job, task)
 
-    return Rules(
+    return EvictionRules(
         sources=lambda queue: [queue],
         choose=choose,
         eligible=lambda *_: True,
@@ -67,7 +67,7 @@ def preemption(session: Session, arguments: EvictionArguments) -> Rules:
     )
 
 
-def reclamation(session: Session, arguments: ReclaimArguments) -> Rules:
+def reclamation(session: Session, arguments: ReclaimArguments) -> EvictionRules:
     """Return the rules of reclaim: from other queues; pods that are made again first, and those that ran for a while."""
 
     def permits(task: Task) -> bool:
@@ -85,7 +85,7 @@ def reclamation(session: Session, arguments: ReclaimArguments) -> Rules:
         queue, job = _of(session, task)
         return session.extensions.queue_key(queue), not task.bare, session.extensions.victim_key(job, task)
 
-    return Rules(
+    return EvictionRules(
         sources=sources,
         choose=session.extensions.reclaimable,
         eligible=session.extensions.preemptive,

@@ -20,7 +20,7 @@ from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import PODS, Mask, Vector
 
 
-class _Look(Struct, frozen=True):
+class _NodesOfClass(Struct, frozen=True):
     """How the nodes look to a class: which take it at all, what is free there, and for how many of it there is room."""
 
     open_: Mask
@@ -34,7 +34,7 @@ class Explanations:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._looks: dict[tuple[TaskClass, bool], _Look] = {}
+        self._looks: dict[tuple[TaskClass, bool], _NodesOfClass] = {}
 
     def of(self, job: JobState, kind: TaskClass) -> Obstacle:
         """Say what keeps the tasks of ``kind`` from a node."""
@@ -111,7 +111,7 @@ class Explanations:
     def _next(self, job: JobState, count: int) -> list[Task]:
         return [*job.waiting, *job.unplaced][:count]
 
-    def _look(self, job: JobState, kind: TaskClass) -> _Look:
+    def _look(self, job: JobState, kind: TaskClass) -> _NodesOfClass:
         session = self._session
         key = (kind, job is session.reservation.job)
         known = self._looks.get(key)
@@ -119,7 +119,9 @@ class Explanations:
             with session.reservation.visible_to(job):
                 open_ = session.picker.open_to(kind)
                 free = vectors.total(session.idle[open_].clip(min=0))
-                known = _Look(open_, free, session.picker.room(kind), tuple(session.extensions.objections(kind)))
+                known = _NodesOfClass(
+                    open_, free, session.picker.room(kind), tuple(session.extensions.objections(kind))
+                )
             self._looks[key] = known
         return known
 

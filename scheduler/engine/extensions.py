@@ -17,7 +17,7 @@ from scheduler.engine.allocations import Allocations
 from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.node_reservation import NodeReservation
 from scheduler.engine.plugin import POINTS, Key, Nodes, Plugin
-from scheduler.engine.policy import Enabled, Policy
+from scheduler.engine.policy import ConfiguredPlugin, Policy
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
@@ -64,7 +64,7 @@ class Extensions:
                 opened[point].append(found)
         return opened
 
-    def _open_plugin(self, enabled: Enabled) -> Plugin:
+    def _open_plugin(self, enabled: ConfiguredPlugin) -> Plugin:
         if enabled.isolated:
             # It may look at the clock, of which nobody knows.
             self._session.deadlines.after(_USER_PLUGIN_SECONDS)

@@ -15,7 +15,7 @@ from scheduler.engine.requeue import EnqueueArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.kept_places import KeptPlace, KeptPlaces
-from scheduler.model.snapshot import GroupKey, Phase, Status, Task
+from scheduler.model.snapshot import GroupKey, Phase, Task, TaskStatus
 
 _NUMBERS = "{}/{}"
 """The uid of a task that stands for a pod: that of its group, and which one it is. No pod's uid has a slash."""
@@ -43,7 +43,7 @@ def stand_ins(session: Session, job: JobState) -> Iterator[Task]:
             namespace=job.info.key.namespace,
             name=job.info.key.name,
             task_class=each.task_class,
-            status=Status.PENDING,
+            status=TaskStatus.PENDING,
             priority=each.priority,
             role=each.role,
             never_preempts=each.never_preempts,
@@ -58,7 +58,7 @@ def _stand_in(session: Session, job: JobState, like: Task, number: int) -> Task:
         namespace=like.namespace,
         name=like.name,
         task_class=like.task_class,
-        status=Status.PENDING,
+        status=TaskStatus.PENDING,
         priority=like.priority,
         role=like.role,
         never_preempts=like.never_preempts,
@@ -122,7 +122,7 @@ def _keep_again(session: Session, job: JobState, kept: KeptPlaces) -> None:
     rows, key = session.snapshot.table.row, job.info.key
     with session.statement() as statement:
         for number, place in enumerate(kept.places):
-            like = Task("", key.namespace, key.name, place.task_class, Status.PENDING, role=place.role)
+            like = Task("", key.namespace, key.name, place.task_class, TaskStatus.PENDING, role=place.role)
             row = rows.get(place.node)
             if row is None or not session.picker.fits(place.task_class, row, session.future):
                 return

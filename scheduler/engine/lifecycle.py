@@ -23,7 +23,7 @@ SCHEDULED: Final = "Scheduled"
 RESERVED: Final = requeue.RESERVED
 
 
-class Facts(Struct, frozen=True):
+class PhaseFacts(Struct, frozen=True):
     """What the table asks of a group.
 
     Attributes:
@@ -70,35 +70,35 @@ class Facts(Struct, frozen=True):
         return self.placed + self.leaving < self.minimum
 
 
-class Transition(Struct, frozen=True):
+class PhaseTransition(Struct, frozen=True):
     """One row of the table."""
 
     source: Phase
     target: Phase
     when: str
-    holds: Callable[[Facts], bool]
+    holds: Callable[[PhaseFacts], bool]
 
 
 TABLE: Final = (
-    Transition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
-    Transition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
-    Transition(Phase.PENDING, Phase.INQUEUE, "enqueue admits it", lambda facts: facts.admitted),
-    Transition(
+    PhaseTransition(Phase.PENDING, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
+    PhaseTransition(Phase.PENDING, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
+    PhaseTransition(Phase.PENDING, Phase.INQUEUE, "enqueue admits it", lambda facts: facts.admitted),
+    PhaseTransition(
         Phase.INQUEUE,
         Phase.PENDING,
         "nothing came of it in time, or what it needs is gone",
         lambda facts: not facts.admitted,
     ),
-    Transition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
-    Transition(Phase.INQUEUE, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
-    Transition(Phase.RUNNING, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
-    Transition(
+    PhaseTransition(Phase.INQUEUE, Phase.RUNNING, "minMember pods run", lambda facts: facts.runs),
+    PhaseTransition(Phase.INQUEUE, Phase.COMPLETED, "its Jobs ended", lambda facts: facts.over),
+    PhaseTransition(Phase.RUNNING, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
+    PhaseTransition(
         Phase.RUNNING, Phase.UNKNOWN, "pods of the minimum are gone and not placed again", lambda facts: facts.broken
     ),
-    Transition(Phase.UNKNOWN, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
-    Transition(Phase.UNKNOWN, Phase.RUNNING, "minMember pods run again", lambda facts: facts.runs),
-    Transition(Phase.UNKNOWN, Phase.PENDING, "all its pods are deleted", lambda facts: not facts.pods),
-    Transition(
+    PhaseTransition(Phase.UNKNOWN, Phase.COMPLETED, "every pod ended", lambda facts: facts.over),
+    PhaseTransition(Phase.UNKNOWN, Phase.RUNNING, "minMember pods run again", lambda facts: facts.runs),
+    PhaseTransition(Phase.UNKNOWN, Phase.PENDING, "all its pods are deleted", lambda facts: not facts.pods),
+    PhaseTransition(
         Phase.COMPLETED,
         Phase.PENDING,
         "a live pod or an unfinished Job names it",
@@ -108,7 +108,7 @@ TABLE: Final = (
 """Of the rows of a phase the first that holds is taken."""
 
 
-def settle(phase: Phase, facts: Facts) -> Phase:
+def settle(phase: Phase, facts: PhaseFacts) -> Phase:
     """Follow the table until no row holds; a group that ran between two looks passes through Running unseen.
 
     A phase isn't entered twice, so that facts can't chase a group in circles. One that was Completed is Pending first: what
@@ -125,7 +125,7 @@ def settle(phase: Phase, facts: Facts) -> Phase:
         seen.add(phase)
 
 
-def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
+def trouble(phase: Phase, facts: PhaseFacts) -> Obstacle | None:
     """Say what is wrong with a group in ``phase``, None when nothing is."""
     if phase is Phase.COMPLETED:
         return facts.obstacle if facts.restarts else None
@@ -146,7 +146,7 @@ def trouble(phase: Phase, facts: Facts) -> Obstacle | None:
     return Obstacle(Reason.POD_DELETED, f"{alive} left: the others were deleted")
 
 
-def _placed_again(facts: Facts, minimum: int) -> Obstacle:
+def _placed_again(facts: PhaseFacts, minimum: int) -> Obstacle:
     """Say what is wrong with a group that lost pods of its minimum, and has enough with nodes again: not all of these run."""
     have = f"{counted(facts.placed, 'pod')} {'has a node' if facts.placed == 1 else 'have nodes'}"
     if not facts.ready and facts.obstacle is not None:
@@ -176,7 +176,7 @@ def reserves(old: JobInfo, phase: Phase, holding: Holding) -> bool:
 
 
 def conditions(
-    old: tuple[Condition, ...], phase: Phase, facts: Facts, *, transition: str, now: datetime
+    old: tuple[Condition, ...], phase: Phase, facts: PhaseFacts, *, transition: str, now: datetime
 ) -> tuple[Condition, ...]:
     """Return the conditions of a group; the very same objects where nothing changed.
 

@@ -13,14 +13,16 @@ from scheduler.model.snapshot import JobInfo
 from scheduler.model.vectors import Axes, Vector
 
 
-class Held(NamedTuple):
+class AwaitedAmounts(NamedTuple):
     """What is idle and not free: the amounts, and the groups that were admitted earlier and wait for them."""
 
     amounts: Vector
     holders: str
 
 
-def shortage(count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: Held | None = None) -> str:
+def shortage(
+    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: AwaitedAmounts | None = None
+) -> str:
     """Say what ``count`` pods need and ``where`` has too little of: only the resources that are short are named."""
     missing = axes.resources(vectors.short(wanted, free))
     need = axes.resources(wanted).only(missing)
@@ -82,7 +84,7 @@ def places(pipelined: int, kept: int) -> str:
 
 @lru_cache(maxsize=8192)
 def cluster_obstacle(
-    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: Held | None = None
+    count: int, wanted: Vector, free: Vector, axes: Axes, where: str, held: AwaitedAmounts | None = None
 ) -> Obstacle:
     """Object for what is short of the cluster, to which nodes can be added."""
     limit = Limit("cluster", "", axes.resources(vectors.short(wanted, free)))

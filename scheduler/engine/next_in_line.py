@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.engine import kept_places, reservations
+from scheduler.engine import kept_places, reserved_nodes
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
@@ -43,8 +43,8 @@ class NextInLine:
         return coming and kept_places.lacks_pods(self._session, job)
 
     def _add(self, job: JobState) -> None:
-        needs = tuple(reservations.needs(job)) or ((job.blocked_class, 1),) if job.blocked_class is not None else ()
-        needs = needs or tuple(reservations.needs(job))
+        needs = tuple(reserved_nodes.needs(job)) or ((job.blocked_class, 1),) if job.blocked_class is not None else ()
+        needs = needs or tuple(reserved_nodes.needs(job))
         mask = self._nodes_for(needs) if self._is_due(job, needs) else None
         for place in self._session.axes.shared if mask is not None else ():
             if any(self._session.vector(kind)[place] for kind, _ in needs):
@@ -84,7 +84,7 @@ class NextInLine:
         return np.logical_or.reduce(masks) if all(mask.any() for mask in masks) else None
 
     def _fit(self, needs: Sequence[tuple[TaskClass, int]], free: Matrix) -> bool:
-        return not needs or bool(reservations.fit(self._session, needs, free, range(len(free))))
+        return not needs or bool(reserved_nodes.fit(self._session, needs, free, range(len(free))))
 
     def _open(self, kind: TaskClass) -> Mask:
         """Tell which nodes accept a class, now or once other pods are gone."""
@@ -96,7 +96,7 @@ class NextInLine:
 
     @cached_property
     def _drained(self) -> Matrix:
-        return reservations.drained(self._session)
+        return reserved_nodes.drained(self._session)
 
     def holds_back(self, job: JobState) -> Mask | None:
         """Return the nodes where groups next in line could use what the waiting tasks of a job would take; None where none is."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from scheduler.engine.allocations import NOTHING_HELD, Allocations
+from scheduler.engine.allocations import NOTHING_HIDDEN, Allocations
 from scheduler.engine.states import JobState, priority
 from scheduler.model.vectors import Matrix
 
@@ -28,7 +28,7 @@ class NodeReservation:
         self.job: JobState | None = None
         self.rows: Sequence[int] = ()
         self.visible = False
-        self._held = NOTHING_HELD
+        self._held = NOTHING_HIDDEN
 
     @property
     def held(self) -> Matrix:

@@ -14,7 +14,7 @@ from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.records import Record
-from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, Status, Task
+from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, Task, TaskStatus
 
 _NO_NODE_HELPS: Final = frozenset({Reason.NOT_ENOUGH_QUOTA, Reason.QUEUE_CLOSED})
 
@@ -156,14 +156,14 @@ class Obstacles:
 
 def _to_come(job: JobInfo) -> str:
     """Write that a group was admitted and its pods aren't there yet, or may not be scheduled yet."""
-    gated = job.counts.get(Status.GATED, 0)
+    gated = job.counts.get(TaskStatus.GATED, 0)
     if gated:
         has, is_ = ("has", "is") if gated == 1 else ("have", "are")
         return (
             f"{counted(gated, 'pod')} {has} scheduling gates, and {is_} scheduled once whoever set these removes them"
         )
     coming, least = sum(each.count for each in job.expected_pods), max(job.min_member, 1)
-    there = sum(count for status, count in job.counts.items() if status in READY or status is Status.PENDING)
+    there = sum(count for status, count in job.counts.items() if status in READY or status is TaskStatus.PENDING)
     if coming and there + coming >= least:
         return f"its {'Job is' if len(job.expected_pods) == 1 else 'Jobs are'} creating {counted(coming, 'pod')}"
     if not job.tasks and not job.expected_pods:

@@ -10,17 +10,17 @@ from typing import Any, Final
 
 from muster.ledger import wording
 from muster.model.objects import Condition
-from scheduler.engine import lifecycle, partial_gangs, requeue, reservations
+from scheduler.engine import lifecycle, partial_gangs, requeue, reserved_nodes
 from scheduler.engine.decision_cache import DecisionCache
-from scheduler.engine.lifecycle import Facts
+from scheduler.engine.lifecycle import PhaseFacts
 from scheduler.engine.obstacles import Obstacles
-from scheduler.engine.reservations import ReservationArguments
+from scheduler.engine.reserved_nodes import NodeReservationArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState, QueueState, priority
 from scheduler.model import vectors
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Status, Task
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Task, TaskStatus
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 _group: Final = attrgetter("group")
@@ -40,13 +40,13 @@ class PlanBuilder:
 
     def binds(self) -> tuple[Bind, ...]:
         """Return the placements of jobs that may start."""
-        return self._placements(Status.ALLOCATED)
+        return self._placements(TaskStatus.ALLOCATED)
 
     def pipelined(self) -> tuple[Bind, ...]:
         """Return the places that are reserved until others have left."""
-        return self._placements(Status.PIPELINED)
+        return self._placements(TaskStatus.PIPELINED)
 
-    def _placements(self, status: Status) -> tuple[Bind, ...]:
+    def _placements(self, status: TaskStatus) -> tuple[Bind, ...]:
         names, volumes = self._session.snapshot.table.names, self._session.volumes
         allocations, extensions = self._session.allocations, self._session.extensions
         stand_ins = allocations.stand_ins
@@ -58,7 +58,7 @@ class PlanBuilder:
                 volumes.choices(task.uid, row) if task.task_class.constraints.claims else (),
             )
             for operation in allocations.committed
-            if operation.status is status and (status is Status.PIPELINED or extensions.ready(operation.job))
+            if operation.status is status and (status is TaskStatus.PIPELINED or extensions.ready(operation.job))
             for task, row in zip(operation.tasks, operation.rows, strict=True)
             if not stand_ins or task.uid not in stand_ins
         )
@@ -74,7 +74,7 @@ class PlanBuilder:
                 self._priority(operation.beneficiary),
             )
             for operation in self._session.allocations.committed
-            if operation.status is Status.RELEASING and operation.beneficiary is not None
+            if operation.status is TaskStatus.RELEASING and operation.beneficiary is not None
             for task in operation.tasks
         ]
         expired = [
@@ -89,7 +89,9 @@ class PlanBuilder:
     def reserved(self) -> ReservedNodes | None:
         """Return the nodes that are kept for a group from now on."""
         arguments = self._session.policy.arguments.get("allocate")
-        return reservations.choose(self._session, arguments) if isinstance(arguments, ReservationArguments) else None
+        return (
+            reserved_nodes.choose(self._session, arguments) if isinstance(arguments, NodeReservationArguments) else None
+        )
 
     def released(self) -> frozenset[str]:
         """Return the uids of the Jobs that we hold back and whose group has its turn."""
@@ -127,18 +129,18 @@ class PlanBuilder:
 
     def tasks(
         self, binds: tuple[Bind, ...], pipelined: tuple[Bind, ...], evictions: tuple[Eviction, ...]
-    ) -> Mapping[GroupKey, Mapping[Status, int]]:
+    ) -> Mapping[GroupKey, Mapping[TaskStatus, int]]:
         """Count each group's tasks by status, as they would be seen once the plan is performed."""
         seen = {job.info.key: job.info.counts for job in self._session.jobs}
         for operation in self._session.allocations.committed if evictions else ():
             seen.setdefault(operation.job.info.key, operation.job.info.counts)
         # A plan lists a group's pods one after the other, so they are counted by runs.
         changes = [
-            *[(key, Status.PENDING, Status.BINDING, _length(run)) for key, run in groupby(binds, _group)],
-            *[(key, Status.PENDING, Status.PIPELINED, _length(run)) for key, run in groupby(pipelined, _group)],
-            *[(each.group, each.task.status, Status.RELEASING, 1) for each in evictions],
+            *[(key, TaskStatus.PENDING, TaskStatus.BINDING, _length(run)) for key, run in groupby(binds, _group)],
+            *[(key, TaskStatus.PENDING, TaskStatus.PIPELINED, _length(run)) for key, run in groupby(pipelined, _group)],
+            *[(each.group, each.task.status, TaskStatus.RELEASING, 1) for each in evictions],
         ]
-        counts: dict[GroupKey, dict[Status, int]] = {}
+        counts: dict[GroupKey, dict[TaskStatus, int]] = {}
         for key, before, after, number in changes:
             mine = counts.get(key)
             if mine is None:
@@ -185,7 +187,7 @@ class PlanBuilder:
             self._cache.remember_settled(job.info, facts, status)
         return status
 
-    def _settle(self, job: JobState, facts: Facts) -> GroupStatus:
+    def _settle(self, job: JobState, facts: PhaseFacts) -> GroupStatus:
         old = job.info
         phase = lifecycle.settle(old.phase, facts)
         finished = phase is old.phase is Phase.COMPLETED
@@ -226,16 +228,16 @@ class PlanBuilder:
         more = {job.info.key: self._obstacles.growth(job) for job in runs if job.waiting or job.unplaced}
         return {**found, **more} if more else found
 
-    def _facts(self, job: JobState) -> Facts:
+    def _facts(self, job: JobState) -> PhaseFacts:
         counts = job.info.counts
         ready = self._session.extensions.ready(job) and job.ready >= max(job.info.min_member, 1)
         waiting = len(job.waiting) + len(job.unplaced)
-        return Facts(
+        return PhaseFacts(
             minimum=job.info.min_member,
             admitted=job.phase is Phase.INQUEUE,
-            running=counts.get(Status.RUNNING, 0),
-            succeeded=counts.get(Status.SUCCEEDED, 0),
-            failed=counts.get(Status.FAILED, 0),
+            running=counts.get(TaskStatus.RUNNING, 0),
+            succeeded=counts.get(TaskStatus.SUCCEEDED, 0),
+            failed=counts.get(TaskStatus.FAILED, 0),
             placed=job.ready,
             waiting=waiting,
             leaving=0 if ready else _making_room(job.info),
@@ -268,9 +270,9 @@ def _is_quiet(job: JobState) -> bool:
 
 
 def _making_room(job: JobInfo) -> int:
-    if not job.counts.get(Status.RELEASING):
+    if not job.counts.get(TaskStatus.RELEASING):
         return 0
-    return sum(task.status is Status.RELEASING and bool(task.controller) for task in job.tasks)
+    return sum(task.status is TaskStatus.RELEASING and bool(task.controller) for task in job.tasks)
 
 
 def _refused(job: JobInfo) -> str:

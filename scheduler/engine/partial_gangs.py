@@ -11,7 +11,7 @@ from typing import Final
 
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
-from scheduler.model.snapshot import GroupKey, Phase, Status, Task
+from scheduler.model.snapshot import GroupKey, Phase, Task, TaskStatus
 
 GRACE: Final = 30.0
 """Seconds that the rest of a gang has to find a place, before what was bound of it is undone."""
@@ -38,7 +38,7 @@ def expired(session: Session) -> Iterable[tuple[JobState, Task]]:
 
 
 _NOT_YET: Final = frozenset({Phase.PENDING, Phase.INQUEUE})
-_BOUND: Final = frozenset({Status.BOUND, Status.RUNNING})
+_BOUND: Final = frozenset({TaskStatus.BOUND, TaskStatus.RUNNING})
 
 
 def _is_partially_bound(session: Session, job: JobState) -> bool:
@@ -49,7 +49,7 @@ def _is_partially_bound(session: Session, job: JobState) -> bool:
         and job.phase in _NOT_YET
         and not job.pipelined
         and any(status in _BOUND for status in job.info.task_counts.counts)
-        and Status.BINDING not in job.info.task_counts.counts
+        and TaskStatus.BINDING not in job.info.task_counts.counts
         and not session.extensions.ready(job)
         and session.extensions.valid(job) is None
     )

@@ -17,7 +17,8 @@ import numpy as np
 
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.model import vectors
-from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
 _NEVER: Final = -np.inf
@@ -40,7 +41,7 @@ _MOST_STEPS: Final = 2**20
 """Amounts that many times over must not leave int64, for a row to be rated ahead."""
 
 
-class _Ahead:
+class _UpcomingScores:
     """The scores of one row for the placements of one class to come, and how many of them were made."""
 
     __slots__ = ("at", "scores")
@@ -50,7 +51,7 @@ class _Ahead:
         self.at = 0
 
 
-class _Answer:
+class _PickedRows:
     """Rows that were picked for so many tasks at a time; ``after``: their scores once they are taken."""
 
     __slots__ = ("after", "asked", "rows", "steps", "time")
@@ -67,7 +68,7 @@ class _Answer:
         return self.time == time and (self.asked == count or len(self.rows) < min(self.asked, count))
 
 
-class _View:
+class _ClassScores:
     """What is known of one class: its request, the scores, and of which time they are."""
 
     def __init__(self, vector: Vector, reach: Reach) -> None:
@@ -77,8 +78,8 @@ class _View:
         self.reach = reach
         if reach is Reach.IDLE and max(vector) >= 2**62 // _MOST_STEPS:
             self.reach = Reach.NODE
-        self.ahead: dict[int, _Ahead] = {}
-        self.answer: _Answer | None = None
+        self.ahead: dict[int, _UpcomingScores] = {}
+        self.answer: _PickedRows | None = None
         self.seen = -1
 
 
@@ -101,7 +102,7 @@ class Picker:
         self._plugins = {
             plugin: None for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
         }
-        self._views: dict[TaskClass, _View] = {}
+        self._views: dict[TaskClass, _ClassScores] = {}
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
         self._all = self._table.every
@@ -117,7 +118,7 @@ class Picker:
         if view is not None and answer is not None and view.seen == before == answer.time and answer.rows == rows:
             self._take_over(view, answer)
 
-    def _take_over(self, view: _View, answer: _Answer) -> None:
+    def _take_over(self, view: _ClassScores, answer: _PickedRows) -> None:
         for row, steps in answer.steps.items():
             ahead = view.ahead.get(row)
             if ahead is None or ahead.at + steps >= len(ahead.scores):
@@ -151,23 +152,23 @@ class Picker:
             view.answer = self._one(view) if count == 1 else self._many(kind, view, count)
         return view.answer.rows
 
-    def _one(self, view: _View) -> _Answer:
+    def _one(self, view: _ClassScores) -> _PickedRows:
         row = _highest(view.scores)
         if row is None:
-            return _Answer(self._time, 1, [], {}, {})
+            return _PickedRows(self._time, 1, [], {}, {})
         ahead = view.ahead.get(row)
         known = ahead is not None and ahead.at + 1 < len(ahead.scores)
         after = {row: ahead.scores[ahead.at + 1]} if ahead is not None and known else {}
-        return _Answer(self._time, 1, [row], after, {row: 1})
+        return _PickedRows(self._time, 1, [row], after, {row: 1})
 
-    def _many(self, kind: TaskClass, view: _View, count: int) -> _Answer:
+    def _many(self, kind: TaskClass, view: _ClassScores, count: int) -> _PickedRows:
         """Take the best again and again, among as many nodes with the highest scores as there are tasks.
 
         Of the others none can be reached: each task uses up at most one node that wasn't used before.
         """
         line = _highest_rows(view.scores, count)
         heap = list(zip((-view.scores[line]).tolist(), line.tolist(), strict=True))
-        foresight = _Foresight(self, kind, view, line.tolist())
+        foresight = _PredictedScores(self, kind, view, line.tolist())
         rows: list[int] = []
         while heap and len(rows) < count:
             row = heap[0][1]
@@ -177,7 +178,7 @@ class Picker:
                 heapq.heapreplace(heap, (-after, row))
             else:
                 heapq.heappop(heap)
-        return _Answer(self._time, count, rows, foresight.after, foresight.used)
+        return _PickedRows(self._time, count, rows, foresight.after, foresight.used)
 
     def best_later(self, kind: TaskClass) -> int | None:
         """Return the best node that will have room once the pods that are leaving it are gone, or None."""
@@ -219,7 +220,9 @@ class Picker:
         places: Rows = (free[:, columns].clip(min=0) // wanted[columns]).min(axis=1, initial=_PLENTY)
         return places
 
-    def rated_ahead(self, kind: TaskClass, view: _View, rows: list[int], first: int, steps: int) -> list[list[float]]:
+    def rated_ahead(
+        self, kind: TaskClass, view: _ClassScores, rows: list[int], first: int, steps: int
+    ) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
         which = np.array(rows)
         idle = self._idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
@@ -229,15 +232,15 @@ class Picker:
         )
         return rated
 
-    def _view(self, kind: TaskClass) -> _View:
+    def _view(self, kind: TaskClass) -> _ClassScores:
         view = self._views.get(kind)
         if view is None:
             vector = kind.vector(self._table.axes)
             reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
-            view = self._views[kind] = _View(vector, reach)
+            view = self._views[kind] = _ClassScores(vector, reach)
         return view
 
-    def _refresh(self, kind: TaskClass, view: _View) -> None:
+    def _refresh(self, kind: TaskClass, view: _ClassScores) -> None:
         if view.seen == self._time:
             return
         if view.seen < 0 or view.reach is Reach.CLUSTER:
@@ -247,23 +250,23 @@ class Picker:
             self._catch_up(kind, view)
         view.seen = self._time
 
-    def _catch_up(self, kind: TaskClass, view: _View) -> None:
+    def _catch_up(self, kind: TaskClass, view: _ClassScores) -> None:
         """Bring the rows up to date that were touched since the last question."""
         rows = (self._touched > view.seen).nonzero()[0]
         if len(rows) <= _MANY and view.reach is Reach.IDLE:
             few = rows.tolist()
             for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS), strict=True):
-                view.ahead[row] = _Ahead(scores)
+                view.ahead[row] = _UpcomingScores(scores)
                 view.scores[row] = scores[0]
         else:
             view.ahead.clear()
             view.scores[rows] = self._scores(kind, view, rows, self._idle)
 
-    def _scores(self, kind: TaskClass, view: _View, rows: Rows, free: Matrix) -> Floats:
+    def _scores(self, kind: TaskClass, view: _ClassScores, rows: Rows, free: Matrix) -> Floats:
         idle = free.copy() if rows is self._all else free.take(rows, axis=0)
         return self._rate(kind, view, rows, idle, later=free is not self._idle)
 
-    def _rate(self, kind: TaskClass, view: _View, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
+    def _rate(self, kind: TaskClass, view: _ClassScores, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
         nodes = Nodes(self._table, rows, idle, later=later)
         # There is a first: each task takes a pod's place.
         (place, least), *others = view.demands
@@ -279,7 +282,7 @@ class Picker:
         return rated
 
 
-class _Foresight:
+class _PredictedScores:
     """How rows will be rated while one question is answered, worked out in blocks.
 
     Attributes:
@@ -287,7 +290,7 @@ class _Foresight:
         after: by row, its score after them.
     """
 
-    def __init__(self, picker: Picker, kind: TaskClass, view: _View, line: list[int]) -> None:
+    def __init__(self, picker: Picker, kind: TaskClass, view: _ClassScores, line: list[int]) -> None:
         self._picker, self._kind, self._view = picker, kind, view
         self._line = line
         self._rated = 0
@@ -319,7 +322,7 @@ class _Foresight:
             if row not in self._view.ahead:
                 rows.append(row)
         for row, scores in zip(rows, self._picker.rated_ahead(self._kind, self._view, rows, 0, steps + 1), strict=True):
-            self._view.ahead[row] = _Ahead(scores)
+            self._view.ahead[row] = _UpcomingScores(scores)
         self._width = min(2 * self._width, _WIDEST)
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.view import SessionView
+from scheduler.model.node_table import NodeTable
 from scheduler.model.obstacle import Obstacle
-from scheduler.model.snapshot import NodeTable, Task, TaskClass
+from scheduler.model.snapshot import Task, TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
 if TYPE_CHECKING:

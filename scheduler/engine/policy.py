@@ -25,7 +25,7 @@ class ConfiguredAction(Protocol):
         """Do it to a session."""
 
 
-class Enabled(Struct, frozen=True):
+class ConfiguredPlugin(Struct, frozen=True):
     """A plugin with its arguments and the extension points that are on. ``isolated``: it is a user's own."""
 
     plugin: type[Plugin]
@@ -42,7 +42,7 @@ class Policy(Struct, frozen=True):
     """
 
     actions: tuple[ConfiguredAction, ...]
-    tiers: tuple[tuple[Enabled, ...], ...]
+    tiers: tuple[tuple[ConfiguredPlugin, ...], ...]
     arguments: Mapping[str, BuiltinArguments] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from typing import Final
 from scheduler.engine.policy import Policy
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
-from scheduler.model.snapshot import JobInfo, Phase, SatisfiedJobs, Snapshot, Status
+from scheduler.model.snapshot import JobInfo, Phase, SatisfiedJobs, Snapshot, TaskStatus
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Axes
 
@@ -49,7 +49,7 @@ def _is_content(job: JobInfo, axes: Axes) -> bool:
         return not job.restarts
     if job.finished or job.task_counts.ready < max(job.min_member, 1):
         return False
-    if Status.SUCCEEDED not in job.counts:
+    if TaskStatus.SUCCEEDED not in job.counts:
         return job.min_resources is None or vectors.fits(axes.request(job.min_resources), job.amounts(axes).allocated)
     return not any(JobState(job, RequestVectors(axes), job.amounts(axes)).lacking())
 

@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from scheduler.model.cache import Cache
-from scheduler.model.snapshot import NodeTable
+from scheduler.model.node_table import NodeTable
 from scheduler.model.tasks import JobAmounts, RequestVectors, TaskCounts
 from scheduler.model.vectors import Axes
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from scheduler.engine.allocations import Allocations, Operation
 from scheduler.engine.states import JobState
-from scheduler.model.snapshot import Status, Task
+from scheduler.model.snapshot import Task, TaskStatus
 
 
 class Statement:
@@ -36,19 +36,19 @@ class Statement:
     @property
     def evicts(self) -> bool:
         """Whether somebody would have to go."""
-        return any(operation.status is Status.RELEASING for operation in self._operations)
+        return any(operation.status is TaskStatus.RELEASING for operation in self._operations)
 
     def allocate(self, job: JobState, tasks: Sequence[Task], rows: Sequence[int]) -> None:
         """Take what ``tasks``, all of one class, ask for from the idle part of a node each."""
-        self._apply(Operation(job, tasks, rows, Status.ALLOCATED))
+        self._apply(Operation(job, tasks, rows, TaskStatus.ALLOCATED))
 
     def pipeline(self, job: JobState, task: Task, row: int) -> None:
         """Take what ``task`` asks for from what a node will have once its leaving pods are gone."""
-        self._apply(Operation(job, (task,), (row,), Status.PIPELINED))
+        self._apply(Operation(job, (task,), (row,), TaskStatus.PIPELINED))
 
     def evict(self, job: JobState, task: Task, row: int, beneficiary: JobState) -> None:
         """Take a node's task away, for another job to have what it leaves."""
-        self._apply(Operation(job, (task,), (row,), Status.RELEASING, beneficiary))
+        self._apply(Operation(job, (task,), (row,), TaskStatus.RELEASING, beneficiary))
 
     def undo_to(self, length: int) -> None:
         """Undo what came after the first ``length`` operations, the last one first."""
@@ -61,7 +61,7 @@ class Statement:
         operations = list(self._operations)
         self.undo_to(0)
         for operation in operations:
-            if operation.status is Status.RELEASING:
+            if operation.status is TaskStatus.RELEASING:
                 self._apply(operation)
         try:
             yield
@@ -76,7 +76,7 @@ class Statement:
         return [
             pair
             for operation in self._operations
-            if operation.status is not Status.RELEASING
+            if operation.status is not TaskStatus.RELEASING
             for pair in zip(operation.tasks, operation.rows, strict=True)
         ]
 

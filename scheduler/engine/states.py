@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle
-from scheduler.model.snapshot import READY, JobInfo, Phase, QueueInfo, Status, Task, TaskClass
+from scheduler.model.snapshot import READY, JobInfo, Phase, QueueInfo, Task, TaskClass, TaskStatus
 from scheduler.model.tasks import JobAmounts, RequestVectors
 from scheduler.model.vectors import Axes, Vector
 
@@ -64,7 +64,7 @@ class QueueState:
 # Shared by all that have none, since there may be ten thousand: nothing can be put into the one, and of the other nothing
 # is counted where minTaskMember doesn't ask.
 _NOBODY: Final[deque[Task]] = deque(maxlen=0)
-_NO_ROLES: Final[Counter[tuple[str, Status]]] = Counter()
+_NO_ROLES: Final[Counter[tuple[str, TaskStatus]]] = Counter()
 
 
 class JobState:
@@ -98,7 +98,7 @@ class JobState:
         self.kept = 0
         self.roles = _NO_ROLES
         if job.min_task_member:
-            self.roles = Counter((task.role, Status.ALLOCATED) for task in job.tasks if task.status in READY)
+            self.roles = Counter((task.role, TaskStatus.ALLOCATED) for task in job.tasks if task.status in READY)
         self.allocated: Vector = amounts.allocated
         self._need: Vector | None = None
         self.obstacle: Obstacle | None = None
@@ -158,7 +158,7 @@ class JobState:
         if self.ready - roles.total() < self.info.min_member:
             return False
         least = self.info.min_task_member
-        return all(self.roles[role, Status.ALLOCATED] - roles[role] >= least[role] for role in least)
+        return all(self.roles[role, TaskStatus.ALLOCATED] - roles[role] >= least[role] for role in least)
 
     @property
     def unknown_need(self) -> bool:
@@ -179,9 +179,9 @@ class JobState:
         if self.info.finished or ran or (self.info.min_resources is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated
-        if Status.SUCCEEDED in self.info.counts:
+        if TaskStatus.SUCCEEDED in self.info.counts:
             for task in self.info.tasks:
-                if task.status is Status.SUCCEEDED:
+                if task.status is TaskStatus.SUCCEEDED:
                     had = vectors.add(had, self.vector(task.task_class))
         return vectors.above_zero(vectors.subtract(self.need(), had))
 

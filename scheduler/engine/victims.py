@@ -9,10 +9,11 @@ from typing import Final
 import numpy as np
 
 from scheduler.engine.states import JobState
-from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Matrix
 
-_RUNS: Final = frozenset({Status.RUNNING, Status.BOUND})
+_RUNS: Final = frozenset({TaskStatus.RUNNING, TaskStatus.BOUND})
 
 
 class Victims:

@@ -16,7 +16,7 @@ from scheduler.engine.requeue import recorded
 from scheduler.leader.intervals import LONGEST_RESERVATION_RETRY_SECONDS, RESERVATION_RETRY_SECONDS
 from scheduler.model.kept_places import EvictionPause
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Status
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, TaskStatus
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -81,12 +81,12 @@ class RequeueTimers:
 
     def __init__(self) -> None:
         self.requeues: dict[str, RequeueState] = {}
-        self._seen: dict[str, Mapping[Status, int]] = {}
+        self._seen: dict[str, Mapping[TaskStatus, int]] = {}
 
     def observe(self, plan: Plan, now: float) -> None:
         """Take over what a cycle decided at ``now``, in seconds of the epoch."""
         requeues: dict[str, RequeueState] = {}
-        seen: dict[str, Mapping[Status, int]] = {}
+        seen: dict[str, Mapping[TaskStatus, int]] = {}
         for key, status in plan.groups.items():
             wait = self.requeues.get(status.uid)
             if status.uid in plan.rolled_back:
@@ -103,7 +103,7 @@ class RequeueTimers:
                 requeues[status.uid] = wait
         self.requeues, self._seen = requeues, seen
 
-    def _counts(self, plan: Plan, key: GroupKey) -> Mapping[Status, int]:
+    def _counts(self, plan: Plan, key: GroupKey) -> Mapping[TaskStatus, int]:
         return plan.tasks.get(key, {})
 
 

@@ -13,7 +13,7 @@ from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, Status
+from scheduler.model.snapshot import GroupKey, TaskStatus
 
 MAX_SHOWN: Final = 200
 """Groups and queues that the state shows."""
@@ -51,7 +51,7 @@ class CycleReport:
         metrics.binds.inc(len(plan.binds))
         metrics.evictions.inc(len(plan.evictions))
         metrics.faults.report(plan.faults)
-        metrics.waiting.set(sum(counts.get(Status.PENDING, 0) for counts in plan.tasks.values()))
+        metrics.waiting.set(sum(counts.get(TaskStatus.PENDING, 0) for counts in plan.tasks.values()))
         metrics.queues.observe(plan.queues)
         if log.isEnabledFor(logging.DEBUG):
             _log_decisions(plan, round(seconds * 1000, 2))

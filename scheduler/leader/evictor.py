@@ -15,7 +15,7 @@ from muster.model import kinds
 from muster.model.objects import Meta, Object
 from muster.telemetry.repeated import RepeatedWarnings
 from scheduler.leader.events import EvictionEvent, EvictionRefused, EvictionRetryDue, PodEvicted
-from scheduler.model.affinity import Purpose
+from scheduler.model.affinity import CountingRule
 from scheduler.model.plan import Eviction
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ async def _attempt(eviction: Eviction, step: Callable[[Eviction], Awaitable[None
 
 
 def _has_budget(eviction: Eviction) -> bool:
-    return any(peers.purpose is Purpose.BUDGET for peers in eviction.task.task_class.constraints.peers)
+    return any(peers.purpose is CountingRule.BUDGET for peers in eviction.task.task_class.constraints.peers)
 
 
 def _reason(eviction: Eviction, error: Exception) -> str:

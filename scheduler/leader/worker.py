@@ -12,8 +12,8 @@ from muster.kube.fence import Fence, FencedTransport
 from muster.model import names
 from scheduler.engine.policy import Policy
 from scheduler.leader.intervals import CYCLE_HANG_SECONDS
+from scheduler.leader.leadership import Leadership
 from scheduler.leader.metrics import SchedulerMetrics
-from scheduler.leader.term import Term
 
 
 class Worker:
@@ -44,7 +44,7 @@ class Worker:
         self._quota_mode = quota_mode
         self.synced = asyncio.Event()
         self.metrics = SchedulerMetrics()
-        self._term: Term | None = None
+        self._term: Leadership | None = None
 
     def adopt(self, policy: Policy) -> None:
         """Follow another policy, from the next cycle on."""
@@ -74,7 +74,7 @@ class Worker:
             ExceptionGroup: a part of it failed in a way that nobody foresaw.
         """
         client = Client(FencedTransport(self._client.transport, fence))
-        term = Term(
+        term = Leadership(
             client,
             self._clock,
             self._policy,

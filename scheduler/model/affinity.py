@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 Labels = Mapping[str, str]
 
 
-class Purpose(Enum):
+class CountingRule(Enum):
     """What a set of pods is counted for, which decides who counts."""
 
     AFFINITY = "affinity"
@@ -42,7 +42,7 @@ class Purpose(Enum):
     """The pods of a PodDisruptionBudget."""
 
 
-class Selection(Struct, frozen=True):
+class PodSelection(Struct, frozen=True):
     """Pods of ``namespaces``, or of namespaces that ``namespace_selector`` picks, whose labels ``selector`` picks."""
 
     namespaces: frozenset[str]
@@ -63,8 +63,8 @@ class PodSet(Struct, frozen=True, eq=False):
 
     signature: bytes
     digest: bytes
-    purpose: Purpose
-    selections: tuple[Selection, ...]
+    purpose: CountingRule
+    selections: tuple[PodSelection, ...]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PodSet) and self.signature == other.signature
@@ -73,7 +73,7 @@ class PodSet(Struct, frozen=True, eq=False):
         return hash(self.signature)
 
     @classmethod
-    def of(cls, purpose: Purpose, *selections: Selection) -> PodSet:
+    def of(cls, purpose: CountingRule, *selections: PodSelection) -> PodSet:
         """Name a set of pods."""
         parts = [(sorted(each.namespaces), each.selector, each.namespace_selector) for each in selections]
         signature = _encode((purpose.value, parts))
@@ -103,7 +103,7 @@ class AffinityTerm(NamedTuple):
     weight: int = 0
 
 
-class Role(Enum):
+class InverseTermKind(Enum):
     """What the term of a pod on a node means to pods that come."""
 
     REQUIRED = "required affinity"
@@ -114,11 +114,11 @@ class Role(Enum):
 class InverseTerm(NamedTuple):
     """A term that pods on nodes carry."""
 
-    role: Role
+    role: InverseTermKind
     term: AffinityTerm
 
 
-class Spread(Struct, frozen=True):
+class SpreadConstraint(Struct, frozen=True):
     """One topology spread constraint.
 
     Attributes:
@@ -150,7 +150,7 @@ class PodTerms(Struct, frozen=True, dict=True):
     all_required: PodSet | None = None
     required_anti_affinity: tuple[AffinityTerm, ...] = ()
     preferred: tuple[AffinityTerm, ...] = ()
-    spreads: tuple[Spread, ...] = ()
+    spreads: tuple[SpreadConstraint, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether it wants anything."""
@@ -180,9 +180,9 @@ class PodTerms(Struct, frozen=True, dict=True):
     def inverse_terms(self) -> tuple[InverseTerm, ...]:
         """List what a pod like this means to others once it is on a node."""
         return (
-            *[InverseTerm(Role.REQUIRED, term) for term in self.required_affinity],
-            *[InverseTerm(Role.APART, term) for term in self.required_anti_affinity],
-            *[InverseTerm(Role.PREFERRED, term) for term in self.preferred],
+            *[InverseTerm(InverseTermKind.REQUIRED, term) for term in self.required_affinity],
+            *[InverseTerm(InverseTermKind.APART, term) for term in self.required_anti_affinity],
+            *[InverseTerm(InverseTermKind.PREFERRED, term) for term in self.preferred],
         )
 
 
@@ -230,7 +230,7 @@ def of_pod(namespace: str, labels: Labels, spec: PodSpec) -> PodTerms:
     required = [_selection(namespace, labels, term) for term in (near.required if near else None) or ()]
     return PodTerms(
         required_affinity=_terms(namespace, labels, near.required if near else None),
-        all_required=PodSet.of(Purpose.AFFINITY, *required) if required else None,
+        all_required=PodSet.of(CountingRule.AFFINITY, *required) if required else None,
         required_anti_affinity=_terms(namespace, labels, apart.required if apart else None),
         preferred=(
             *[
@@ -251,13 +251,15 @@ def _terms(namespace: str, labels: Labels, terms: Iterable[PodAffinityTerm] | No
 
 
 def _term(namespace: str, labels: Labels, term: PodAffinityTerm, weight: int = 0) -> AffinityTerm:
-    return AffinityTerm(PodSet.of(Purpose.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight)
+    return AffinityTerm(
+        PodSet.of(CountingRule.AFFINITY, _selection(namespace, labels, term)), term.topology_key, weight
+    )
 
 
-def _selection(namespace: str, labels: Labels, term: PodAffinityTerm) -> Selection:
+def _selection(namespace: str, labels: Labels, term: PodAffinityTerm) -> PodSelection:
     own = not term.namespaces and term.namespace_selector is None
     selector = _merged(term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys)
-    return Selection(frozenset([namespace] if own else term.namespaces or ()), selector, term.namespace_selector)
+    return PodSelection(frozenset([namespace] if own else term.namespaces or ()), selector, term.namespace_selector)
 
 
 def _merged(
@@ -281,12 +283,12 @@ def _merged(
     )
 
 
-def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint) -> Spread:
-    selection = Selection(
+def _spread(namespace: str, labels: Labels, constraint: TopologySpreadConstraint) -> SpreadConstraint:
+    selection = PodSelection(
         frozenset([namespace]), _merged(constraint.label_selector, labels, constraint.match_label_keys)
     )
-    return Spread(
-        peers=PodSet.of(Purpose.SPREAD, selection),
+    return SpreadConstraint(
+        peers=PodSet.of(CountingRule.SPREAD, selection),
         key=constraint.topology_key,
         max_skew=constraint.max_skew,
         min_domains=constraint.min_domains or 1,

@@ -27,7 +27,7 @@ from muster.model.objects import (
     Toleration,
 )
 from scheduler.model import affinity, images, storage
-from scheduler.model.affinity import PodSet, PodTerms, Purpose
+from scheduler.model.affinity import CountingRule, PodSet, PodTerms
 from scheduler.model.storage import ClaimRef
 
 Port = tuple[str, str, int]
@@ -103,7 +103,7 @@ class Constraints(Struct, frozen=True, dict=True):
     @cached_property
     def depends_on_other_pods(self) -> bool:
         """Whether it depends on more than a node whether that takes the pod, and how well: on pods on other nodes, too."""
-        return bool(self.pod_terms) or any(each.purpose is Purpose.AFFINITY for each in self.peers)
+        return bool(self.pod_terms) or any(each.purpose is CountingRule.AFFINITY for each in self.peers)
 
 
 NONE: Final = Constraints()

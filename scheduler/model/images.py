@@ -10,7 +10,7 @@ from muster.model.objects import Container, Node
 _LATEST: Final = ":latest"
 
 
-class Images:
+class NodeImages:
     """By image, its size in bytes on each node that has it. Views that were given out stay as they were."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.obstacle import PluginFault
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, Phase, RequeueState, ReservedNodes, Status, Task
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, ReservedNodes, Task, TaskStatus
 from scheduler.model.storage import VolumeDecision
 
 
@@ -145,7 +145,7 @@ class Plan(Struct, frozen=True):
     queues: Mapping[str, QueueShare]
     groups: Mapping[GroupKey, GroupStatus]
     records: Mapping[GroupKey, Record]
-    tasks: Mapping[GroupKey, Mapping[Status, int]]
+    tasks: Mapping[GroupKey, Mapping[TaskStatus, int]]
     released: frozenset[str]
     waiting: bool
     kept_places: Mapping[GroupKey, KeptPlaces] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Plan(Struct, frozen=True):
     @property
     def left_out(self) -> bool:
         """Whether it leaves pods without a place, or groups that aren't admitted."""
-        return any(Status.PENDING in counts for counts in self.tasks.values()) or any(
+        return any(TaskStatus.PENDING in counts for counts in self.tasks.values()) or any(
             status.phase is Phase.PENDING for status in self.groups.values()
         )
 

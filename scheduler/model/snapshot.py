@@ -13,17 +13,17 @@ from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger.table import Table
 from muster.model import grouping
 from muster.model.amounts import Resources
-from muster.model.objects import Condition, Node, PodGroupStatus
+from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.affinity import PeerCounts, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
+from scheduler.model.node_table import NodeTable
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -32,21 +32,20 @@ from scheduler.model.tasks import (
     ExpectedPods,
     JobAmounts,
     RequestVectors,
-    Status,
     Task,
     TaskClass,
     TaskCounts,
+    TaskStatus,
 )
-from scheduler.model.vectors import Axes, Floats, Mask, Matrix, Rows, Vector, added, read_only, total
+from scheduler.model.vectors import Axes, Matrix, Vector, added
 
 __all__ = [
     "OCCUPYING",
     "READY",
-    "Budget",
+    "DisruptionBudget",
     "ExpectedPods",
     "GroupKey",
     "JobInfo",
-    "NodeTable",
     "PeerCounts",
     "Phase",
     "QueueInfo",
@@ -54,9 +53,9 @@ __all__ = [
     "ReservedNodes",
     "SatisfiedJobs",
     "Snapshot",
-    "Status",
     "Task",
     "TaskClass",
+    "TaskStatus",
     "seconds",
 ]
 
@@ -82,7 +81,7 @@ class Phase(Enum):
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
 
-    # As of `Status`.
+    # As of `TaskStatus`.
     __hash__ = object.__hash__
 
 
@@ -140,7 +139,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     since: float = 0.0
 
     @property
-    def counts(self) -> Mapping[Status, int]:
+    def counts(self) -> Mapping[TaskStatus, int]:
         """How many tasks there are in each status that occurs."""
         return self.task_counts.counts
 
@@ -234,82 +233,12 @@ class QueueInfo(Struct, frozen=True, eq=False, dict=True):
         return self.capability, self.deserved, self.guarantee
 
 
-class Budget(Struct, frozen=True):
+class DisruptionBudget(Struct, frozen=True):
     """A PodDisruptionBudget: its pods, and how many of them may go now."""
 
     name: str
     peers: PodSet
     allowed: int
-
-
-class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
-    """What about nodes changes rarely; its arrays are read-only.
-
-    Attributes:
-        closed: the names of nodes with pods that can't be read: nobody knows what is free there.
-    """
-
-    nodes: tuple[Node, ...]
-    axes: Axes
-    allocatable: Matrix
-    ready: tuple[bool, ...]
-    closed: frozenset[str] = frozenset()
-
-    @cached_property
-    def serving(self) -> Mask:
-        """Which nodes take new pods at all: ready, not cordoned, and with known pods."""
-        serving = np.array(
-            [up and not node.spec.unschedulable for up, node in zip(self.ready, self.nodes, strict=True)],
-            dtype=np.bool_,
-        )
-        for name in self.closed & self.row.keys() if self.closed else ():
-            serving[self.row[name]] = False
-        return read_only(serving)
-
-    @cached_property
-    def all_serve(self) -> bool:
-        """Whether there is no other."""
-        return bool(self.serving.all())
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The nodes' names, in order."""
-        return tuple(node.name for node in self.nodes)
-
-    @cached_property
-    def row(self) -> Mapping[str, int]:
-        """The row of each node."""
-        return {name: index for index, name in enumerate(self.names)}
-
-    @cached_property
-    def avoided(self) -> bool:
-        """Whether some node asks pods to keep away if they can."""
-        return any(taint.effect == "PreferNoSchedule" for node in self.nodes for taint in node.spec.taints or ())
-
-    @cached_property
-    def every(self) -> Rows:
-        """All rows."""
-        return read_only(np.arange(len(self.nodes)))
-
-    @cached_property
-    def amounts(self) -> Floats:
-        """`allocatable` as floats, for ratings; what is there of one resource lies side by side."""
-        return read_only(self.allocatable.astype(np.float64, order="F"))
-
-    @cached_property
-    def inverses(self) -> Floats:
-        """One over `amounts`; zero where there is nothing."""
-        return read_only(np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0))
-
-    @cached_property
-    def served(self) -> Vector:
-        """What those have together that take new pods."""
-        return total(self.allocatable[self.serving])
-
-    @cached_property
-    def total(self) -> Vector:
-        """What all nodes have together."""
-        return total(self.allocatable)
 
 
 class SatisfiedJobs(Struct, frozen=True, eq=False):
@@ -372,7 +301,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     peer_counts: PeerCounts = field(default_factory=PeerCounts)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
     satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
     autoscaler: str = ""
 

@@ -16,7 +16,7 @@ from scheduler.model.constraints import Constraints
 from scheduler.model.vectors import PODS, Axes, Vector
 
 
-class Status(Enum):
+class TaskStatus(Enum):
     """Where a task stands. ALLOCATED and PIPELINED exist within a cycle only."""
 
     PENDING = "Pending"
@@ -34,10 +34,10 @@ class Status(Enum):
     __hash__ = object.__hash__
 
 
-_OCCUPYING = (Status.RUNNING, Status.BOUND, Status.BINDING)
+_OCCUPYING = (TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.BINDING)
 OCCUPYING = frozenset(_OCCUPYING)
 """On a node, and meant to stay there."""
-READY = OCCUPYING | {Status.SUCCEEDED}
+READY = OCCUPYING | {TaskStatus.SUCCEEDED}
 """What counts toward a gang's minimum without being placed."""
 
 
@@ -66,7 +66,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     task_class: TaskClass
-    status: Status
+    status: TaskStatus
     node: str = ""
     priority: int = 0
     created: float = 0.0
@@ -114,7 +114,7 @@ class TaskCounts(NamedTuple):
     ``ready``: how many count toward a minimum.
     """
 
-    counts: Mapping[Status, int]
+    counts: Mapping[TaskStatus, int]
     pending: tuple[Task, ...]
     occupying: Mapping[TaskClass, int]
     wanting: Mapping[TaskClass, int]
@@ -149,8 +149,8 @@ class RequestVectors:
 
 def count_tasks(tasks: tuple[Task, ...]) -> TaskCounts:
     """Count tasks."""
-    counts: dict[Status, int] = {}
-    kinds: dict[Status, dict[TaskClass, int]] = {}
+    counts: dict[TaskStatus, int] = {}
+    kinds: dict[TaskStatus, dict[TaskClass, int]] = {}
     for task in tasks:
         status, kind = task.status, task.task_class
         counts[status] = counts.get(status, 0) + 1
@@ -162,9 +162,9 @@ def count_tasks(tasks: tuple[Task, ...]) -> TaskCounts:
     for status in _OCCUPYING:
         for kind, count in kinds.get(status, {}).items():
             occupying[kind] += count
-    pending = [task for task in tasks if task.status is Status.PENDING] if Status.PENDING in counts else []
+    pending = [task for task in tasks if task.status is TaskStatus.PENDING] if TaskStatus.PENDING in counts else []
     ready = sum([counts.get(status, 0) for status in READY])
-    return TaskCounts(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(Status.PENDING, {}), ready)
+    return TaskCounts(counts, tuple(sorted(pending, key=_age)), occupying, kinds.get(TaskStatus.PENDING, {}), ready)
 
 
 def _age(task: Task) -> tuple[float, str, str, str]:

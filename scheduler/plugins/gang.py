@@ -11,7 +11,7 @@ from scheduler.engine.states import JobState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import GroupKey, Status, Task
+from scheduler.model.snapshot import GroupKey, Task, TaskStatus
 from scheduler.model.vectors import Vector
 
 
@@ -35,7 +35,7 @@ class Gang(Plugin):
                 f"{counted(least, 'pod')} have to start together and {there or 'none'} {exist}; waiting for {least - there} more",
             )
         for role, wanted in sorted(job.info.min_task_member.items()):
-            there = job.roles[role, Status.ALLOCATED] + sum(task.role == role for task in job.waiting)
+            there = job.roles[role, TaskStatus.ALLOCATED] + sum(task.role == role for task in job.waiting)
             if there < wanted:
                 return Obstacle(
                     Reason.NOT_ENOUGH_TASKS,
@@ -50,7 +50,7 @@ class Gang(Plugin):
             return False
         if not job.info.min_task_member:
             return True
-        return all(job.roles[role, Status.ALLOCATED] >= least for role, least in job.info.min_task_member.items())
+        return all(job.roles[role, TaskStatus.ALLOCATED] >= least for role, least in job.info.min_task_member.items())
 
     def missing(self, job: JobState) -> int:
         """Count what is left of the minimum."""
@@ -78,7 +78,7 @@ class Gang(Plugin):
 
         A job whose minimum is one pod, which is no gang, has neither protection for what its queue has beyond what it deserves.
         """
-        tally, chosen = _Chosen(self.session), list[Task]()
+        tally, chosen = _ChosenVictims(self.session), list[Task]()
         for task in candidates:
             job = self.session.victims.job_of(task)
             if self._is_surplus(job, task, tally, stated=stated) or (_is_single(job) and tally.borrows(job, task)):
@@ -86,7 +86,7 @@ class Gang(Plugin):
                 chosen.append(task)
         return chosen
 
-    def _is_surplus(self, job: JobState, task: Task, tally: _Chosen, *, stated: bool) -> bool:
+    def _is_surplus(self, job: JobState, task: Task, tally: _ChosenVictims, *, stated: bool) -> bool:
         gone = tally.of(job)
         if job.info.min_task_member:
             spared = job.spares(Counter([task.role, *[each.role for each in gone]]))
@@ -107,12 +107,12 @@ class Gang(Plugin):
 
     def _enough(self, job: JobState) -> bool:
         return job.ready + job.pipelined >= job.info.min_member and all(
-            job.roles[role, Status.ALLOCATED] + job.roles[role, Status.PIPELINED] >= least
+            job.roles[role, TaskStatus.ALLOCATED] + job.roles[role, TaskStatus.PIPELINED] >= least
             for role, least in job.info.min_task_member.items()
         )
 
 
-class _Chosen:
+class _ChosenVictims:
     """Tasks that are to go: what their jobs and queues have without them, worked out where it is asked for."""
 
     def __init__(self, session: SessionView) -> None:

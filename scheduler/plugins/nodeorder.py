@@ -12,7 +12,8 @@ from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.view import SessionView
 from scheduler.model import constraints
-from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats
 from scheduler.topology import node_filters, pod_affinity, spread
 
@@ -71,7 +72,7 @@ class NodeOrder(Plugin):
         if self._by_difference:
             ratings -= np.abs(cpu - memory) * self._by_difference
         if self.arguments.affinity and kind.constraints.preferred:
-            ratings += self.arguments.affinity * self._remembered(kind, nodes, "wishes", _wishes)
+            ratings += self.arguments.affinity * self._remembered(kind, nodes, "wishes", _preferences)
         if self.arguments.taints and nodes.table.avoided:
             ratings += self.arguments.taints * self._remembered(kind, nodes, "taints", _unwelcoming)
         if self.arguments.images and kind.constraints.images and self.session.snapshot.images:
@@ -112,7 +113,7 @@ class NodeOrder(Plugin):
         return known
 
 
-def _wishes(table: NodeTable, kind: TaskClass) -> Floats:
+def _preferences(table: NodeTable, kind: TaskClass) -> Floats:
     wishes = kind.constraints.preferred
     sums = [
         sum(wish.weight for wish in wishes if constraints.term_matches(wish.preference, node)) for node in table.nodes

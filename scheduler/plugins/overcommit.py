@@ -74,11 +74,11 @@ class Overcommit(Plugin):
             self._free = vectors.subtract(free, lacking)
             self._awaiting.append(job.info)
 
-    def _held(self, job: JobState, free: Vector) -> messages.Held | None:
+    def _held(self, job: JobState, free: Vector) -> messages.AwaitedAmounts | None:
         """Return what of the idle amounts is set aside, and for whom; None where nothing is."""
         if not self._awaiting:
             return None
-        return messages.Held(vectors.subtract(self._idle, vectors.above_zero(free)), self._holders(job))
+        return messages.AwaitedAmounts(vectors.subtract(self._idle, vectors.above_zero(free)), self._holders(job))
 
     def _bounded(self, job: JobState) -> Vector:
         """Return what a job waits for, as far as its queue and those above may have it.

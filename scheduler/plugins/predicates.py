@@ -16,7 +16,8 @@ from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.view import SessionView
 from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Mask
 from scheduler.topology import node_filters, pod_affinity, spread
 

@@ -11,8 +11,9 @@ from scheduler.engine.plugin import Key, Plugin, Vote
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
+from scheduler.model.node_table import NodeTable
 from scheduler.model.obstacle import Obstacle
-from scheduler.model.snapshot import NodeTable, QueueInfo, Task
+from scheduler.model.snapshot import QueueInfo, Task
 from scheduler.model.vectors import UNLIMITED, Axes, Vector
 from scheduler.plugins.waterfill import Demand, fill
 
@@ -141,7 +142,7 @@ class Proportion(Plugin):
         return known
 
 
-class _Wish(NamedTuple):
+class _QueueDemand(NamedTuple):
     """What a queue uses and asks for, as far as its bounds let it; its floor at least; what it deserves if nobody minds."""
 
     asked: Vector
@@ -174,19 +175,19 @@ class _Bounds:
             guaranteed = vectors.add(guaranteed, each)
         undivided = tuple([0 if place in axes.shared else UNLIMITED for place in range(len(axes.names))])
         self.floors = {name: vectors.most(each, undivided) for name, each in self.guarantee.items()}
-        self._wishes: dict[str, _Wish] = {}
+        self._wishes: dict[str, _QueueDemand] = {}
         rest = vectors.above_zero(vectors.subtract(table.total, guaranteed))
         self.within = {
             name: vectors.least(limit, vectors.add(rest, self.guarantee[name]))
             for name, limit in self.capability.items()
         }
 
-    def wish(self, name: str, asked: Vector) -> _Wish:
+    def wish(self, name: str, asked: Vector) -> _QueueDemand:
         """Return what a queue may hope for; most queues ask for what they asked for in the cycle before."""
         known = self._wishes.get(name)
         if known is None or known.asked != asked:
             most = vectors.least(self.within[name], asked)
             least = vectors.most(most, self.floors[name])
-            known = _Wish(asked, most, least, vectors.least(least, self.capability[name]))
+            known = _QueueDemand(asked, most, least, vectors.least(least, self.capability[name]))
             self._wishes[name] = known
         return known

@@ -12,7 +12,8 @@ from msgspec import Meta, field
 from scheduler.engine.arguments import BuiltinArguments, checked_by, read_by
 from scheduler.engine.plugin import Nodes, Plugin
 from scheduler.engine.view import SessionView
-from scheduler.model.snapshot import NodeTable, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import PODS, Floats
 
 _FULL: Final = 100.0

@@ -26,14 +26,14 @@ from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers, ReservationRetries
 from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS
 from scheduler.model.plan import GroupStatus, Plan, Urgency
-from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, Status
+from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, TaskStatus
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import EventQueue
 from scheduler.simulator.gangs import SimulatedGang
 from scheduler.simulator.measures import Measures
 from scheduler.simulator.pods import GROUP_KINDS, PodLifecycle
 from scheduler.simulator.trace import TraceJob
-from scheduler.simulator.workloads import Draw, Workloads
+from scheduler.simulator.workloads import UidSource, Workloads
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
@@ -45,7 +45,7 @@ _SETTLED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 """Phases that change nothing for others: what such a group uses was counted before."""
 
 
-class Setting(Struct, frozen=True):
+class SimulationSetup(Struct, frozen=True):
     """What a simulation starts from.
 
     Attributes:
@@ -61,7 +61,7 @@ class Setting(Struct, frozen=True):
     start: datetime
     capacity: Resources
     queues: tuple[str, ...]
-    draw: Draw
+    uids: UidSource
     existing: tuple[tuple[Kind[Any], Any], ...] = ()
     created: tuple[tuple[Kind[Any], Any], ...] = ()
     priorities: tuple[PriorityClass, ...] = ()
@@ -80,9 +80,9 @@ class SimulationProgress(Struct):
 class Simulation:
     """One run. ``run`` is called once; then ``lifecycle`` and ``measures`` tell what happened."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._cluster = setting.cluster
+    def __init__(self, setup: SimulationSetup) -> None:
+        self._setup = setup
+        self._cluster = setup.cluster
         self._timers = RequeueTimers()
         self._retries = ReservationRetries(jitter=False)
         self._cache = DecisionCache()
@@ -90,23 +90,23 @@ class Simulation:
         self._due = 0.0
         self._last = -MIN_CYCLE_INTERVAL_SECONDS
         self._waiting = False
-        self._thins = satisfied.may_set_aside(setting.policy)
-        self.measures = Measures(setting.capacity, setting.queues)
+        self._thins = satisfied.may_set_aside(setup.policy)
+        self.measures = Measures(setup.capacity, setup.queues)
         self._last_event = 0.0
         self.lifecycle = PodLifecycle(
-            setting.cluster,
-            setting.admission,
+            setup.cluster,
+            setup.admission,
             self.measures,
             self._events,
             self._arrived,
             self._freed,
-            setting.start,
+            setup.start,
         )
         self._workloads = Workloads(
-            setting.cluster, setting.admission, self.lifecycle, self.measures, setting.start, setting.draw
+            setup.cluster, setup.admission, self.lifecycle, self.measures, setup.start, setup.uids
         )
-        self._trace = iter(setting.trace)
-        self.progress = SimulationProgress(expected=len(setting.trace))
+        self._trace = iter(setup.trace)
+        self.progress = SimulationProgress(expected=len(setup.trace))
         self.cycles = 0
         self._looked: Plan | None = None
         self._nominated: Mapping[str, str] = {}
@@ -115,14 +115,14 @@ class Simulation:
 
     def run(self, tell: Callable[[SimulationProgress], None]) -> float:
         """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
-        setting, events = self._setting, self._events
+        setup, events = self._setup, self._events
         self._begin()
         coming = next(self._trace, None)
         while True:
             arrival = coming.arrival if coming is not None else _NEVER
             event = min(events.next_at, arrival)
             at = min(event, self._due)
-            if at == _NEVER or at > setting.until or (event == _NEVER and at > self._last_event + _HOPE):
+            if at == _NEVER or at > setup.until or (event == _NEVER and at > self._last_event + _HOPE):
                 break
             self.lifecycle.now = at
             if event <= at:
@@ -138,17 +138,17 @@ class Simulation:
                 if self.cycles % _TELL == 0:
                     self.progress.now = at
                     tell(self.progress)
-        end = self.lifecycle.now = setting.until if setting.until != _NEVER else self._last_event
+        end = self.lifecycle.now = setup.until if setup.until != _NEVER else self._last_event
         self.measures.finish(end)
         return end
 
     def _begin(self) -> None:
         """Take in what is there, and create what is created at the beginning."""
-        for priority in self._setting.priorities:
+        for priority in self._setup.priorities:
             self._workloads.show_priority(priority)
-        for kind, one in self._setting.existing:
+        for kind, one in self._setup.existing:
             self._workloads.exists(kind, one)
-        for kind, one in self._setting.created:
+        for kind, one in self._setup.created:
             self._workloads.create(kind, one)
 
     def look(self) -> Plan:
@@ -167,7 +167,7 @@ class Simulation:
 
     @property
     def _moment(self) -> datetime:
-        return self._setting.start + timedelta(seconds=self.lifecycle.now)
+        return self._setup.start + timedelta(seconds=self.lifecycle.now)
 
     def _arrived(self) -> None:
         """Have a cycle run, as soon as the pace allows."""
@@ -196,17 +196,17 @@ class Simulation:
                 self._last_event = self.lifecycle.now
             self._arrived()
             return
-        self._due = min(self._due, plan.wakes_at - self._setting.start.timestamp())
+        self._due = min(self._due, plan.wakes_at - self._setup.start.timestamp())
 
     def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():
-            self._cluster.ledger(namespace, self._setting.admission.table(namespace, late))
+            self._cluster.ledger(namespace, self._setup.admission.table(namespace, late))
         snapshot = self._cluster.snapshot()
         jobs, settled = snapshot.jobs, self.lifecycle.settled
         if self._thins and (gone := settled.take(snapshot)):
             jobs = tuple([job for job in jobs if job.key not in gone])
         snapshot = replace(snapshot, jobs=jobs, satisfied=settled.by_queue(), requeues=self._timers.requeues)
-        return snapshot, decide(snapshot, self._setting.policy, self._moment, self._cache, records=records)
+        return snapshot, decide(snapshot, self._setup.policy, self._moment, self._cache, records=records)
 
     def _perform(self, plan: Plan) -> bool:
         """Carry a plan out; tell whether the next cycle may build on it."""
@@ -242,14 +242,14 @@ class Simulation:
         assert group is not None, "who is decided about is in the cluster"
         kind, after = GROUP_KINDS[key.group], changed(group, status=status.struct())
         if status.reserves:
-            refusal = self._setting.admission.advance(kind, group, after, self._moment)
+            refusal = self._setup.admission.advance(kind, group, after, self._moment)
             if refusal:
                 cluster.refused(key, refusal)
                 self._events.schedule(self.lifecycle.now + self._retries.pause(key), partial(self._forgive, key))
                 return False
             self._retries.forget(key)
         else:
-            self._setting.admission.show(kind, after)
+            self._setup.admission.show(kind, after)
         return True
 
     def _forgive(self, key: GroupKey) -> None:
@@ -265,8 +265,8 @@ def _waits(snapshot: Snapshot, plan: Plan) -> bool:
             continue
         if (
             job.restarts
-            or Status.PENDING in counts
-            or Status.PIPELINED in counts
+            or TaskStatus.PENDING in counts
+            or TaskStatus.PIPELINED in counts
             or (not counts and phase is not Phase.RUNNING)
         ):
             return True

@@ -75,7 +75,7 @@ class QueueReport(Struct, frozen=True):
         }
 
 
-class Late(Struct, frozen=True):
+class UnstartedGroup(Struct, frozen=True):
     """A group that never started: how long it has waited, and why."""
 
     name: str
@@ -84,7 +84,7 @@ class Late(Struct, frozen=True):
     why: str
 
 
-class Bar(Struct, frozen=True):
+class GroupLifetime(Struct, frozen=True):
     """A group over time: when it came, started and ended; None where it didn't."""
 
     name: str
@@ -111,9 +111,9 @@ class SimulationReport(Struct, frozen=True):
     utilisation: Mapping[str, float]
     contended: float
     refusals: tuple[Refusal, ...]
-    late: tuple[Late, ...]
+    late: tuple[UnstartedGroup, ...]
     state: Mapping[str, Any]
-    bars: tuple[Bar, ...]
+    bars: tuple[GroupLifetime, ...]
     resources: Mapping[str, Line]
     shares: Mapping[str, Line]
 
@@ -184,7 +184,7 @@ def of(simulation: Simulation, end: float) -> SimulationReport:
         refusals=tuple(measures.refusals),
         late=tuple(_late(simulation, gang, end) for gang in simulation.lifecycle.history if _never(gang)),
         state=_state(simulation),
-        bars=tuple(Bar(gang.name, gang.queue, gang.arrived, gang.started, gang.over) for gang in gangs),
+        bars=tuple(GroupLifetime(gang.name, gang.queue, gang.arrived, gang.started, gang.over) for gang in gangs),
         resources={name: series.history() for name, series in sorted(measures.resources.items()) if name != PODS},
         shares={name: series.history() for name, series in measures.shares.items()},
     )
@@ -199,12 +199,12 @@ def _never(gang: SimulatedGang) -> bool:
     return gang.counted and gang.started is None and bool(gang.home[1])
 
 
-def _late(simulation: Simulation, gang: SimulatedGang, end: float) -> Late:
+def _late(simulation: Simulation, gang: SimulatedGang, end: float) -> UnstartedGroup:
     why = f"there is no PodGroup {gang.name}, which its pods name; add it to the files"
     if gang.key is not None:
         record = simulation.look().records.get(gang.key)
         why = record.message if record is not None else ""
-    return Late(gang.name, gang.queue, end - gang.arrived, why)
+    return UnstartedGroup(gang.name, gang.queue, end - gang.arrived, why)
 
 
 def _state(simulation: Simulation) -> dict[str, Any]:

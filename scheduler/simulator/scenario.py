@@ -18,10 +18,10 @@ from muster.model.objects import Job, Object, Pod, PodSpec, Queue
 from scheduler.engine.policy import Policy
 from scheduler.simulator import state
 from scheduler.simulator.admission import SimulatedAdmission
-from scheduler.simulator.engine import Setting
+from scheduler.simulator.engine import SimulationSetup
 from scheduler.simulator.state import GROUP_KINDS, UnreadableObjectError
 from scheduler.simulator.trace import TraceJob
-from scheduler.simulator.workloads import Draw
+from scheduler.simulator.workloads import UidSource
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
@@ -59,7 +59,7 @@ class Scenario(Struct, frozen=True):
         """The names of the PriorityClasses."""
         return tuple(each.name for each in self.objects[kinds.PRIORITYCLASSES])
 
-    def setting(self, policy: Policy, admission: SimulatedAdmission) -> Setting:
+    def setting(self, policy: Policy, admission: SimulatedAdmission) -> SimulationSetup:
         """Return what a run starts from.
 
         Raises:
@@ -77,14 +77,14 @@ class Scenario(Struct, frozen=True):
                 if kind in learn:
                     learn[kind](one)
         made = [(kind, one) for kind in _MADE for one in self.objects[kind]]
-        return Setting(
+        return SimulationSetup(
             cluster=cluster,
             policy=policy,
             admission=admission,
             start=start,
             capacity=sum((conversion.allocatable(node) or NOTHING for node in self.objects[kinds.NODES]), NOTHING),
             queues=self.queues,
-            draw=Draw(self.seed, self.schedulers),
+            uids=UidSource(self.seed, self.schedulers),
             existing=tuple((kind, one) for kind, one in made if _exists(one)),
             created=tuple((kind, one) for kind, one in made if not _exists(one)),
             priorities=self.objects[kinds.PRIORITYCLASSES],
@@ -93,7 +93,7 @@ class Scenario(Struct, frozen=True):
         )
 
     def _admit(self, kind: Kind[Any], one: Object, admission: SimulatedAdmission, start: datetime) -> None:
-        uid = one.metadata.uid or Draw(self.seed, self.schedulers)(f"{kind} {one.namespace}/{one.name}")
+        uid = one.metadata.uid or UidSource(self.seed, self.schedulers)(f"{kind} {one.namespace}/{one.name}")
         refusal = admission.admit(kind, replace(one, metadata=replace(one.metadata, uid=uid)), start).refusal
         if refusal:
             raise UnreadableObjectError(f"{kind.name} {one.name}: {refusal}")

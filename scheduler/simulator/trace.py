@@ -75,14 +75,14 @@ class TraceError(ValueError):
         super().__init__("\n".join(self.lines))
 
 
-class Known(Struct, frozen=True):
-    """What there is in the cluster that a trace may name."""
+class KnownNames(Struct, frozen=True):
+    """The queues and priority classes that a trace may name."""
 
     queues: Collection[str]
     priorities: Collection[str]
 
 
-def parse(lines: Iterable[str], name: str, known: Known) -> tuple[TraceJob, ...]:
+def parse(lines: Iterable[str], name: str, known: KnownNames) -> tuple[TraceJob, ...]:
     """Read a trace; the jobs come in the order of their arrival. ``name`` is that of the file, for messages.
 
     Raises:
@@ -137,7 +137,7 @@ def _in_header(header: list[str], name: str) -> Iterator[str]:
 class _TraceReader:
     """Reads rows, and notes what is wrong with them."""
 
-    def __init__(self, name: str, known: Known, mistakes: list[str]) -> None:
+    def __init__(self, name: str, known: KnownNames, mistakes: list[str]) -> None:
         self._name = name
         self._known = known
         self._mistakes = mistakes

@@ -45,8 +45,8 @@ _COMPLETE: Final = Condition(type="Complete", status="True")
 _Likeness = tuple[str, str, int, Resources, str]
 
 
-class Draw(Struct, frozen=True):
-    """What is drawn by lot in a cluster: uids, by the seed. ``schedulers`` are the scheduler names that are ours."""
+class UidSource(Struct, frozen=True):
+    """The uids of a simulation, drawn by its seed. ``schedulers`` are the scheduler names that are ours."""
 
     seed: int
     schedulers: tuple[str, ...]
@@ -66,14 +66,14 @@ class Workloads:
         lifecycle: PodLifecycle,
         measures: Measures,
         start: datetime,
-        draw: Draw,
+        uids: UidSource,
     ) -> None:
         self._cluster = cluster
         self._admission = admission
         self._lifecycle = lifecycle
         self._measures = measures
         self._start = start
-        self._draw = draw
+        self._uids = uids
         self._specs: dict[tuple[Resources, str], PodSpec] = {}
         self._lines: dict[_Likeness, PodGroup] = {}
         self._priorities: dict[str, int] = {}
@@ -124,7 +124,7 @@ class Workloads:
         annotations = {names.GROUP_NAME: job.name, names.RUN_SECONDS: f"{job.duration:.3f}"}
         # Somebody makes another where one is evicted.
         maker = OwnerReference(
-            api_version="muster.sh/v1alpha1", kind="TraceJob", name=job.name, uid=self._draw(job.name), controller=True
+            api_version="muster.sh/v1alpha1", kind="TraceJob", name=job.name, uid=self._uids(job.name), controller=True
         )
         meta = Meta(name=job.name, namespace=job.namespace, annotations=annotations, owner_references=(maker,))
         gang.restarts, gang.pause = job.restarts, job.pause
@@ -312,7 +312,7 @@ class Workloads:
 
     def _make(self, gang: SimulatedGang, template: Pod, count: int) -> None:
         """Make pods alike. Where no quota counts them they all get the same answer, so one is asked about."""
-        limited, drawn = self._admission.limited(gang.home[0]), self._draw(gang.name)
+        limited, drawn = self._admission.limited(gang.home[0]), self._uids(gang.name)
         created = self._moment.replace(microsecond=0)
         # Pods of a trace differ from line to line in nothing that admission looks at: theirs was asked about before.
         alike = self._passed.get((gang.home[0], id(template.spec))) if gang.replaced else None
@@ -350,18 +350,18 @@ class Workloads:
 
     def _stamped(self, kind: Kind[Any], meta: Meta) -> Meta:
         """Return metadata with what a creation adds. Uids, which decide ties, are drawn by the seed."""
-        uid = self._draw(f"{kind} {meta.namespace}/{meta.name}")
+        uid = self._uids(f"{kind} {meta.namespace}/{meta.name}")
         return replace(meta, uid=uid, creation_timestamp=self._moment.replace(microsecond=0))
 
     def _ours(self, spec: PodSpec) -> bool:
-        return spec.scheduler_name in self._draw.schedulers
+        return spec.scheduler_name in self._uids.schedulers
 
     def _completed(self, spec: PodSpec) -> PodSpec:
         """Fill in what an API server fills in: the priority; and what no API server has seen is Muster's to schedule."""
         name = spec.priority_class_name or self._usual
         return replace(
             spec,
-            scheduler_name=spec.scheduler_name or self._draw.schedulers[0],
+            scheduler_name=spec.scheduler_name or self._uids.schedulers[0],
             priority_class_name=name,
             priority=spec.priority if spec.priority is not None else self._priorities.get(name, 0),
         )

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from muster.model.objects import Pod
-from scheduler.model.snapshot import Status, TaskClass
+from scheduler.model.snapshot import TaskClass, TaskStatus
 from scheduler.model.tasks import TaskCounts
-from scheduler.state.usage import Usage
+from scheduler.state.usage import NodeUsage
 
 GroupName = tuple[str, str]
 """Namespace and name of a group: how its pods know it."""
@@ -27,12 +27,12 @@ class AggregatedPod(NamedTuple):
 
 
 class AggregatedPods:
-    """Pods that are counted. What they take of nodes is put down in a `Usage`; ``touch`` is told whose number changed.
+    """Pods that are counted. What they take of nodes is put down in a `NodeUsage`; ``touch`` is told whose number changed.
 
     ``unmatched``: some of them were not yet matched with the pod sets that terms of others name.
     """
 
-    def __init__(self, usage: Usage, touch: Callable[[GroupName], None]) -> None:
+    def __init__(self, usage: NodeUsage, touch: Callable[[GroupName], None]) -> None:
         self._usage = usage
         self._touch = touch
         self.unmatched = False
@@ -93,5 +93,5 @@ class AggregatedPods:
         for pod, kind, _ in members:
             running += pod.status.phase == "Running"
             kinds[kind] = kinds.get(kind, 0) + 1
-        counts = {Status.RUNNING: running, Status.BOUND: len(members) - running}
+        counts = {TaskStatus.RUNNING: running, TaskStatus.BOUND: len(members) - running}
         return TaskCounts({status: count for status, count in counts.items() if count}, (), kinds, {}, len(members))

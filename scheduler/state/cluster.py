@@ -25,11 +25,11 @@ from muster.model.objects import (
     Queue,
     ResourceQuota,
 )
-from scheduler.model.images import Images
+from scheduler.model.images import NodeImages
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.plan import Bind
 from scheduler.model.snapshot import (
-    Budget,
+    DisruptionBudget,
     GroupKey,
     JobInfo,
     Phase,
@@ -70,8 +70,8 @@ class Cluster:
         self._batch_jobs = BatchJobs()
         self._queues, self._unreadable = dict[str, QueueInfo](), dict[str, str]()
         self._priority_classes: dict[str, PriorityClass] = {}
-        self._images = Images()
-        self._budgets: dict[str, Budget] = {}
+        self._images = NodeImages()
+        self._budgets: dict[str, DisruptionBudget] = {}
         self.storage = StorageCache()
         self._jobs: dict[GroupKey, JobInfo] = {}
         self._restated: set[GroupKey] = set()

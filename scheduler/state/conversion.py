@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from muster.ledger.conversion import readable
-from muster.model import border, grouping, names, versions
+from muster.model import grouping, names, tenant_texts, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import (
@@ -26,13 +26,13 @@ from muster.model.objects import (
     Queue,
 )
 from muster.model.objects.scheduling import PodGroupSpec
-from scheduler.model.affinity import PodSet, Purpose, Selection
+from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
-from scheduler.model.snapshot import Budget, ExpectedPods, Phase, QueueInfo, Status, TaskClass, seconds
+from scheduler.model.snapshot import DisruptionBudget, ExpectedPods, Phase, QueueInfo, TaskClass, TaskStatus, seconds
 
 T = TypeVar("T", bound=Object)
 
-ENDED: Final = frozenset({Status.SUCCEEDED, Status.FAILED})
+ENDED: Final = frozenset({TaskStatus.SUCCEEDED, TaskStatus.FAILED})
 SYSTEM_CLASSES: Final = {"system-cluster-critical": 2 * 10**9, "system-node-critical": 2 * 10**9 + 1000}
 """Priorities that every cluster has: of a pod in a file, nobody filled them in."""
 
@@ -54,19 +54,19 @@ def put(there: dict[str, T], item: T, *, gone: bool) -> None:
         there[item.name] = item
 
 
-def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> Status:
+def pod_status(pod: Pod, *, assumed: bool, evicting: bool = False) -> TaskStatus:
     """Tell where a pod stands; ``assumed``: its binding is on the way; ``evicting``: its eviction is."""
     if pod.status.phase == "Succeeded":
-        return Status.SUCCEEDED
+        return TaskStatus.SUCCEEDED
     if pod.status.phase == "Failed":
-        return Status.FAILED
+        return TaskStatus.FAILED
     if pod.metadata.deletion_timestamp is not None or (evicting and pod.spec.node_name):
-        return Status.RELEASING
+        return TaskStatus.RELEASING
     if pod.spec.node_name:
-        return Status.RUNNING if pod.status.phase == "Running" else Status.BOUND
+        return TaskStatus.RUNNING if pod.status.phase == "Running" else TaskStatus.BOUND
     if assumed:
-        return Status.BINDING
-    return Status.GATED if pod.spec.scheduling_gates else Status.PENDING
+        return TaskStatus.BINDING
+    return TaskStatus.GATED if pod.spec.scheduling_gates else TaskStatus.PENDING
 
 
 def stays(pod: Pod) -> bool:
@@ -218,7 +218,7 @@ def _on_nodes(stated: Mapping[str, Any]) -> Resources:
 
 def scope_facts(group: PodGroup) -> str:
     """Return what decides in which scopes of quotas a group counts; empty where it doesn't say so in a way that can be read."""
-    return border.traits(group.metadata.annotation(names.POD_TRAITS))
+    return tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
 
 
 def holding(status: PodGroupStatus) -> Holding:
@@ -290,10 +290,10 @@ def priorities(classes: Collection[PriorityClass]) -> dict[str, int]:
     return {each.name: each.value for each in classes} | ({"": min(defaults)} if defaults else {})
 
 
-def budget(budget: PodDisruptionBudget) -> Budget:
+def budget(budget: PodDisruptionBudget) -> DisruptionBudget:
     """Read a PodDisruptionBudget."""
-    pods = Selection(frozenset([budget.namespace]), budget.spec.selector)
-    return Budget(budget.name, PodSet.of(Purpose.BUDGET, pods), budget.status.disruptions_allowed)
+    pods = PodSelection(frozenset([budget.namespace]), budget.spec.selector)
+    return DisruptionBudget(budget.name, PodSet.of(CountingRule.BUDGET, pods), budget.status.disruptions_allowed)
 
 
 def _amounts(field: str, quantities: Mapping[str, Any] | None) -> Resources | None:

@@ -13,12 +13,12 @@ from muster.model import scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, ResourceQuota
 from scheduler.model.holding import Holding
-from scheduler.model.snapshot import OCCUPYING, ExpectedPods, JobInfo, Phase, Status
+from scheduler.model.snapshot import OCCUPYING, ExpectedPods, JobInfo, Phase, TaskStatus
 from scheduler.state import conversion
-from scheduler.state.members import Member
+from scheduler.state.members import IndexedPod
 from scheduler.state.task_classes import TaskClasses
 
-_ALIVE = OCCUPYING | {Status.PENDING, Status.GATED}
+_ALIVE = OCCUPYING | {TaskStatus.PENDING, TaskStatus.GATED}
 """Neither ended nor being deleted."""
 
 
@@ -65,7 +65,7 @@ def expected_pods(
             yield conversion.expected_pods(job, kind, missing, priorities)
 
 
-def over(batch: Collection[Job], members: Iterable[Member]) -> bool:
+def over(batch: Collection[Job], members: Iterable[IndexedPod]) -> bool:
     """Whether nothing of a group runs or will run again."""
     statuses = [member.task.status for member in members]
     if batch:
@@ -76,7 +76,7 @@ def over(batch: Collection[Job], members: Iterable[Member]) -> bool:
 
 
 def next_holding(
-    group: PodGroup, batch: Collection[Job], members: Collection[Member], names: Collection[str]
+    group: PodGroup, batch: Collection[Job], members: Collection[IndexedPod], names: Collection[str]
 ) -> Holding | None:
     """Return what a group's status has to say before it may go on; None where it says so.
 
@@ -109,7 +109,7 @@ def holds_the_same(job: JobInfo, old: PodGroup, new: PodGroup) -> bool:
     )
 
 
-def _succeeded(batch: Collection[Job], members: Iterable[Member]) -> int:
+def _succeeded(batch: Collection[Job], members: Iterable[IndexedPod]) -> int:
     """Count the pods that succeeded and stay; those of a Job that is gone follow it."""
     jobs = {job.metadata.uid for job in batch}
     return sum(
@@ -119,7 +119,7 @@ def _succeeded(batch: Collection[Job], members: Iterable[Member]) -> int:
 
 
 def _minimum(
-    group: PodGroup, batch: Collection[Job], members: Iterable[Member], names: Collection[str]
+    group: PodGroup, batch: Collection[Job], members: Iterable[IndexedPod], names: Collection[str]
 ) -> Resources | None:
     """Return what minMember of a group's pods take of quotas; None where its spec says it, or no quota would limit it."""
     member = group.spec.min_member
@@ -133,7 +133,7 @@ def _minimum(
     return whole if any(name in whole for name in names) else None
 
 
-def _taken(batch: Iterable[Job], members: Iterable[Member]) -> Iterator[Resources | None]:
+def _taken(batch: Iterable[Job], members: Iterable[IndexedPod]) -> Iterator[Resources | None]:
     """Return what each pod of a group takes: those that are there by age, then those that Jobs have yet to make."""
     alive = [member for member in members if member.task.status in _ALIVE]
     specs = [pod.spec for pod, _, _ in sorted(alive, key=lambda member: (member.task.created, member.task.name))]

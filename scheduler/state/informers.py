@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
-from muster.kube.reflector import Watching
-from muster.kube.subscription import Derived, Subscription
+from muster.kube.reflector import ReflectorSet
+from muster.kube.subscription import DerivedState, Subscription
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
@@ -53,7 +53,7 @@ class Informers:
             **{kind: ObjectCache() for kind in _PLAIN},
         }
         self._fed: dict[Kind[Any], Subscription[Any]] = {}
-        self.watching = Watching(self._caches)
+        self.watching = ReflectorSet(self._caches)
 
     def cache(self, kind: Kind[T]) -> ObjectCache[T]:
         """Return the cache of a kind."""
@@ -83,7 +83,7 @@ class Informers:
         """Return the Jobs whose pods are in a group; not to be kept across an await."""
         return self.jobs.indexed(BY_GROUP, group_index_key(group.namespace, group.name))
 
-    def feed(self, tell: Callable[[Kind[Any], Any, bool], None], derived: Derived) -> None:
+    def feed(self, tell: Callable[[Kind[Any], Any, bool], None], derived: DerivedState) -> None:
         """Call ``tell`` with each new version of an object, or with its last one and true when it is gone.
 
         Of queues of one name it is told the one that holds, under the primary kind. ``derived`` becomes stale where

@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from muster.model.labels import matches
 from muster.model.objects import LabelSelectorRequirement
-from scheduler.model.affinity import Labels, PodSet, Selection
+from scheduler.model.affinity import Labels, PodSelection, PodSet
 
 
 class Labelled(Protocol):
@@ -59,7 +59,7 @@ class LabelSets(Generic[T]):
             default=len(self._all) + others,
         )
 
-    def _chosen(self, selection: Selection) -> set[T]:
+    def _chosen(self, selection: PodSelection) -> set[T]:
         selector = selection.selector
         if selector is None:
             return set()
@@ -72,7 +72,7 @@ class LabelSets(Generic[T]):
             found = self._without(found, each)
         return self._in_namespaces(found, selection) if found else found
 
-    def _required(self, selection: Selection) -> Iterator[list[set[T]]]:
+    def _required(self, selection: PodSelection) -> Iterator[list[set[T]]]:
         """Return, for each label that members must have, those with each of its values."""
         selector = selection.selector
         if selector is None:
@@ -98,7 +98,7 @@ class LabelSets(Generic[T]):
             case _:
                 return set()
 
-    def _in_namespaces(self, found: set[T], selection: Selection) -> set[T]:
+    def _in_namespaces(self, found: set[T], selection: PodSelection) -> set[T]:
         if self._by_namespace is None:
             self._by_namespace = _grouped((each.namespace, each) for each in self._all)
         wanted = selection.namespace_selector

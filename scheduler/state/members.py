@@ -19,7 +19,7 @@ class PodChange(Enum):
     CHANGE = "it is otherwise than it was"
 
 
-class Member(NamedTuple):
+class IndexedPod(NamedTuple):
     """A pod, and what was made of it."""
 
     pod: Pod
@@ -37,7 +37,7 @@ class Member(NamedTuple):
         return self.task.status not in conversion.ENDED
 
 
-class Assumption(NamedTuple):
+class AssumedPod(NamedTuple):
     """Where a pod goes whose binding is on the way, and which group it was bound for."""
 
     node: str

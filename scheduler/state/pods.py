@@ -15,17 +15,17 @@ from muster.model import grouping
 from muster.model.amounts import NOTHING
 from muster.model.objects import Pod
 from scheduler.model import affinity, constraints
-from scheduler.model.affinity import Purpose
-from scheduler.model.snapshot import Status, Task, TaskClass, seconds
+from scheduler.model.affinity import CountingRule
+from scheduler.model.snapshot import Task, TaskClass, TaskStatus, seconds
 from scheduler.model.tasks import TaskCounts
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import AggregatedPod, AggregatedPods, GroupName
 from scheduler.state.blame import about
-from scheduler.state.members import Assumption, Member, PodChange
+from scheduler.state.members import AssumedPod, IndexedPod, PodChange
 from scheduler.state.peer_index import PeerIndex
 from scheduler.state.task_classes import TaskClasses
 from scheduler.state.term_budget import TOO_COSTLY, TermBudget
-from scheduler.state.usage import Usage
+from scheduler.state.usage import NodeUsage
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 
@@ -38,13 +38,13 @@ class PodIndex:
         self._peers = peers
         self._terms = TermBudget(peers)
         self._touch = touch
-        self.usage = Usage()
+        self.usage = NodeUsage()
         self._aggregated = AggregatedPods(self.usage, touch)
         self.classes = TaskClasses()
-        self._pods: dict[str, Member] = {}
-        self._members: dict[GroupName, dict[str, Member]] = {}
-        self._with_host_ports: dict[str, Member] = {}
-        self._assumed: dict[str, Assumption] = {}
+        self._pods: dict[str, IndexedPod] = {}
+        self._members: dict[GroupName, dict[str, IndexedPod]] = {}
+        self._with_host_ports: dict[str, IndexedPod] = {}
+        self._assumed: dict[str, AssumedPod] = {}
         self._under_way: Counter[GroupName | None] = Counter()
         self._evicting: set[str] = set()
         self._spared: set[str] = set()
@@ -116,7 +116,7 @@ class PodIndex:
         self._terms.forget(uid)
         return PodChange.CHANGE
 
-    def members(self, group_name: GroupName) -> list[Member]:
+    def members(self, group_name: GroupName) -> list[IndexedPod]:
         """Return the pods of a group, by uid."""
         self.expand_group(group_name)
         return [member for _, member in sorted(self._members.get(group_name, {}).items())]
@@ -124,14 +124,14 @@ class PodIndex:
     def waits(self, uid: str) -> bool:
         """Whether a pod is there and waits for a node."""
         member = self._pods.get(uid)
-        return member is not None and member.task.status is Status.PENDING
+        return member is not None and member.task.status is TaskStatus.PENDING
 
     def assume(self, uid: str, node: str) -> bool:
         """Count a pod as bound while its binding is on the way; tell whether it had no node."""
         member = self._pods.get(uid)
         if member is None or member.task.node:
             return False
-        self._assumed[uid] = Assumption(node, member.group_name)
+        self._assumed[uid] = AssumedPod(node, member.group_name)
         self._under_way[member.group_name] += 1
         self._again(uid)
         return True
@@ -205,7 +205,7 @@ class PodIndex:
         status, node, may_go = self._status(pod), self._node_of(pod), self._may_be_evicted(pod)
         began = seconds(pod.status.start_time)
         task = structs.replace(old.task, status=status, node=node, preemptable=may_go, started=began)
-        member = Member(pod, task, old.group_name)
+        member = IndexedPod(pod, task, old.group_name)
         self._pods[task.uid] = member
         if old.group_name is not None:
             self._members[old.group_name][task.uid] = member
@@ -235,14 +235,14 @@ class PodIndex:
         assumption = self._assumed.get(pod.metadata.uid)
         return pod.spec.node_name or (assumption.node if assumption is not None else "")
 
-    def _status(self, pod: Pod) -> Status:
+    def _status(self, pod: Pod) -> TaskStatus:
         uid = pod.metadata.uid
         return conversion.pod_status(pod, assumed=uid in self._assumed, evicting=uid in self._evicting)
 
     def _may_be_evicted(self, pod: Pod) -> bool:
         return pod.metadata.uid not in self._spared and conversion.preemptable(pod)
 
-    def _settle(self, member: Member, sign: int) -> None:
+    def _settle(self, member: IndexedPod, sign: int) -> None:
         """Count a pod where it is (1), or no longer (-1)."""
         _, task, group_name = member
         if group_name is not None:
@@ -258,7 +258,7 @@ class PodIndex:
         else:
             self._with_host_ports.pop(task.uid, None)
 
-    def _relearn(self, old: Member, pod: Pod) -> None:
+    def _relearn(self, old: IndexedPod, pod: Pod) -> None:
         """Read a pod anew, without forgetting in between what only this pod asks."""
         namespace, pod_terms = pod.namespace, old.task.task_class.constraints.pod_terms
         self._terms.hold(namespace, pod_terms)
@@ -285,7 +285,7 @@ class PodIndex:
             never_preempts=spec.preemption_policy == "Never",
             started=seconds(pod.status.start_time),
         )
-        member = Member(pod, task, self._group_name(pod))
+        member = IndexedPod(pod, task, self._group_name(pod))
         self._pods[uid] = member
         if member.group_name is not None:
             self._members.setdefault(member.group_name, {})[uid] = member
@@ -313,11 +313,11 @@ class PodIndex:
 
     def _count_for_peers(self, task: Task, sign: int, peers: PeerIndex) -> None:
         """Count a pod for those who ask about its like; a pod that is being deleted isn't spread any more."""
-        keys, leaving = task.task_class.constraints.counted_as, task.status is Status.RELEASING
+        keys, leaving = task.task_class.constraints.counted_as, task.status is TaskStatus.RELEASING
         if not keys:
             return
         if leaving:
-            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not Purpose.SPREAD)
+            keys = tuple(key for key in keys if getattr(key, "purpose", None) is not CountingRule.SPREAD)
         peers.count(keys, task.node, sign, leaving=leaving)
 
     def _class_of(self, pod: Pod, *, ended: bool) -> TaskClass:
@@ -340,7 +340,7 @@ class PodIndex:
         taken: dict[str, tuple[constraints.Port, ...]] = {}
         for member in self._with_host_ports.values():
             node, ports = member.task.node, member.task.task_class.constraints.ports
-            if node in nodes and not (later and member.task.status is Status.RELEASING):
+            if node in nodes and not (later and member.task.status is TaskStatus.RELEASING):
                 taken[node] = tuple(sorted((*taken.get(node, ()), *ports)))
         return taken
 
@@ -350,7 +350,7 @@ class PodIndex:
         Raises:
             AssertionError: they disagree.
         """
-        recount, peers = Usage(), PeerIndex()
+        recount, peers = NodeUsage(), PeerIndex()
         AggregatedPods(recount, lambda _: None).take(self._aggregated.pods())
         for member in self._pods.values():
             if member.uses:
@@ -362,7 +362,7 @@ class PodIndex:
         self.usage.compare(recount)
 
 
-def _take_out(by_group: dict[GroupName, dict[str, Member]], group_name: GroupName, uid: str) -> None:
+def _take_out(by_group: dict[GroupName, dict[str, IndexedPod]], group_name: GroupName, uid: str) -> None:
     """Take one out, and the place itself when it is empty: groups come and go for as long as a worker leads."""
     by_group[group_name].pop(uid)
     if not by_group[group_name]:
@@ -372,7 +372,7 @@ def _take_out(by_group: dict[GroupName, dict[str, Member]], group_name: GroupNam
 def _is_confirmed(old: Task, new: Task) -> bool:
     """Whether all that happened to a task is that its binding, which was on the way, arrived."""
     return (
-        (old.status, new.status) == (Status.BINDING, Status.BOUND)
+        (old.status, new.status) == (TaskStatus.BINDING, TaskStatus.BOUND)
         and old.node == new.node
         and old.preemptable == new.preemptable
     )

@@ -13,7 +13,8 @@ from muster.model.amounts import NOTHING
 from muster.model.objects import Node
 from scheduler.model import vectors
 from scheduler.model.cache import Cache
-from scheduler.model.snapshot import NodeTable, Status, Task, TaskClass
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Axes, Matrix, Vector
 from scheduler.state import conversion
 from scheduler.state.blame import about
@@ -21,7 +22,7 @@ from scheduler.state.blame import about
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Usage:
+class NodeUsage:
     """Sums per node. Only nodes that changed since the last matrices are written again."""
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Usage:
         self._dirty: set[str] = set()
         self._table: NodeTable | None = None
         self._tables: WeakSet[NodeTable] = WeakSet()
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _NodeRow] = {}
         self._idle: Matrix = np.zeros((0, 0), dtype=np.int64)
         self._releasing: Matrix = np.zeros((0, 0), dtype=np.int64)
 
@@ -65,7 +66,7 @@ class Usage:
         if sign < 0:
             amounts = vectors.scale(amounts, sign)
         self._use(node, amounts)
-        if task.status is Status.RELEASING:
+        if task.status is TaskStatus.RELEASING:
             self._leaving[node] = vectors.add(self._leaving.get(node, self.axes.zero), amounts)
 
     def _vector(self, kind: TaskClass) -> Vector:
@@ -133,7 +134,7 @@ class Usage:
             closed=closed,
         )
 
-    def compare(self, recount: Usage) -> None:
+    def compare(self, recount: NodeUsage) -> None:
         """Hold it against sums that were counted anew.
 
         Raises:
@@ -156,7 +157,7 @@ class Usage:
                 self._use(node, vectors.scale(self._vector(kind), count))
 
 
-class _Row(NamedTuple):
+class _NodeRow(NamedTuple):
     """What the table says of a node."""
 
     node: Node
@@ -165,10 +166,10 @@ class _Row(NamedTuple):
     ready: bool
 
 
-def _row(axes: Axes, node: Node, alike: Cache) -> _Row:
+def _row(axes: Axes, node: Node, alike: Cache) -> _NodeRow:
     # Most nodes are as large as many others.
     amounts: tuple[Vector, bool] = alike.get(_encode(node.status.allocatable), lambda: _amounts(axes, node))
-    return _Row(node, axes, amounts[0], amounts[1] and conversion.ready(node))
+    return _NodeRow(node, axes, amounts[0], amounts[1] and conversion.ready(node))
 
 
 def _amounts(axes: Axes, node: Node) -> tuple[Vector, bool]:

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import NodeTable, PeerCounts, Status
+from scheduler.model.node_table import NodeTable
+from scheduler.model.snapshot import PeerCounts, TaskStatus
 from scheduler.model.vectors import Mask, Rows
 
 Counts = npt.NDArray[np.int64]
@@ -170,8 +171,8 @@ class TopologyCounts:
                 array[row] = count
         return array
 
-    def count(self, constraints: Constraints, row: int, status: Status, sign: int) -> None:
+    def count(self, constraints: Constraints, row: int, status: TaskStatus, sign: int) -> None:
         """Count a mark on a pod with these constraints: ALLOCATED, PIPELINED or RELEASING, made (1) or taken back (-1)."""
-        leaves = status is Status.RELEASING
+        leaves = status is TaskStatus.RELEASING
         for key in constraints.counted_as:
             self.of(key).add(row, 0 if leaves else sign, -sign if leaves else sign)

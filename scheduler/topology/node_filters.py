@@ -13,7 +13,7 @@ import numpy as np
 from muster.model.objects import Taint
 from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import NodeTable
+from scheduler.model.node_table import NodeTable
 from scheduler.model.vectors import Mask
 from scheduler.topology.domains import TopologyCounts
 

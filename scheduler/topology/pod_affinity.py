@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.model.affinity import AffinityTerm, Purpose, Role
+from scheduler.model.affinity import AffinityTerm, CountingRule, InverseTermKind
 from scheduler.model.constraints import Constraints
 from scheduler.model.vectors import Floats, Mask
 from scheduler.topology.domains import Counts, TopologyCounts
@@ -63,7 +63,7 @@ def breaks_anti_affinity_of_others(demands: Constraints, topology: TopologyCount
     excluded = np.zeros(len(topology.table.nodes), dtype=np.bool_)
     for peers in demands.peers:
         for carried in topology.inverse_terms.get(peers, ()):
-            if carried.role is Role.APART and not topology.empty(carried):
+            if carried.role is InverseTermKind.APART and not topology.empty(carried):
                 excluded |= _counts(topology, carried, carried.term, later=later) > 0
     return excluded
 
@@ -91,6 +91,6 @@ def rate(demands: Constraints, topology: TopologyCounts, among: Mask, *, later: 
 
 def _of_others(demands: Constraints, topology: TopologyCounts) -> Iterable[tuple[object, AffinityTerm, int]]:
     for peers in sorted(demands.peers, key=lambda each: each.signature):
-        for carried in topology.inverse_terms.get(peers, ()) if peers.purpose is Purpose.AFFINITY else ():
-            if carried.role is not Role.APART and not topology.empty(carried):
-                yield carried, carried.term, carried.term.weight if carried.role is Role.PREFERRED else _HARD
+        for carried in topology.inverse_terms.get(peers, ()) if peers.purpose is CountingRule.AFFINITY else ():
+            if carried.role is not InverseTermKind.APART and not topology.empty(carried):
+                yield carried, carried.term, carried.term.weight if carried.role is InverseTermKind.PREFERRED else _HARD

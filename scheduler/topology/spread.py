@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from scheduler.model import constraints
-from scheduler.model.affinity import Spread
+from scheduler.model.affinity import SpreadConstraint
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import NodeTable
+from scheduler.model.node_table import NodeTable
 from scheduler.model.vectors import Floats, Mask
 from scheduler.topology.domains import Counts, Domains, TopologyCounts
 
@@ -62,13 +62,18 @@ def rate(demands: Constraints, topology: TopologyCounts, among: Mask, *, later: 
     return rated
 
 
-def _on_nodes(topology: TopologyCounts, spread: Spread, *, later: bool) -> Counts:
+def _on_nodes(topology: TopologyCounts, spread: SpreadConstraint, *, later: bool) -> Counts:
     counts = topology.of(spread.peers)
     return counts.later if later else counts.now
 
 
 def _counts(
-    demands: Constraints, spread: Spread, together: Sequence[Spread], topology: TopologyCounts, *, later: bool
+    demands: Constraints,
+    spread: SpreadConstraint,
+    together: Sequence[SpreadConstraint],
+    topology: TopologyCounts,
+    *,
+    later: bool,
 ) -> tuple[Domains, Counts]:
     """Return a constraint's domains, of the nodes that count for it, and how many of its pods are in each."""
     keys = tuple(each.key for each in together)
@@ -82,7 +87,7 @@ def _counts(
     return by, topology.of(spread.peers).by(name, by, later=later)
 
 
-def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
+def _counting(demands: Constraints, spread: SpreadConstraint, table: NodeTable) -> Mask:
     accepted = [
         (not spread.honors_node_affinity or constraints.selects(demands, node))
         and (not spread.honors_taints or constraints.repelling_taint(demands, node.spec.taints or ()) is None)
@@ -91,7 +96,7 @@ def _counting(demands: Constraints, spread: Spread, table: NodeTable) -> Mask:
     return np.array(accepted, dtype=np.bool_)
 
 
-def _labelled(topology: TopologyCounts, together: Sequence[Spread]) -> Mask:
+def _labelled(topology: TopologyCounts, together: Sequence[SpreadConstraint]) -> Mask:
     mask = np.ones(len(topology.table.nodes), dtype=np.bool_)
     for spread in together:
         mask &= topology.domains(spread.key).codes >= 0

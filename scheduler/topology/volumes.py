@@ -18,7 +18,7 @@ import numpy as np
 from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
-from scheduler.model.snapshot import Status
+from scheduler.model.snapshot import TaskStatus
 from scheduler.model.storage import (
     SELECTED_NODE,
     ClaimKey,
@@ -257,10 +257,10 @@ class Volumes:
 
     # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def count(self, uid: str, demands: Constraints, row: int, status: Status, sign: int) -> None:
+    def count(self, uid: str, demands: Constraints, row: int, status: TaskStatus, sign: int) -> None:
         """Choose volumes for a pod that is given a node (1), or give them back (-1)."""
         self._attach(demands, row, status, sign)
-        if status is Status.RELEASING:
+        if status is TaskStatus.RELEASING:
             return
         if sign > 0:
             waiting = [claim for claim in self._claims(demands) if not claim.spec.volume_name]
@@ -276,9 +276,9 @@ class Volumes:
         if sign < 0:
             del self._of[uid, row]
 
-    def _attach(self, demands: Constraints, row: int, status: Status, sign: int) -> None:
+    def _attach(self, demands: Constraints, row: int, status: TaskStatus, sign: int) -> None:
         """Count what a node attaches for a pod that came or went, and that the topology counts show already."""
-        leaves = status is Status.RELEASING
+        leaves = status is TaskStatus.RELEASING
         gain = -sign if leaves else sign
         for claim in self._claims(demands) if self._attached is not None else ():
             driver, users = self._driver(claim), self._topology.of(_key(claim))

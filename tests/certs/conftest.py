@@ -14,18 +14,18 @@ from plane import Plane, running
 
 from certs import bundle, stored
 from certs.bundle import KeyPair
-from certs.controller import Changes, Driver
-from certs.publish import Rotator, StepResult, Target, Wanted
+from certs.controller import ChangeWatcher, StepRunner
+from certs.publish import CertificateSettings, RotationTarget, Rotator, StepResult
 from certs.replicas import ProbeResult
-from certs.rotation import Command
-from certs.state import RotationPhase, Waits
-from certs.stored import Keys, Served
+from certs.rotation import RotationCommand
+from certs.state import RotationPhase, RotationWaits
+from certs.stored import ServerSecret, StoredKeys
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.model import kinds
 
-SHORT = Waits(timedelta(seconds=0.3), timedelta(seconds=0.3))
+SHORT = RotationWaits(timedelta(seconds=0.3), timedelta(seconds=0.3))
 HOSTS = ("muster-webhook.muster-system.svc", "127.0.0.1")
 
 
@@ -66,7 +66,7 @@ def webhook(name: str, trusted: bytes = b"") -> dict[str, Any]:
 class Setting:
     """What a test of rotation has to do with: a namespace and configurations of its own, and three replicas."""
 
-    def __init__(self, client: Client, clock: Clock, target: Target) -> None:
+    def __init__(self, client: Client, clock: Clock, target: RotationTarget) -> None:
         self.client = client
         self.clock = clock
         self.target = target
@@ -86,8 +86,8 @@ class Setting:
             manifest = {"metadata": {"name": self.target.configuration, **metadata}, "webhooks": hooks}
             await self.client.create(kind, manifest)
 
-    async def init(self, waits: Waits = SHORT) -> None:
-        await self.rotator().begin(Wanted(HOSTS, tuple(self.fleet.serving), waits))
+    async def init(self, waits: RotationWaits = SHORT) -> None:
+        await self.rotator().begin(CertificateSettings(HOSTS, tuple(self.fleet.serving), waits))
 
     async def begun(self) -> None:
         """Have certificates, and webhooks that trust them."""
@@ -95,10 +95,10 @@ class Setting:
         await self.init()
         await self.drive()
 
-    async def keys(self) -> Keys:
+    async def keys(self) -> StoredKeys:
         return stored.read_keys(await self.client.get(kinds.SECRETS, stored.CA, self.target.namespace))
 
-    async def served(self) -> Served:
+    async def served(self) -> ServerSecret:
         return stored.read_served(await self.client.find(kinds.SECRETS, stored.TLS, self.target.namespace))
 
     async def trusted(self) -> list[bytes]:
@@ -109,14 +109,14 @@ class Setting:
     async def drive(
         self,
         until: RotationPhase = RotationPhase.STEADY,
-        requested: Command | None = None,
+        requested: RotationCommand | None = None,
         *,
         client: Client | None = None,
         idle: bool = True,
     ) -> StepResult:
         """Take steps until nothing is left to do in a phase; unless ``idle``, no more than enters it."""
         client = client or self.client
-        changes = Changes(client, self.target.watched)
+        changes = ChangeWatcher(client, self.target.watched)
         first = True
 
         def holds(turn: StepResult) -> bool:
@@ -128,7 +128,7 @@ class Setting:
             return not asked and turn.state.phase is until and not turn.did
 
         async with changes.watched(), asyncio.timeout(60):
-            driver = Driver(self.rotator(client), changes, self.clock)
+            driver = StepRunner(self.rotator(client), changes, self.clock)
             return await driver.until(holds, self._hear, requested)
 
     def _hear(self, turn: StepResult) -> None:
@@ -171,7 +171,7 @@ async def setting(plane: Plane, request: pytest.FixtureRequest) -> AsyncIterator
     if plane.name == "kubernetes":
         request.getfixturevalue("quick_looks")
     namespace = await plane.namespace()
-    target = Target(namespace, plane.unique("certificates"))
+    target = RotationTarget(namespace, plane.unique("certificates"))
     yield Setting(plane.client, plane.clock, target)
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         with contextlib.suppress(errors.NotFoundError):

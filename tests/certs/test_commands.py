@@ -15,8 +15,8 @@ from commands import QUICK, cluster, muster
 from plane import running
 
 from certs import authority
-from certs.publish import Rotator, Target
-from certs.serving import Files, LiveCertificate
+from certs.publish import RotationTarget, Rotator
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.cli.certs import files, installation
 from muster.cli.certs.installation import span
 from muster.kube.client import Client
@@ -24,7 +24,7 @@ from muster.kube.clock import SystemClock
 from muster.model import kinds, names
 from webhooks.paths import LivePaths
 from webhooks.registration import UrlBase, configurations
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 
 SPACE = "muster-system"
 pytestmark = pytest.mark.usefixtures("quick_looks")
@@ -63,13 +63,13 @@ async def replica(client: Client, tmp_path: Path) -> AsyncIterator[str]:
     """A listener that shows the Secret's certificate, as a webhook server would; its address."""
     await said("init", "--host", "127.0.0.1")
     await said("export", "--folder", str(tmp_path / "served"))
-    live = LiveCertificate(Files(tmp_path / "served"))
+    live = LiveCertificate(CertificateFiles(tmp_path / "served"))
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=live.listening)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     await register(client, f"https://{address}", (tmp_path / "served" / "ca.crt").read_bytes())
 
     async def follow() -> None:
-        rotator = Rotator(client, SystemClock(), Target())
+        rotator = Rotator(client, SystemClock(), RotationTarget())
         while True:
             await asyncio.sleep(0.2)
             observation = await rotator.look(probing=False)
@@ -221,8 +221,8 @@ async def test_the_secret_of_the_paths_is_made_by_init_written_by_export_and_rep
     assert "muster-webhook-path" not in await said("init", "--host", "127.0.0.1")
     await said("export", "--folder", str(folder))
     assert (folder / names.SEGMENTS_FILE).read_text() == "-\n"
-    files_, paths = Files(folder), LivePaths(folder)
-    server = WebhookServer(None, LiveCertificate(files_), Listen("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
+    files_, paths = CertificateFiles(folder), LivePaths(folder)
+    server = WebhookServer(None, LiveCertificate(files_), ListenOptions("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
     await server.start()
     address = f"127.0.0.1:{server.port}"
     await register(client, f"https://{address}", (folder / "ca.crt").read_bytes())

@@ -16,7 +16,7 @@ from certs.bundle import CertificateError, KeyPair
 from certs.controller import CertificateController
 from certs.metrics import CertificateMetrics
 from certs.state import RotationPhase
-from certs.stored import Keys, Served
+from certs.stored import ServerSecret, StoredKeys
 from muster.kube import wait
 from muster.kube.clock import SystemClock
 from muster.kube.transport import JSON_PATCH
@@ -100,9 +100,9 @@ async def aged(setting: Any, ca_part: float, leaf_part: float) -> KeyPair:
     now, space = setting.clock.now(), setting.target.namespace
     ca = authority.new_ca(now - authority.CA_LIFE * ca_part)
     pair = authority.issue(ca, HOSTS, now - authority.LEAF_LIFE * leaf_part)
-    keys = Keys(RotationPhase.STEADY, now, 1, ca, hosts=HOSTS, probes=tuple(setting.fleet.serving))
+    keys = StoredKeys(RotationPhase.STEADY, now, 1, ca, hosts=HOSTS, probes=tuple(setting.fleet.serving))
     await setting.client.create(kinds.SECRETS, stored.keys_manifest(keys, space), space)
-    await setting.client.create(kinds.SECRETS, stored.served_manifest(Served(pair, ca.certificate), space), space)
+    await setting.client.create(kinds.SECRETS, stored.served_manifest(ServerSecret(pair, ca.certificate), space), space)
     await setting.configure(ca.certificate)
     setting.fleet.take_up(pair)
     return pair

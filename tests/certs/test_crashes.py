@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certs.publish import Target
-from certs.rotation import Command
+from certs.publish import RotationTarget
+from certs.rotation import RotationCommand
 from certs.state import RotationPhase
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -57,21 +57,23 @@ deaths = st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=12)
 
 
 @settings(max_examples=60)
-@given(deaths, st.lists(st.sampled_from(list(Command)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
+@given(deaths, st.lists(st.sampled_from(list(RotationCommand)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
 def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
     make_setting, check, deaths, requests, lag, two
 ):
     async def story() -> None:
         sandbox = Sandbox(LoopClock(START))
         await sandbox.start()
-        setting = make_setting(Client(sandbox.transport()), sandbox.server.clock, Target("default", "certificates"))
+        setting = make_setting(
+            Client(sandbox.transport()), sandbox.server.clock, RotationTarget("default", "certificates")
+        )
         await setting.begun()
         setting.fleet.take_up((await setting.served()).pair)
 
         async def still() -> None:
             await check(setting)
 
-        async def lives(requested: Command | None) -> None:
+        async def lives(requested: RotationCommand | None) -> None:
             """Drive to the end, dying on the way as often as is drawn."""
             while deaths:
                 writes, sent = deaths.pop()
@@ -83,8 +85,8 @@ def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
 
         async with setting.taking_up(lag):
             for requested in requests:
-                if requested is Command.ROLL_BACK:
-                    await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
+                if requested is RotationCommand.ROLL_BACK:
+                    await setting.drive(RotationPhase.SWITCH, RotationCommand.ROTATE, idle=False)
                 if two:
                     await asyncio.gather(lives(requested), lives(requested))
                 else:

@@ -12,8 +12,8 @@ from certs.bundle import KeyPair
 from certs.observation import Observation
 from certs.replicas import ProbeResult
 from certs.state import RotationPhase
-from certs.stored import Keys, Served
-from certs.targets import BundleTarget, Entry
+from certs.stored import ServerSecret, StoredKeys
+from certs.targets import BundleTarget, WebhookEntry
 from muster.model import kinds
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -27,17 +27,19 @@ def ca() -> KeyPair:
 
 
 def holder(trusted: bytes, **changes: object) -> BundleTarget:
-    return replace(BundleTarget(kinds.VALIDATING, "muster", "1", (Entry("jobs", None, HOST, trusted),)), **changes)
+    return replace(
+        BundleTarget(kinds.VALIDATING, "muster", "1", (WebhookEntry("jobs", None, HOST, trusted),)), **changes
+    )
 
 
 @pytest.fixture
 def observation(ca: KeyPair) -> Observation:
     pair = authority.issue(ca, HOSTS, NOW)
-    keys = Keys(RotationPhase.STEADY, NOW, 1, ca, hosts=HOSTS)
+    keys = StoredKeys(RotationPhase.STEADY, NOW, 1, ca, hosts=HOSTS)
     return Observation(
         now=NOW,
         targets=(holder(ca.certificate),),
-        served=Served(pair, ca.certificate, "1"),
+        served=ServerSecret(pair, ca.certificate, "1"),
         keys=keys,
         shown={"10.0.0.5:9443": showing(pair)},
     )
@@ -145,7 +147,7 @@ def test_replicas_that_can_not_be_seen_are_findings(observation, shown, told):
 
 
 def test_no_configuration_and_no_secret_are_findings(observation):
-    found = said(replace(observation, targets=(), served=Served(KeyPair(b"", b""))))
+    found = said(replace(observation, targets=(), served=ServerSecret(KeyPair(b"", b""))))
     assert found == [
         "Secret muster-webhook-tls: it doesn't exist; `muster certs renew` makes it",
         "webhook configurations: none of Muster's name; `muster install` makes them, --configuration says another name",
@@ -153,7 +155,7 @@ def test_no_configuration_and_no_secret_are_findings(observation):
 
 
 def test_certificates_from_files_need_no_secret_to_be_right(observation):
-    assert said(replace(observation, keys=None, served=Served(KeyPair(b"", b"")))) == []
+    assert said(replace(observation, keys=None, served=ServerSecret(KeyPair(b"", b"")))) == []
 
 
 def test_a_bundle_that_would_refuse_a_replica_is_not_good_to_inject(observation, ca):

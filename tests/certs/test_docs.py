@@ -16,7 +16,7 @@ from commands import QUICK, cluster, muster
 from controlplane import free_ports
 from plane import running
 
-from certs.publish import Rotator, Target
+from certs.publish import RotationTarget, Rotator
 from muster.cli.certs import files
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -91,7 +91,7 @@ def lines() -> list[str]:
 async def test_the_recipes_of_the_page_do_what_it_says(shell, client, tmp_path):
     async def kubelet() -> None:
         """Do what the page has something do every minute, more often."""
-        rotator = Rotator(client, SystemClock(), Target())
+        rotator = Rotator(client, SystemClock(), RotationTarget())
         while True:
             observation = await rotator.look(probing=False)
             files.write(tmp_path / "certificates", files.content(observation, authority=False))

@@ -17,14 +17,14 @@ from plane import PATIENCE, Plane, running
 from prometheus_client import CollectorRegistry
 
 from certs import authority, path_probe, path_publish, path_secret
-from certs.controller import Changes
+from certs.controller import ChangeWatcher
 from certs.metrics import PathMetrics
 from certs.path_controller import POLL, PathController
 from certs.path_probe import PathProbe
 from certs.path_publish import PathRotator
 from certs.path_secret import PathEntry, StoredPathError
 from certs.paths import PathAction, PathPhase, PathWaits, Segments
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.cli.installation import webhook_configurations
 from muster.kube import errors
 from muster.kube.clock import SystemClock
@@ -32,7 +32,7 @@ from muster.model import kinds, names, webhooks
 from muster.model.objects import Meta, Secret
 from webhooks.paths import LivePaths
 from webhooks.registration import ServiceRef, UrlBase, configurations
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ACTIONS = [PathAction.ANNOUNCE, PathAction.SWITCH, PathAction.WRITE, PathAction.RETIRE]
@@ -174,7 +174,7 @@ async def test_a_path_that_somebody_set_is_put_right(setting):
 
 async def test_the_controller_notices_that_paths_were_taken_away_before_it_would_look(setting):
     registry = CollectorRegistry()
-    changes = Changes(setting.plane.client, path_publish.watched(setting.namespace, setting.name))
+    changes = ChangeWatcher(setting.plane.client, path_publish.watched(setting.namespace, setting.name))
     rotator = setting.rotator(PathWaits(timedelta(), timedelta(minutes=10)))
     async with running(PathController(rotator, changes, PathMetrics(registry)).run()):
         async with asyncio.timeout(PATIENCE):
@@ -326,7 +326,9 @@ async def test_a_replica_is_asked_over_tls_and_a_stranger_in_its_place_is_told_n
     (tmp_path / "tls.key").write_bytes(pair.key)
     (tmp_path / names.SEGMENTS_FILE).write_text("one\ntwo\n")
     paths = LivePaths(tmp_path)
-    server = WebhookServer(None, LiveCertificate(Files(tmp_path)), Listen("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
+    server = WebhookServer(
+        None, LiveCertificate(CertificateFiles(tmp_path)), ListenOptions("127.0.0.1", 0, 0.0), paths=paths
+    )  # type: ignore[arg-type] # nobody calls
     await server.start()
     address = f"127.0.0.1:{server.port}"
 
@@ -348,9 +350,9 @@ async def test_a_replica_that_demands_a_certificate_hangs_up(tmp_path: Path) -> 
     pair = authority.issue(ca, ("127.0.0.1",), today)
     for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("clients.crt", clients.certificate)):
         (tmp_path / name).write_bytes(content)
-    files = Files(tmp_path, tmp_path / "clients.crt")
+    files = CertificateFiles(tmp_path, tmp_path / "clients.crt")
     paths = LivePaths(tmp_path, certified=True)
-    server = WebhookServer(None, LiveCertificate(files), Listen("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
+    server = WebhookServer(None, LiveCertificate(files), ListenOptions("127.0.0.1", 0, 0.0), paths=paths)  # type: ignore[arg-type] # nobody calls
     await server.start()
     address = f"127.0.0.1:{server.port}"
     entry = PathEntry("pods.guarded.muster.sh", "/validate/pods", None, None, f"https://{address}", ca.certificate)

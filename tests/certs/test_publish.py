@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from certs import authority, bundle, stored, targets
 from certs.observation import RefusedError
-from certs.publish import Rotator, Wanted
+from certs.publish import CertificateSettings, Rotator
 from certs.replicas import ProbeResult
-from certs.rotation import Command, RotationAction, plan
+from certs.rotation import RotationAction, RotationCommand, plan
 from certs.state import RotationPhase
 from certs.stored import StoredCAError
 from muster.cli.installation import webhook_configurations
@@ -38,7 +38,7 @@ async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(se
     assert bundle.describe(served.pair.parsed()).names == {"muster-webhook.muster-system.svc", "127.0.0.1"}
     setting.fleet.take_up(served.pair)
     await check(setting)
-    assert await setting.rotator().begin(Wanted()) == ""
+    assert await setting.rotator().begin(CertificateSettings()) == ""
     assert (await setting.drive()).step.why == "nothing to do"
     assert ((await setting.keys()).version, (await setting.served()).version) == (keys.version, served.version)
 
@@ -59,7 +59,7 @@ async def test_a_rotation_goes_through_its_phases_and_leaves_no_trace_of_the_old
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up(0.5):
-        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, RotationCommand.ROTATE, idle=False)
         assert {len(subjects(pem)) for pem in await setting.trusted()} == {2}
         await setting.drive()
     entered = [said.partition(" -> ")[2].partition(":")[0] for said in setting.said if " -> " in said]
@@ -80,8 +80,8 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
     await setting.begun()
     before = await setting.keys()
     async with setting.taking_up():
-        await setting.drive(phase, Command.ROTATE, idle=False)
-        await setting.drive(RotationPhase.STEADY, Command.ROLL_BACK)
+        await setting.drive(phase, RotationCommand.ROTATE, idle=False)
+        await setting.drive(RotationPhase.STEADY, RotationCommand.ROLL_BACK)
     after = await setting.keys()
     assert (after.current, after.following, after.generation) == (before.current, None, before.generation)
     assert set(await setting.trusted()) == {before.current.certificate}
@@ -91,7 +91,7 @@ async def test_a_rotation_can_be_rolled_back_from_each_phase(setting, check, pha
 async def test_two_at_once_make_one_rotation(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await asyncio.gather(*(setting.drive(RotationPhase.STEADY, Command.ROTATE) for _ in range(3)))
+        await asyncio.gather(*(setting.drive(RotationPhase.STEADY, RotationCommand.ROTATE) for _ in range(3)))
     assert (await setting.keys()).generation == 2
     await check(setting)
 
@@ -99,7 +99,7 @@ async def test_two_at_once_make_one_rotation(setting, check):
 async def test_a_lagging_replica_is_waited_for_and_named(setting, check):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, RotationCommand.ROTATE, idle=False)
         setting.fleet.lagging.add("b:1")
         waiting = asyncio.create_task(setting.drive())
         await setting.hears("1 of 3 replicas: b:1 serves the other certificate")
@@ -116,8 +116,8 @@ async def test_who_decided_by_what_was_then_writes_nothing(setting):
     seen = await late.look()
     state = seen.state()
     async with setting.taking_up():
-        await setting.drive(RotationPhase.SPREAD, Command.ROTATE, idle=False)
-    for requested in (Command.RENEW, Command.ROTATE):
+        await setting.drive(RotationPhase.SPREAD, RotationCommand.ROTATE, idle=False)
+    for requested in (RotationCommand.RENEW, RotationCommand.ROTATE):
         step = late_plan(state, seen.now, requested)
         with pytest.raises(errors.ConflictError):
             await late._perform(step, seen, state)
@@ -179,12 +179,12 @@ async def test_where_cert_manager_writes_the_bundle_nothing_of_ours_does(setting
     mark = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "muster-system/webhook"}}}
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await setting.client.patch(kind, setting.target.configuration, mark)
-    for requested in (None, *Command):
+    for requested in (None, *RotationCommand):
         turn = await setting.rotator().take_step(requested)
         assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert "cert-manager writes the bundle of ValidatingWebhookConfiguration" in turn.step.why
     with pytest.raises(RefusedError, match="remove the annotation"):
-        await setting.rotator().begin(Wanted())
+        await setting.rotator().begin(CertificateSettings())
 
 
 async def test_before_init_there_is_nothing_to_do_and_that_is_said(setting):
@@ -247,7 +247,7 @@ async def test_who_may_not_make_a_secret_that_is_gone_says_who_may(setting):
 async def test_a_replica_that_does_not_answer_is_no_proof(setting):
     await setting.begun()
     async with setting.taking_up():
-        await setting.drive(RotationPhase.SWITCH, Command.ROTATE, idle=False)
+        await setting.drive(RotationPhase.SWITCH, RotationCommand.ROTATE, idle=False)
         setting.fleet.silent.add("c:1")
         for _ in range(3):
             turn = await setting.rotator().take_step()
@@ -288,7 +288,7 @@ async def test_nothing_is_issued_by_a_clock_that_is_off(setting, minutes, told):
     await setting.begun()
     before = await setting.served()
     rotator = Rotator(setting.client, Ahead(minutes), setting.target, setting.fleet)
-    for requested in (Command.RENEW, Command.ROTATE):
+    for requested in (RotationCommand.RENEW, RotationCommand.ROTATE):
         turn = await rotator.take_step(requested)
         assert (turn.step.action, turn.did) == (RotationAction.WAIT, "")
         assert f"the API server's clock is {told} this machine's" in turn.step.why

@@ -12,7 +12,7 @@ import pytest
 
 from certs import authority
 from certs.bundle import KeyPair
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.cli.certs import files
 from muster.kube.clock import SystemClock
 from webhooks.metrics import WebhookMetrics
@@ -84,7 +84,7 @@ async def test_who_is_trusted_is_swapped_with_the_context_so_that_a_ca_can_be_ta
     write()
     clients = tmp_path / "clients.crt"
     clients.write_bytes(ca.certificate)
-    live = LiveCertificate(Files(tmp_path / "server", clients))
+    live = LiveCertificate(CertificateFiles(tmp_path / "server", clients))
     me = tmp_path / "me"
     files.write(me, as_client(ca))
     assert await greeted(live.listening) == [False]
@@ -100,7 +100,7 @@ def as_client(ca: KeyPair) -> dict[str, bytes]:
 
 async def test_no_session_is_resumed_since_one_that_is_shows_no_certificate(write, tmp_path):
     write()
-    live = LiveCertificate(Files(tmp_path / "server"))
+    live = LiveCertificate(CertificateFiles(tmp_path / "server"))
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
@@ -126,7 +126,7 @@ async def test_no_session_is_resumed_since_one_that_is_shows_no_certificate(writ
 async def test_what_can_not_be_served_is_a_metric_until_it_can(write, tmp_path):
     write()
     metrics = WebhookMetrics()
-    live = LiveCertificate(Files(tmp_path / "server"), stale=metrics.certificate_stale)
+    live = LiveCertificate(CertificateFiles(tmp_path / "server"), stale=metrics.certificate_stale)
 
     def stale() -> Any:
         return metrics.registry.get_sample_value("muster_webhook_certificate_stale")

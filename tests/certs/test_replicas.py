@@ -13,7 +13,7 @@ import pytest
 
 from certs import authority, replicas
 from certs.bundle import KeyPair
-from certs.targets import Service
+from certs.targets import WebhookService
 from muster.kube.clock import SystemClock
 
 
@@ -34,11 +34,11 @@ async def test_the_ready_endpoints_of_a_service_are_the_replicas(plane):
     await piece("one", "webhook", ("10.1.0.1", {"ready": True}), ("10.1.0.2", {"ready": False}), ("10.1.0.3", {}))
     await piece("two", "webhook", ("fd00::1", {"ready": True}), port=8443)
     await piece("other", "another", ("10.1.0.9", {"ready": True}))
-    more = await replicas.find(plane.client, [Service(space, "webhook")], ("10.9.9.9:1",))
+    more = await replicas.find(plane.client, [WebhookService(space, "webhook")], ("10.9.9.9:1",))
     assert more == ("10.1.0.1:9443", "10.1.0.3:9443", "10.9.9.9:1", "[fd00::1]:8443")
-    found = await replicas.find(plane.client, [Service(space, "webhook")] * 2, ())
+    found = await replicas.find(plane.client, [WebhookService(space, "webhook")] * 2, ())
     assert found == ("10.1.0.1:9443", "10.1.0.3:9443", "[fd00::1]:8443")
-    assert await replicas.find(plane.client, [Service(space, "nobody")], ()) == ()
+    assert await replicas.find(plane.client, [WebhookService(space, "nobody")], ()) == ()
 
 
 async def test_without_a_service_those_that_somebody_names_are_the_replicas_or_nobody_knows_any(plane):

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from certs import rotation
 from certs.authority import CA_LIFE, LEAF_LIFE
 from certs.bundle import Certificate
-from certs.rotation import Command, RotationAction, RotationStep, plan
-from certs.state import Authority, CertificateState, Leaf, RotationPhase, Waits
+from certs.rotation import RotationAction, RotationCommand, RotationStep, plan
+from certs.state import CertificateAuthority, CertificateState, Leaf, RotationPhase, RotationWaits
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = frozenset({"muster-webhook.muster-system.svc"})
@@ -69,10 +69,10 @@ class World:
         fingerprint = f"{self.chance.getrandbits(32):08x}-{next(self._serial)}"
         return Certificate(fingerprint, fingerprint, self.now - rotation.TOLERANCE, self.now + life, names)
 
-    def authority(self) -> Authority:
-        return Authority((self.certificate(CA_LIFE),))
+    def authority(self) -> CertificateAuthority:
+        return CertificateAuthority((self.certificate(CA_LIFE),))
 
-    def leaf(self, issuer: Authority) -> Leaf:
+    def leaf(self, issuer: CertificateAuthority) -> Leaf:
         assert issuer.can_sign(self.now)
         life = min(LEAF_LIFE, issuer.not_after - self.now)
         return Leaf(self.certificate(life, HOSTS), issuer.certificates[0].fingerprint)
@@ -166,7 +166,7 @@ def live(world: World, end: datetime) -> None:
     """Run a rotator that looks when it pleases, is dead now and then, and is asked for this and that."""
     chance = world.chance
     while world.now < end:
-        requested = chance.choice(list(Command)) if chance.random() < world.habits.requests else None
+        requested = chance.choice(list(RotationCommand)) if chance.random() < world.habits.requests else None
         step = plan(world.observed(), world.now, requested)
         if step.action is RotationAction.WAIT:
             if step.phase is RotationPhase.STEADY:
@@ -210,13 +210,13 @@ def test_every_row_of_the_table_is_gone_through_in_such_lives():
     assert {(row.source, row.target) for row in rotation.TABLE} - told - rare <= gone
 
 
-def ca_first(world: World, new: Authority) -> None:
+def ca_first(world: World, new: CertificateAuthority) -> None:
     world.inject(new.trusted)
     world.until(world.now + timedelta(minutes=20))
     world.serve(world.leaf(new))
 
 
-def leaf_first(world: World, new: Authority) -> None:
+def leaf_first(world: World, new: CertificateAuthority) -> None:
     world.serve(world.leaf(new))
     world.until(world.now + timedelta(minutes=20))
     world.inject(new.trusted)
@@ -286,16 +286,16 @@ def test_old_and_new_are_both_trusted_before_the_new_one_signs(world):
     "phase", [RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK]
 )
 def test_it_can_be_rolled_back_until_the_old_ca_is_retired(world, phase):
-    assert plan(rotating(world, phase), START, Command.ROLL_BACK).phase is RotationPhase.ROLLBACK
+    assert plan(rotating(world, phase), START, RotationCommand.ROLL_BACK).phase is RotationPhase.ROLLBACK
     state = rotating(world, phase)
     keyless = replace(state, current=replace(state.current, signs=False))
     for impossible, now in ((keyless, START), (state, START + CA_LIFE * 0.9)):
-        step = plan(impossible, now, Command.ROLL_BACK)
+        step = plan(impossible, now, RotationCommand.ROLL_BACK)
         assert (step.action, step.phase) == (RotationAction.WAIT, phase)
 
 
 def test_from_retire_there_is_no_way_back(world):
-    assert plan(rotating(world, RotationPhase.RETIRE), START, Command.ROLL_BACK).phase is RotationPhase.STEADY
+    assert plan(rotating(world, RotationPhase.RETIRE), START, RotationCommand.ROLL_BACK).phase is RotationPhase.STEADY
 
 
 @pytest.mark.parametrize("phase", [RotationPhase.ROLLBACK, RotationPhase.WITHDRAW])
@@ -326,7 +326,7 @@ def test_nothing_goes_on_until_every_replica_is_seen_to_serve_the_new_certificat
 
 
 def test_it_waits_as_long_as_it_is_told(world):
-    waits = Waits(timedelta(seconds=3), timedelta(seconds=7))
+    waits = RotationWaits(timedelta(seconds=3), timedelta(seconds=7))
     for phase, seconds, then in (
         (RotationPhase.SPREAD, 3, RotationPhase.SWITCH),
         (RotationPhase.SOAK, 7, RotationPhase.RETIRE),
@@ -370,22 +370,22 @@ def test_a_rotation_that_was_rolled_back_is_not_begun_again_before_the_ca_is_nea
     world.now = START + CA_LIFE * part
     steady = replace(world.state, hold=RotationPhase.STEADY, leaf=world.leaf(world.state.current))
     assert (plan(steady, world.now).phase is RotationPhase.STEADY) is held
-    assert plan(steady, world.now, Command.ROTATE).phase is RotationPhase.PUBLISH
+    assert plan(steady, world.now, RotationCommand.ROTATE).phase is RotationPhase.PUBLISH
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_nothing_is_issued_while_the_clocks_are_apart(world, minutes):
     skewed = replace(world.state, skew=timedelta(minutes=minutes))
-    for asked in (Command.RENEW, Command.ROTATE):
+    for asked in (RotationCommand.RENEW, RotationCommand.ROTATE):
         step = plan(skewed, START, asked)
         assert step.action is RotationAction.WAIT
         assert "10 minutes" in step.why
-    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, Command.RENEW).action is RotationAction.ISSUE
+    assert plan(replace(skewed, skew=timedelta(minutes=4)), START, RotationCommand.RENEW).action is RotationAction.ISSUE
 
 
 def test_where_another_writes_the_bundle_nothing_is_done(world):
     state = replace(world.state, foreign="cert-manager writes the bundle", published={"w": frozenset()}, leaf=None)
-    for requested in (None, *Command):
+    for requested in (None, *RotationCommand):
         assert plan(state, START + CA_LIFE, requested) == RotationStep(
             RotationAction.WAIT, state.foreign, RotationPhase.STEADY, blocked=True
         )

@@ -20,8 +20,8 @@ from rotating import Rig
 
 from certs import authority, path_controller, path_secret, paths, replicas
 from certs.paths import PathAction, PathWaits
-from certs.publish import Target, Wanted
-from certs.rotation import Command
+from certs.publish import CertificateSettings, RotationTarget
+from certs.rotation import RotationCommand
 from certs.state import RotationPhase
 from muster.model import kinds
 
@@ -39,14 +39,14 @@ NOTICED = 2.0
 
 @pytest.fixture
 async def rig(plane: Plane, make_setting: Any, tmp_path: Path) -> AsyncIterator[Any]:
-    target = Target(await plane.namespace(), plane.unique("certificates"))
+    target = RotationTarget(await plane.namespace(), plane.unique("certificates"))
     setting = make_setting(plane.client, plane.clock, target)
     setting.fleet = replicas.probe
-    await setting.rotator().begin(Wanted(HOSTS, (), setting.short))
+    await setting.rotator().begin(CertificateSettings(HOSTS, (), setting.short))
     await setting.drive()
     made = Rig(plane, setting, tmp_path)
     await made.start()
-    await setting.rotator().begin(Wanted(None, tuple(f"127.0.0.1:{port}" for port in made.ports)))
+    await setting.rotator().begin(CertificateSettings(None, tuple(f"127.0.0.1:{port}" for port in made.ports)))
     yield made
     await made.stop()
 
@@ -65,22 +65,22 @@ async def test_no_review_fails_while_certificates_are_rotated_renewed_rolled_bac
 
 async def rotate_with_a_lagging_replica(rig: Rig) -> None:
     rig.lag[1] = 3.0
-    await rig.setting.drive(RotationPhase.STEADY, Command.ROTATE)
+    await rig.setting.drive(RotationPhase.STEADY, RotationCommand.ROTATE)
     rig.lag[1] = 0.0
     assert (await rig.setting.keys()).generation == 2
     assert any("1 of 3 replicas" in said for said in rig.setting.said)
 
 
 async def renew(rig: Rig) -> None:
-    await rig.setting.drive(RotationPhase.STEADY, Command.RENEW)
+    await rig.setting.drive(RotationPhase.STEADY, RotationCommand.RENEW)
     await rig.followed()
 
 
 async def roll_back_from_each_phase(rig: Rig) -> None:
     before = await rig.setting.keys()
     for phase in (RotationPhase.PUBLISH, RotationPhase.SPREAD, RotationPhase.SWITCH, RotationPhase.SOAK):
-        await rig.setting.drive(phase, Command.ROTATE, idle=False)
-        await rig.setting.drive(RotationPhase.STEADY, Command.ROLL_BACK)
+        await rig.setting.drive(phase, RotationCommand.ROTATE, idle=False)
+        await rig.setting.drive(RotationPhase.STEADY, RotationCommand.ROLL_BACK)
         after = await rig.setting.keys()
         assert (after.current, after.following) == (before.current, None)
 

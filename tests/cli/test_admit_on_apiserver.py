@@ -16,8 +16,8 @@ from muster.model import kinds
 from muster.whatif import admission
 from muster.whatif.admission import AdmissionForecast
 from scheduler.configuration import config
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
 
 _KINDS = {kind.name: kind for kind in (kinds.PODGROUPS, kinds.JOBS, kinds.QUEUES)}
 
@@ -54,7 +54,7 @@ async def answered(plane: Plane, body: dict[str, Any]) -> tuple[int, str]:
 
 async def test_admit_foretells_what_the_api_server_answers(plane: Plane, tmp_path: Path) -> None:
     namespace, open_, shut = await plane.namespace(), plane.unique("open"), plane.unique("shut")
-    options = Options(plane.certificate, Listen("127.0.0.1", 0, drain=0))
+    options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, drain=0))
     async with serving(await plane.connect(), plane.clock, options) as server:
         await plane.register(server, namespace=namespace)
         await plane.create(kinds.QUEUES, {"metadata": {"name": open_}})

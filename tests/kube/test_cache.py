@@ -6,7 +6,7 @@ import pytest
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.decoding import Unreadable
-from muster.kube.subscription import Derived
+from muster.kube.subscription import DerivedState
 from muster.model.objects import Meta, Object, Pod, PodSpec
 
 
@@ -112,7 +112,7 @@ def test_what_is_derived_is_stale_after_a_failure_and_told_nothing_until_it_is_m
             raise ZeroDivisionError
         shown[change.new.name] = "whole"
 
-    derived = Derived(lambda: spoilt.append(1))
+    derived = DerivedState(lambda: spoilt.append(1))
     subscription = cache.subscribe(follow, derived)
     cache.replace([pod("a", 1), pod("b", 2, node="poison"), pod("c", 2)], "3")
     assert (derived.stale, spoilt, shown["b"]) == (True, [1], "half")
@@ -139,7 +139,7 @@ def test_what_is_derived_and_never_had_a_quarantined_object_is_not_told_that_it_
         told.append(change.type)
         raise LookupError
 
-    derived = Derived()
+    derived = DerivedState()
     cache.subscribe(follow, derived)
     cache.put(pod("a", 1))
     derived.stale = False

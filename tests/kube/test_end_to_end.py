@@ -13,7 +13,7 @@ from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.kube.fence import FencedTransport
-from muster.kube.lease import Elector, Timing
+from muster.kube.lease import LeaderElector, LeaseTiming
 from muster.kube.reflector import Reflector
 from muster.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 from muster.model.kinds import CONFIGMAPS, DISRUPTIONBUDGETS, EVENTS, LEASES, NAMESPACES, PODGROUPS, PODS, QUEUES
@@ -206,13 +206,13 @@ async def test_an_eviction_of_a_pod_that_was_another_one_evicts_nothing_but_uses
 
 async def test_a_lease_is_taken_renewed_and_released(plane):
     namespace, held = await plane.namespace(), asyncio.Event()
-    timing = Timing(lease=3.0, renew=2.0, retry=0.2)
+    timing = LeaseTiming(lease=3.0, renew=2.0, retry=0.2)
 
     async def lead(fence):
         held.set()
         await asyncio.Event().wait()
 
-    elector = Elector(plane.client, namespace, "worker", "test", plane.clock, timing)
+    elector = LeaderElector(plane.client, namespace, "worker", "test", plane.clock, timing)
     async with running(elector.run(lead)):
         async with asyncio.timeout(PATIENCE):
             await held.wait()
@@ -227,7 +227,7 @@ async def test_a_lease_is_taken_renewed_and_released(plane):
 async def test_the_next_leader_takes_over_and_the_last_one_can_not_write(plane):
     client, namespace = plane.client, await plane.namespace()
     led: asyncio.Queue = asyncio.Queue()
-    timing = Timing(lease=3.0, renew=2.0, retry=0.2)
+    timing = LeaseTiming(lease=3.0, renew=2.0, retry=0.2)
 
     def leads(name):
         async def lead(fence):
@@ -238,7 +238,7 @@ async def test_the_next_leader_takes_over_and_the_last_one_can_not_write(plane):
 
         return lead
 
-    electors = {name: Elector(client, namespace, "worker", name, plane.clock, timing) for name in ("one", "two")}
+    electors = {name: LeaderElector(client, namespace, "worker", name, plane.clock, timing) for name in ("one", "two")}
     async with asyncio.timeout(PATIENCE):
         async with running(electors["one"].run(leads("one"))):
             _, first, fenced = await led.get()

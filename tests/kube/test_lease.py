@@ -10,7 +10,7 @@ import pytest
 
 from muster.kube import clock, errors
 from muster.kube.fence import Fence, FencedTransport
-from muster.kube.lease import Elector, Timing
+from muster.kube.lease import LeaderElector, LeaseTiming
 from muster.kube.transport import Request
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -41,7 +41,7 @@ class Reign:
 @pytest.fixture
 def elect(server):
     def make(identity="a", timing=None):
-        return Elector(server.client, "muster", "worker", identity, clock.LoopClock(START), timing)
+        return LeaderElector(server.client, "muster", "worker", identity, clock.LoopClock(START), timing)
 
     return make
 
@@ -369,9 +369,9 @@ async def test_a_failing_server_is_not_hammered(server, elect, code):
 
 def test_timings_that_would_let_two_lead_are_refused():
     with pytest.raises(ValueError, match="must be able to renew twice"):
-        Timing(lease=10, renew=10)
+        LeaseTiming(lease=10, renew=10)
     with pytest.raises(ValueError, match="must be able to renew twice"):
-        Timing(lease=15, renew=10, retry=5)
+        LeaseTiming(lease=15, renew=10, retry=5)
 
 
 async def test_a_dead_fence_refuses_writes_and_lets_reads_pass(server):

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
-from muster.kube.lease import Elector
+from muster.kube.lease import LeaderElector
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HEALS_WITHIN = 75.0  # seconds: a lease, the longest pause between attempts, the slowest calls of a claim, with margin
@@ -90,7 +90,7 @@ class Process:
         self.working = 0
         self.loop = asyncio.SelectorEventLoop(NeverWaits())
         self.loop.time = lambda: 1000 + (world.now - self.origin) * rate
-        elector = Elector(Client(self), "ns", "lease", name, LoopClock(START))
+        elector = LeaderElector(Client(self), "ns", "lease", name, LoopClock(START))
         self.task = self.loop.create_task(elector.run(self.lead))
 
     @property

@@ -8,7 +8,7 @@ import pytest
 
 from muster.kube import decoding, errors
 from muster.kube.cache import ObjectCache
-from muster.kube.reflector import Reflector, Watching
+from muster.kube.reflector import Reflector, ReflectorSet
 from muster.model.kinds import NODES, PODS
 
 DOWN = errors.UnreachableError("down", maybe_applied=False)
@@ -162,7 +162,7 @@ async def test_a_restore_that_one_reflector_notices_makes_all_list_again(server)
     ends = {"pods": [[5.0, DOWN], [60.0], [60.0]], "nodes": [[300.0], [60.0]]}
     opens = server.watch
     server.watch = lambda request, *, idle: _from(server, opens, ends, request, idle)
-    watching, synced = Watching(caches), asyncio.Event()
+    watching, synced = ReflectorSet(caches), asyncio.Event()
     kinds, told = [str(PODS), str(NODES)], []
     watching.timeline.subscribe(lambda: told.append(watching.timeline.relisting(kinds)))
     task = asyncio.create_task(watching.run(server.client, synced))
@@ -289,7 +289,7 @@ async def test_of_several_kinds_it_is_told_which_is_missing_and_why(server):
     forbidden = server.status(403, "Forbidden", 'nodes is forbidden: User "muster" cannot list resource "nodes"')
     server.answer = lambda request: forbidden if request.path.endswith("/nodes") else server.listing(3)
     server.watches = [[60.0] for _ in range(20)]
-    watching, synced = Watching({PODS: ObjectCache(), NODES: ObjectCache()}), asyncio.Event()
+    watching, synced = ReflectorSet({PODS: ObjectCache(), NODES: ObjectCache()}), asyncio.Event()
     assert watching.missing() == ["the first list of pods", "the first list of nodes"]
     task = asyncio.create_task(watching.run(server.client, synced))
     await asyncio.sleep(20)

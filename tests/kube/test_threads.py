@@ -11,10 +11,10 @@ import pytest
 from muster.kube import threads
 from muster.kube.clock import SystemClock
 from muster.kube.errors import FenceLostError, WorkerStuckError
-from muster.kube.lease import Elector, Timing
+from muster.kube.lease import LeaderElector, LeaseTiming
 from muster.kube.threads import Heartbeat, on_loop, run_in_thread
 
-TIMING = Timing(lease=1.5, renew=1.0, retry=0.2)
+TIMING = LeaseTiming(lease=1.5, renew=1.0, retry=0.2)
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ async def elected(leases, server, heartbeat):
         there = on_loop(asyncio.get_running_loop(), lead)
 
         async def stand():
-            await Elector(server.client, "muster", "worker", "a", SystemClock(), TIMING, alive=heartbeat.beats).run(
-                there
-            )
+            await LeaderElector(
+                server.client, "muster", "worker", "a", SystemClock(), TIMING, alive=heartbeat.beats
+            ).run(there)
 
         tasks.extend([asyncio.create_task(heartbeat.run()), asyncio.create_task(run_in_thread(stand, "election"))])
         return tasks[-1]

@@ -31,7 +31,7 @@ from webhooks.admission import Admission, Answer
 from webhooks.caches import CachedView
 from webhooks.evaluation import HOOKS
 from webhooks.metrics import WebhookMetrics
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Patched
 
@@ -418,7 +418,7 @@ async def lab(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[La
     monkeypatch.setitem(HOOKS, SIBLING, HOOKS["/mutate/podgroups"])
     front = Front()
     certificate = LiveCertificate(plane.certificate, plane.clock)
-    server = WebhookServer(front, certificate, Listen("127.0.0.1", 0, 0.0))
+    server = WebhookServer(front, certificate, ListenOptions("127.0.0.1", 0, 0.0))
     lab = Lab(plane, namespace, front, server, certificate)
     front.replica = await lab.process()
     await server.start()

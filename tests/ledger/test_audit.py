@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from muster.ledger.audit import SETTLES, AuditedNamespace, Bound, Excess, ExcessClass, Limit, audit, describe, sums
+from muster.ledger.audit import SETTLES, AuditBound, AuditedNamespace, Excess, ExcessClass, Limit, audit, describe, sums
 from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
 from muster.model.amounts import NANO, Resources
 from muster.model.names import VOLCANO_GROUP
@@ -38,7 +38,7 @@ def audited(
     namespace: AuditedNamespace, *, bound: int = 10, highest: Mapping[Limit, int] | None = None
 ) -> list[Excess]:
     """Audit a namespace of which the last audit, long ago, allowed ``bound``."""
-    bounds = {LIMIT: Bound(bound * NANO, 0.0)}
+    bounds = {LIMIT: AuditBound(bound * NANO, 0.0)}
     return list(audit(namespace, bounds, highest or {}, LATER)[0])
 
 
@@ -114,7 +114,7 @@ def test_a_quota_of_a_scope_counts_what_is_in_it() -> None:
     scoped = ObservedQuota("short", "q", 1, Resources({"cpu@Terminating": 4 * NANO}))
     pods = (pod("1", 3, scope_facts="terminating"), pod("2", 30), pod("3", 3, scope_facts="terminating"))
     assert audited(AuditedNamespace((), pods[:2], (scoped,), guaranteed=True)) == []
-    bounds = {("q", "cpu@Terminating"): Bound(4 * NANO, 0.0)}
+    bounds = {("q", "cpu@Terminating"): AuditBound(4 * NANO, 0.0)}
     (found,), _ = audit(AuditedNamespace((), pods, (scoped,), guaranteed=True), bounds, {}, LATER)
     assert (found.taken, found.kind) == (6 * NANO, ExcessClass.UNEXPLAINED)
     assert "4 cpu in scope Terminating" in describe("team", found)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.model.amounts import NANO, NOTHING, Form, Quantity, QuantityError, Resources, amount_text, exact_text
+from muster.model.amounts import (
+    NANO,
+    NOTHING,
+    Quantity,
+    QuantityError,
+    QuantityFormat,
+    Resources,
+    amount_text,
+    exact_text,
+)
 
 # ── reading and writing ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,20 +163,22 @@ def test_the_value_is_that_of_the_decimal_rounded_away_from_zero_at_the_ninth_pl
     assert Quantity.parse(text).nano == away
 
 
-@given(st.integers(-(2**63) * NANO + NANO, (2**63 - 1) * NANO), st.sampled_from(Form))
-def test_every_amount_survives_being_written_and_read(nano: int, form: Form) -> None:
+@given(st.integers(-(2**63) * NANO + NANO, (2**63 - 1) * NANO), st.sampled_from(QuantityFormat))
+def test_every_amount_survives_being_written_and_read(nano: int, form: QuantityFormat) -> None:
     text = str(Quantity(nano, form))
     assert Quantity.parse(text).nano == nano
     # 668000 bytes in binary form have no suffix, so whoever reads them takes them for decimal, as Kubernetes does.
-    assert form is Form.BINARY or str(Quantity.parse(text)) == text
+    assert form is QuantityFormat.BINARY or str(Quantity.parse(text)) == text
 
 
-@given(st.integers(1, 2**63 - 1), st.sampled_from(Form))
-def test_the_canonical_text_has_no_fraction_and_the_largest_suffix_of_its_family(units: int, form: Form) -> None:
+@given(st.integers(1, 2**63 - 1), st.sampled_from(QuantityFormat))
+def test_the_canonical_text_has_no_fraction_and_the_largest_suffix_of_its_family(
+    units: int, form: QuantityFormat
+) -> None:
     text = str(Quantity(units * NANO, form))
     assert "." not in text
     number = int("".join(each for each in text.partition("e")[0] if each.isdigit()))
-    binary = form is Form.BINARY and units >= 1024
+    binary = form is QuantityFormat.BINARY and units >= 1024
     assert number % (1024 if binary else 1000) or text.endswith("Ei" if binary else ("E", "e18"))
 
 

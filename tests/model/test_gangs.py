@@ -10,7 +10,7 @@ import pytest
 from muster.model import gangs, kinds
 from muster.model.amounts import Resources
 from muster.model.gangs import DescribedGang
-from muster.model.grouping import DEFAULT_RULES, Rule
+from muster.model.grouping import DEFAULT_RULES, OwnerRule
 from muster.model.objects import Job, Meta
 from muster.model.workloads import WORKLOADS, WorkloadKind, WorkloadObject
 from tests.support.frameworks import needs_them, sample
@@ -58,18 +58,18 @@ def test_each_job_of_a_cronjob_is_a_gang_of_its_own():
     (gang,) = described("CronJob", spec, annotations={MEMBERS: "9"})
     assert (gang.own, gang.at_once, gang.min_member()) == (False, 3, 3)
     # Where a rule gives the group to the owner above a Job, it is the CronJob's.
-    (gang,) = described("CronJob", spec, [Rule("batch/v1", "job", 1)])
+    (gang,) = described("CronJob", spec, [OwnerRule("batch/v1", "job", 1)])
     assert gang.own
 
 
 @pytest.mark.parametrize(
     ("kind", "rules", "owned"),
     [
-        ("Deployment", [Rule("apps/v1", "Deployment", -1)], [False]),
-        ("Deployment", [Rule("apps/v1", "Deployment", -2)], []),
-        ("Deployment", [Rule("apps/v1", "Deployment", 1)], [True]),
+        ("Deployment", [OwnerRule("apps/v1", "Deployment", -1)], [False]),
+        ("Deployment", [OwnerRule("apps/v1", "Deployment", -2)], []),
+        ("Deployment", [OwnerRule("apps/v1", "Deployment", 1)], [True]),
         ("Deployment", [], [True]),
-        ("StatefulSet", [Rule("apps/v1", "StatefulSet", -1)], []),
+        ("StatefulSet", [OwnerRule("apps/v1", "StatefulSet", -1)], []),
     ],
 )
 def test_the_owner_rules_say_whose_the_group_is(kind, rules, owned):
@@ -101,7 +101,7 @@ def test_an_mpijobs_launcher_is_a_job_and_so_a_gang_beside_its_workers():
     workers, launcher = described("MPIJob", {"mpiReplicaSpecs": roles}, annotations={MEMBERS: "3"})
     assert (workers.own, workers.min_resources()) == (True, resources(cpu="3"))
     assert (launcher.own, launcher.at_once) == (False, 1)
-    (whole,) = described("MPIJob", {"mpiReplicaSpecs": roles}, [Rule("batch/v1", "Job", 1)])
+    (whole,) = described("MPIJob", {"mpiReplicaSpecs": roles}, [OwnerRule("batch/v1", "Job", 1)])
     assert (whole.own, whole.at_once) == (True, 4)
 
 
@@ -131,7 +131,9 @@ def test_a_jobset_by_default_is_a_gang_for_each_job_and_one_by_a_rule():
     entry = {"replicas": 2, "template": {"spec": {"parallelism": 3, "template": template()}}}
     spec = {"replicatedJobs": [entry, {"template": {"spec": {"template": template()}}}]}
     assert [(gang.own, gang.at_once) for gang in described("JobSet", spec)] == [(False, 3), (False, 1)]
-    assert [(gang.own, gang.at_once) for gang in described("JobSet", spec, [Rule("batch/v1", "Job", 1)])] == [(True, 7)]
+    assert [(gang.own, gang.at_once) for gang in described("JobSet", spec, [OwnerRule("batch/v1", "Job", 1)])] == [
+        (True, 7)
+    ]
 
 
 def test_a_spark_application_asks_for_cores_and_memory_with_its_overhead():

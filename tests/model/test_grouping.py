@@ -115,7 +115,7 @@ def owner(kind: str, api_version: str = "batch/v1") -> OwnerReference:
 JOB, CRON = owner("Job"), owner("CronJob")
 RS, DEPLOYMENT = owner("ReplicaSet", "apps/v1"), owner("Deployment", "apps/v1")
 WORKFLOW = owner("Workflow", "argoproj.io/v1alpha1")
-BELOW_WORKFLOW = (grouping.Rule("argoproj.io/v1alpha1", "workflow", -1),)
+BELOW_WORKFLOW = (grouping.OwnerRule("argoproj.io/v1alpha1", "workflow", -1),)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ BELOW_WORKFLOW = (grouping.Rule("argoproj.io/v1alpha1", "workflow", -1),)
         ([JOB, WORKFLOW], BELOW_WORKFLOW, JOB),
         ([WORKFLOW], BELOW_WORKFLOW, None),
         ([JOB], BELOW_WORKFLOW, JOB),
-        ([JOB, CRON], (grouping.Rule("batch/v1", "JOB", 1),), CRON),
-        ([JOB], (grouping.Rule("batch/v1", "job", 3),), JOB),
+        ([JOB, CRON], (grouping.OwnerRule("batch/v1", "JOB", 1),), CRON),
+        ([JOB], (grouping.OwnerRule("batch/v1", "job", 3),), JOB),
         ([owner("Job", "batch/v2"), CRON], grouping.DEFAULT_RULES, CRON),
     ],
 )
 def test_a_generated_group_stands_for_the_owner_that_the_rules_choose(
-    owners: list[OwnerReference], rules: tuple[grouping.Rule, ...], chosen: OwnerReference | None
+    owners: list[OwnerReference], rules: tuple[grouping.OwnerRule, ...], chosen: OwnerReference | None
 ) -> None:
     assert grouping.chosen_owner(owners, rules) == chosen
 

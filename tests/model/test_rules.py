@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.model import rules
-from muster.model.grouping import DEFAULT_RULES, Rule
+from muster.model.grouping import DEFAULT_RULES, OwnerRule
 from muster.model.objects import ConfigMap, Meta
-from muster.model.rules import RuleBook, RulesError
+from muster.model.rules import OwnerRules, RulesError
 
 TEXT = """\
 podgroup-level-rules:
@@ -21,7 +21,11 @@ podgroup-level-rules:
   kind: Workflow
   adjust-level: -1
 """
-READ = (Rule("apps/v1", "deployment", 0), Rule("batch/v1", "job", 0), Rule("argoproj.io/v1alpha1", "Workflow", -1))
+READ = (
+    OwnerRule("apps/v1", "deployment", 0),
+    OwnerRule("batch/v1", "job", 0),
+    OwnerRule("argoproj.io/v1alpha1", "Workflow", -1),
+)
 
 
 def configmap(name: str, **data: str) -> ConfigMap:
@@ -36,7 +40,7 @@ def test_both_spellings_of_the_list_are_read(key):
 @pytest.mark.parametrize("level", [-12, -1, 0, 3, 10**9])
 def test_a_level_is_any_whole_number(level):
     text = f"podgroup-level-rules: [{{apiversion: a/v1, kind: b, adjust-level: {level}}}]"
-    assert rules.parse(text, "x") == (Rule("a/v1", "b", level),)
+    assert rules.parse(text, "x") == (OwnerRule("a/v1", "b", level),)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "{}", "podgroupLevel:"])
@@ -84,7 +88,7 @@ def test_any_text_gives_rules_or_our_own_error(text):
 
 
 def test_the_old_rules_stay_while_the_new_ones_have_a_mistake():
-    book = RuleBook()
+    book = OwnerRules()
     book.learn([configmap("muster-controller-config", **{"muster-controller.conf": TEXT})])
     assert book.rules == READ
     with pytest.raises(RulesError):
@@ -96,7 +100,7 @@ def test_the_old_rules_stay_while_the_new_ones_have_a_mistake():
 
 def test_volcanos_configmap_is_read_where_musters_is_missing():
     theirs = configmap("volcano-controller-configmap", **{"volcano-controller.conf": TEXT})
-    book = RuleBook()
+    book = OwnerRules()
     book.learn([configmap("kube-root-ca.crt"), theirs])
     assert book.rules == READ
     book.learn([theirs, configmap("muster-controller-config", **{"muster-controller.conf": "podgroupLevel: []"})])

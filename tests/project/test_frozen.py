@@ -20,7 +20,7 @@ _COUNTED = "what a statement does to a job; the job's amounts change by it"
 MAY_REFER = {
     "Operation.job": _COUNTED,
     "Operation.beneficiary": _COUNTED,
-    "Setting.cluster": "the cluster that a simulation begins with and goes on with",
+    "SimulationSetup.cluster": "the cluster that a simulation begins with and goes on with",
 }
 """``Class.field``: why a frozen value may refer to an object that changes."""
 CHANGES = frozenset({"clear", "pop", "popitem", "setdefault", "update"})

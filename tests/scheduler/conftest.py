@@ -28,8 +28,8 @@ from scheduler.leader.worker import Worker
 from scheduler.model.plan import Plan
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 CYCLES = "muster_scheduler_cycle_seconds_count"
@@ -253,7 +253,7 @@ async def under_quota(world: World, plane: Plane) -> AsyncIterator[World]:
     """The world with webhooks in front and a worker, under a quota of 4 cpu."""
     async with contextlib.AsyncExitStack() as stack:
         await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
-        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+        options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
         server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
         await plane.register(server, namespace=world.namespace)
         stack.push_async_callback(plane.unregister)

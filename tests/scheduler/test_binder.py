@@ -19,13 +19,13 @@ from scheduler.leader.binder import BINDS_IN_FLIGHT, Binder
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Bind
-from scheduler.model.snapshot import GroupKey, Status, Task, TaskClass
+from scheduler.model.snapshot import GroupKey, Task, TaskClass, TaskStatus
 
 CLASS = TaskClass(NOTHING, Constraints())
 
 
 def bind(name: str = "p") -> Bind:
-    task = Task(f"uid-{name}", "ns", name, CLASS, Status.PENDING)
+    task = Task(f"uid-{name}", "ns", name, CLASS, TaskStatus.PENDING)
     return Bind(task, "node-0", GroupKey("scheduling.volcano.sh", "ns", "g"))
 
 

@@ -14,7 +14,7 @@ from muster.model import kinds
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.engine.exhausted_nodes import ExhaustedNodes
-from scheduler.model.snapshot import OCCUPYING, Phase, Status
+from scheduler.model.snapshot import OCCUPYING, Phase, TaskStatus
 
 PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
 
@@ -162,7 +162,7 @@ def test_nobody_is_evicted_for_a_group_that_does_not_start(make_build, data):
     ran = {
         job.key.name
         for job in build.cluster.snapshot().jobs
-        if sum(task.status in {*OCCUPYING, Status.SUCCEEDED} for task in job.tasks) >= max(job.min_member, 1)
+        if sum(task.status in {*OCCUPYING, TaskStatus.SUCCEEDED} for task in job.tasks) >= max(job.min_member, 1)
     }
     event(f"evicted for {len(wanted)}")
     assert wanted <= ran

@@ -10,7 +10,7 @@ from muster.kube import errors
 from muster.model import kinds
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
-from scheduler.model.snapshot import OCCUPYING, Status
+from scheduler.model.snapshot import OCCUPYING, TaskStatus
 
 POLICY = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"
@@ -383,7 +383,7 @@ def test_evictions_break_no_gang_starve_no_queue_and_let_somebody_start(make_bui
 
     for key in {each.beneficiary for each in plan.evictions}:
         counts = plan.tasks[key]
-        held = sum(counts.get(status, 0) for status in (*OCCUPYING, Status.PIPELINED))
+        held = sum(counts.get(status, 0) for status in (*OCCUPYING, TaskStatus.PIPELINED))
         assert held >= jobs[key].min_member, f"others left for {key}, which doesn't start"
 
     for queue in {

@@ -20,14 +20,14 @@ from scheduler.leader.backoff import EvictionPauses, EvictionTally
 from scheduler.leader.events import EvictionRefused, EvictionRetryDue
 from scheduler.leader.evictor import Evictor
 from scheduler.leader.state import SchedulerState
-from scheduler.model.affinity import PodSet, Purpose, Selection
+from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Eviction
-from scheduler.model.snapshot import GroupKey, RequeueState, Status, Task, TaskClass
+from scheduler.model.snapshot import GroupKey, RequeueState, Task, TaskClass, TaskStatus
 
 GROUP = GroupKey("scheduling.volcano.sh", "ns", "g")
 EVICTION = Eviction(
-    Task("uid-p", "ns", "p", TaskClass(NOTHING, Constraints()), Status.RUNNING, "node-0"),
+    Task("uid-p", "ns", "p", TaskClass(NOTHING, Constraints()), TaskStatus.RUNNING, "node-0"),
     GROUP,
     GROUP._replace(name="urgent"),
     "PodGroup ns/urgent",
@@ -156,8 +156,10 @@ async def test_an_eviction_that_was_never_sent_is_not_read_back():
 
 
 def victim(name: str, *, budget: bool = False) -> Eviction:
-    peers = frozenset({PodSet.of(Purpose.BUDGET, Selection(frozenset({"ns"}), None))}) if budget else frozenset()
-    task = Task(f"uid-{name}", "ns", name, TaskClass(NOTHING, Constraints(peers=peers)), Status.RUNNING, "node-0")
+    peers = (
+        frozenset({PodSet.of(CountingRule.BUDGET, PodSelection(frozenset({"ns"}), None))}) if budget else frozenset()
+    )
+    task = Task(f"uid-{name}", "ns", name, TaskClass(NOTHING, Constraints(peers=peers)), TaskStatus.RUNNING, "node-0")
     return replace(EVICTION, task=task)
 
 

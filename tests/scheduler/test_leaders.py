@@ -13,9 +13,9 @@ from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.fence import Fence
 from muster.model import kinds, names
-from scheduler.__main__ import Collector
+from scheduler.__main__ import GarbageCollection
 from scheduler.engine import partial_gangs
-from scheduler.leader import term
+from scheduler.leader import leadership
 
 SIX = 6
 
@@ -118,8 +118,8 @@ def meanwhile(monkeypatch):
             sent.append(asked)
             await bind(self, *asked)
 
-        monkeypatch.setattr(term, "INLINE_PENDING_PODS", 0)
-        monkeypatch.setattr(term.asyncio, "to_thread", slowly)
+        monkeypatch.setattr(leadership, "INLINE_PENDING_PODS", 0)
+        monkeypatch.setattr(leadership.asyncio, "to_thread", slowly)
         monkeypatch.setattr(Client, "bind", counted)
         return sent
 
@@ -205,8 +205,8 @@ async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
         seconds.append(asyncio.get_running_loop().time() - begun)
         return decide(*given)
 
-    monkeypatch.setattr(term, "INLINE_PENDING_PODS", 0)
-    monkeypatch.setattr(term.asyncio, "to_thread", slowly)
+    monkeypatch.setattr(leadership, "INLINE_PENDING_PODS", 0)
+    monkeypatch.setattr(leadership.asyncio, "to_thread", slowly)
     await world.work()
     await world.create(*gang("g", 2))
     ticks = 0
@@ -225,7 +225,7 @@ class Known:
 
 
 async def test_what_an_earlier_leadership_knew_is_freed_when_the_next_one_begins():
-    collector, synced = Collector(), asyncio.Event()
+    collector, synced = GarbageCollection(), asyncio.Event()
     synced.set()
     collector.begin()
     known = Known()

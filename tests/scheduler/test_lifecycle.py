@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from muster.model import kinds
 from muster.model.objects import Condition
 from scheduler.engine import lifecycle, requeue
-from scheduler.engine.lifecycle import Facts
+from scheduler.engine.lifecycle import PhaseFacts
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import Phase, RequeueState
 
@@ -43,25 +43,29 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
 @pytest.mark.parametrize(
     ("phase", "facts", "then"),
     [
-        (Phase.PENDING, Facts(minimum=2), Phase.PENDING),
-        (Phase.PENDING, Facts(minimum=2, admitted=True), Phase.INQUEUE),
-        (Phase.INQUEUE, Facts(minimum=2, admitted=True, running=1, placed=2, pods=2), Phase.INQUEUE),
-        (Phase.INQUEUE, Facts(minimum=2, admitted=True, running=2, placed=2, pods=2), Phase.RUNNING),
-        (Phase.INQUEUE, Facts(minimum=0, admitted=True), Phase.INQUEUE),
-        (Phase.INQUEUE, Facts(minimum=2, succeeded=2, placed=2, pods=2, over=True), Phase.COMPLETED),
-        (Phase.INQUEUE, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
-        (Phase.RUNNING, Facts(minimum=2, running=1, succeeded=1, placed=2, pods=2), Phase.RUNNING),
-        (Phase.RUNNING, Facts(minimum=2, running=1, placed=2, pods=2), Phase.RUNNING),
-        (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, pods=1), Phase.UNKNOWN),
-        (Phase.RUNNING, Facts(minimum=2, running=1, placed=1, leaving=1, pods=3), Phase.RUNNING),
-        (Phase.RUNNING, Facts(minimum=2), Phase.PENDING),
-        (Phase.RUNNING, Facts(minimum=0), Phase.RUNNING),
-        (Phase.UNKNOWN, Facts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
-        (Phase.UNKNOWN, Facts(minimum=2), Phase.PENDING),
-        (Phase.RUNNING, Facts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
-        (Phase.COMPLETED, Facts(minimum=2, running=2, placed=2, pods=2, admitted=True), Phase.COMPLETED),
-        (Phase.COMPLETED, Facts(minimum=2, running=2, placed=2, pods=2, admitted=True, restarts=True), Phase.PENDING),
-        (Phase.COMPLETED, Facts(minimum=2, pods=2, restarts=True, obstacle=SHORT), Phase.COMPLETED),
+        (Phase.PENDING, PhaseFacts(minimum=2), Phase.PENDING),
+        (Phase.PENDING, PhaseFacts(minimum=2, admitted=True), Phase.INQUEUE),
+        (Phase.INQUEUE, PhaseFacts(minimum=2, admitted=True, running=1, placed=2, pods=2), Phase.INQUEUE),
+        (Phase.INQUEUE, PhaseFacts(minimum=2, admitted=True, running=2, placed=2, pods=2), Phase.RUNNING),
+        (Phase.INQUEUE, PhaseFacts(minimum=0, admitted=True), Phase.INQUEUE),
+        (Phase.INQUEUE, PhaseFacts(minimum=2, succeeded=2, placed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.INQUEUE, PhaseFacts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.RUNNING, PhaseFacts(minimum=2, running=1, succeeded=1, placed=2, pods=2), Phase.RUNNING),
+        (Phase.RUNNING, PhaseFacts(minimum=2, running=1, placed=2, pods=2), Phase.RUNNING),
+        (Phase.RUNNING, PhaseFacts(minimum=2, running=1, placed=1, pods=1), Phase.UNKNOWN),
+        (Phase.RUNNING, PhaseFacts(minimum=2, running=1, placed=1, leaving=1, pods=3), Phase.RUNNING),
+        (Phase.RUNNING, PhaseFacts(minimum=2), Phase.PENDING),
+        (Phase.RUNNING, PhaseFacts(minimum=0), Phase.RUNNING),
+        (Phase.UNKNOWN, PhaseFacts(minimum=2, running=2, placed=2, pods=2), Phase.RUNNING),
+        (Phase.UNKNOWN, PhaseFacts(minimum=2), Phase.PENDING),
+        (Phase.RUNNING, PhaseFacts(minimum=2, failed=2, pods=2, over=True), Phase.COMPLETED),
+        (Phase.COMPLETED, PhaseFacts(minimum=2, running=2, placed=2, pods=2, admitted=True), Phase.COMPLETED),
+        (
+            Phase.COMPLETED,
+            PhaseFacts(minimum=2, running=2, placed=2, pods=2, admitted=True, restarts=True),
+            Phase.PENDING,
+        ),
+        (Phase.COMPLETED, PhaseFacts(minimum=2, pods=2, restarts=True, obstacle=SHORT), Phase.COMPLETED),
     ],
 )
 def test_a_group_moves_as_the_table_says(phase, facts, then):
@@ -70,7 +74,7 @@ def test_a_group_moves_as_the_table_says(phase, facts, then):
 
 counts = st.integers(0, 4)
 facts = st.builds(
-    Facts,
+    PhaseFacts,
     minimum=counts,
     admitted=st.booleans(),
     running=counts,
@@ -123,14 +127,16 @@ def test_the_time_of_a_condition_is_that_of_its_status_and_its_id_that_of_the_ch
         transition_id="old",
     )
     later = NOW + timedelta(hours=1)
-    (new,) = lifecycle.conditions((old,), Phase.PENDING, Facts(minimum=1, obstacle=SHORT), transition="new", now=later)
+    (new,) = lifecycle.conditions(
+        (old,), Phase.PENDING, PhaseFacts(minimum=1, obstacle=SHORT), transition="new", now=later
+    )
     assert (new.last_transition_time, new.transition_id, new.message) == (NOW, "new", "short by 2 cpu")
 
 
 def test_a_broken_gang_says_what_broke_it():
-    failed = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, failed=1, pods=3))
-    deleted = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, pods=2))
-    short = lifecycle.trouble(Phase.UNKNOWN, Facts(minimum=3, placed=2, pods=3, waiting=1, obstacle=SHORT))
+    failed = lifecycle.trouble(Phase.UNKNOWN, PhaseFacts(minimum=3, placed=2, failed=1, pods=3))
+    deleted = lifecycle.trouble(Phase.UNKNOWN, PhaseFacts(minimum=3, placed=2, pods=2))
+    short = lifecycle.trouble(Phase.UNKNOWN, PhaseFacts(minimum=3, placed=2, pods=3, waiting=1, obstacle=SHORT))
     assert [each.reason for each in (failed, deleted, short)] == [
         Reason.POD_FAILED,
         Reason.POD_DELETED,
@@ -143,15 +149,15 @@ def test_a_broken_gang_says_what_broke_it():
     ("facts", "said"),
     [
         (
-            Facts(minimum=3, placed=16, running=1, pods=16, ready=True),
+            PhaseFacts(minimum=3, placed=16, running=1, pods=16, ready=True),
             "1 of 3 pods of the minimum run; 16 pods have nodes",
         ),
-        (Facts(minimum=1, placed=1, pods=1, ready=True), "none of 1 pod of the minimum run; 1 pod has a node"),
+        (PhaseFacts(minimum=1, placed=1, pods=1, ready=True), "none of 1 pod of the minimum run; 1 pod has a node"),
         (
-            Facts(minimum=3, placed=16, succeeded=2, pods=16, ready=True),
+            PhaseFacts(minimum=3, placed=16, succeeded=2, pods=16, ready=True),
             "2 of 3 pods of the minimum run or succeeded; 16 pods have nodes",
         ),
-        (Facts(minimum=3, placed=16, pods=20, waiting=4, obstacle=SHORT), "16 pods have nodes; short by 2 cpu"),
+        (PhaseFacts(minimum=3, placed=16, pods=20, waiting=4, obstacle=SHORT), "16 pods have nodes; short by 2 cpu"),
     ],
 )
 def test_a_broken_gang_that_has_its_nodes_again_says_how_many_of_the_minimum_run(facts, said):

@@ -264,7 +264,7 @@ async def test_a_cycle_that_never_ends_is_told_as_what_only_a_new_start_can_mend
     await world.work()
     assert world.worker.not_alive() == []
     # As where a thread decides, and a plugin in it never returns.
-    monkeypatch.setattr("scheduler.leader.term.INLINE_PENDING_PODS", 0)
+    monkeypatch.setattr("scheduler.leader.leadership.INLINE_PENDING_PODS", 0)
     monkeypatch.setattr("asyncio.to_thread", never)
     await world.node("4")
     await asyncio.sleep(35)

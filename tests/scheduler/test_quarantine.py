@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from msgspec.structs import replace
 
 from muster.kube import decoding
-from muster.kube.subscription import Derived
+from muster.kube.subscription import DerivedState
 from muster.model import kinds, names
 from scheduler.controllers import podgroups
-from scheduler.leader import term
+from scheduler.leader import leadership
 from scheduler.leader.events import ObjectChanged
 from scheduler.leader.state import SchedulerState
 from scheduler.model.snapshot import GroupKey
@@ -44,7 +44,7 @@ class Poisoned:
             (pods.PodIndex, "_settle", lambda _, member, __: member.pod.name),
             (pods.PodIndex, "_group_name", lambda _, each: each.name),
             (PeerIndex, "join", lambda _, uid, *__: uid),
-            (usage.Usage, "_add", lambda _, task, __: task.name),
+            (usage.NodeUsage, "_add", lambda _, task, __: task.name),
             (StorageCache, "_put", lambda *given, **_: given[3].name),
         ):
             self._poison(owner, name, about)
@@ -81,7 +81,7 @@ class Healing(RuleBasedStateMachine):
         self.poisoned = Poisoned()
         self.informers = Informers(legacy_apis=False)
         self.state = SchedulerState((names.SCHEDULER_NAME,))
-        self.derived = Derived()
+        self.derived = DerivedState()
         self.informers.feed(lambda kind, item, gone: self.state.handle(ObjectChanged(kind, item, gone)), self.derived)
         self.version = 0
 
@@ -165,7 +165,7 @@ class Healing(RuleBasedStateMachine):
                     self.state.rebuild(self.informers.tell_all)
                     self.derived.stale = False
                 self.state.snapshot()
-            except term.BlamedError as error:
+            except leadership.BlamedError as error:
                 blamed = error
             else:
                 return
@@ -202,7 +202,7 @@ TestHealing = Healing.TestCase
 
 def test_what_is_under_way_survives_that_the_state_is_made_anew():
     informers, state = Informers(legacy_apis=False), SchedulerState((names.SCHEDULER_NAME,))
-    informers.feed(lambda kind, item, gone: state.handle(ObjectChanged(kind, item, gone)), Derived())
+    informers.feed(lambda kind, item, gone: state.handle(ObjectChanged(kind, item, gone)), DerivedState())
     status = {"allocatable": {"cpu": "9", "memory": "4Gi", "pods": "9"}}
     informers.cache(kinds.NODES).put(made(kinds.NODES, {"metadata": {"name": "n0", "uid": "n0"}, "status": status}))
     group = {"metadata": {"name": "g0", "namespace": "ns", "uid": "g0", "resourceVersion": "1"}}
@@ -277,7 +277,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return changed
 
     monkeypatch.setattr(SchedulerState, "handle", failing)
-    learn = term.SchedulerState.rebuild
+    learn = leadership.SchedulerState.rebuild
 
     def rebuild(state: SchedulerState, tell_all: Any) -> None:
         def tell(each: Any) -> bool:
@@ -357,14 +357,14 @@ async def test_an_object_that_can_not_be_followed_is_quarantined_and_the_others_
 async def test_a_group_that_a_cycle_fails_with_is_quarantined_and_the_others_go_on(world, monkeypatch, caplog, where):
     poisoned = {"poison"}
     if where == "deciding":
-        decide = term.decide
+        decide = leadership.decide
 
         def failing(snapshot: Any, *more: Any) -> Any:
             if any(job.key.name in poisoned for job in snapshot.jobs):
                 raise ZeroDivisionError("nobody foresaw it")
             return decide(snapshot, *more)
 
-        monkeypatch.setattr(term, "decide", failing)
+        monkeypatch.setattr(leadership, "decide", failing)
     else:
         monkeypatch.setattr(conversion, "sla_of", lambda group: 1 // 0 if group.name in poisoned else None)
     node = await world.node("8")
@@ -388,7 +388,7 @@ async def test_a_group_that_a_cycle_fails_with_is_quarantined_and_the_others_go_
 async def test_a_cycle_that_fails_with_no_group_is_tried_again_and_then_left_to_another_leader(
     world, monkeypatch, caplog
 ):
-    decide, broken = term.decide, True
+    decide, broken = leadership.decide, True
 
     def failing(*given: Any) -> Any:
         if broken:
@@ -396,7 +396,7 @@ async def test_a_cycle_that_fails_with_no_group_is_tried_again_and_then_left_to_
         return decide(*given)
 
     node = await world.node("8")
-    monkeypatch.setattr(term, "decide", failing)
+    monkeypatch.setattr(leadership, "decide", failing)
     await world.work()
     await asyncio.sleep(3)
     assert caplog.text.count("the cycle is tried again") == 1

@@ -26,7 +26,7 @@ from muster.model.objects import (
     Queue,
 )
 from scheduler.controllers import queues
-from scheduler.controllers.queues import Content
+from scheduler.controllers.queues import QueueContent
 from scheduler.state.informers import Informers
 
 
@@ -76,7 +76,7 @@ def test_each_counter_counts_what_the_design_says():
         deleted,
         (a_group("Completed", ran=True), ()),
     )
-    found = queues.status(Queue(metadata=Meta(name="q")), Content(groups))
+    found = queues.status(Queue(metadata=Meta(name="q")), QueueContent(groups))
     assert (found.total, found.pending, found.inqueue, found.running, found.completed) == (16, 5, 1, 2, 1)
     assert (found.unknown, found.failed, found.aborted) == (3, 1, 3)
     counters = ("unknown", "pending", "inqueue", "running", "completed", "failed", "aborted")
@@ -121,7 +121,7 @@ def test_counts_are_right_after_any_order_of_events(history, random):
             cache.put(PodGroup(metadata=meta, spec=spec, status=PodGroupStatus(phase=phase)))
     for queue_name in "qr":
         held = [phase or "Pending" for where, phase in last.values() if where == queue_name and phase != "gone"]
-        content = Content(tuple((each, ()) for _, each in informers.groups_of(queue_name)))
+        content = QueueContent(tuple((each, ()) for _, each in informers.groups_of(queue_name)))
         found = queues.status(Queue(metadata=Meta(name=queue_name)), content)
         counts = {phase: getattr(found, phase.lower()) for phase in PHASES if phase}
         assert counts == {phase: held.count(phase) for phase in PHASES if phase}

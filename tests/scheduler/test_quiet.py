@@ -47,7 +47,7 @@ async def others_write(world: Any, number: int) -> None:
 
 async def test_cycles_in_which_nothing_changes_write_nothing_whatever_others_do(world, monkeypatch):
     # A hundred take longer together than a status may be put off whose numbers changed.
-    monkeypatch.setattr("scheduler.leader.term.MIN_CYCLE_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr("scheduler.leader.leadership.MIN_CYCLE_INTERVAL_SECONDS", 0.02)
     await populated(world)
     theirs = pod("theirs", "")
     theirs["spec"]["schedulerName"] = "default-scheduler"

@@ -21,7 +21,7 @@ from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.plugin import Nodes
 from scheduler.engine.session import Session
 from scheduler.engine.session_cache import SessionCache
-from scheduler.model.snapshot import Status
+from scheduler.model.snapshot import TaskStatus
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICIES = (
@@ -282,4 +282,4 @@ def test_statuses_of_tasks_add_up(make_build):
     build = make_build().queue("default").node("a").gang("g", 2, 6)
     plan = build.decide()
     (counts,) = plan.tasks.values()
-    assert counts == {Status.BINDING: 4, Status.PENDING: 2}
+    assert counts == {TaskStatus.BINDING: 4, TaskStatus.PENDING: 2}

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from muster.model import kinds, names
 from scheduler.model import affinity
-from scheduler.model.affinity import Purpose
+from scheduler.model.affinity import CountingRule
 from scheduler.state.cluster import Cluster
 from scheduler.state.peer_index import NAMESPACE_NAME
 
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
             for pod in living.values():
                 labels = {NAMESPACE_NAME: pod["namespace"], **self.namespaces.get(pod["namespace"], {})}
                 if pod["node"] and peers.matches(pod["namespace"], pod["labels"], labels):
-                    counts = not (pod["leaving"] and peers.purpose is Purpose.SPREAD)
+                    counts = not (pod["leaving"] and peers.purpose is CountingRule.SPREAD)
                     there[pod["node"]] += counts
                     going[pod["node"]] += counts and pod["leaving"]
             assert snapshot.peer_counts.present.get(peers, {}) == {

@@ -12,9 +12,9 @@ from workloads import deployment
 from muster.kube import errors
 from muster.model import kinds, names
 from scheduler.configuration import config
-from scheduler.leader import term
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from scheduler.leader import leadership
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
 
 HARD = 10
 QUEUE = names.QUEUE_NAME_KEYS[0]
@@ -28,7 +28,7 @@ async def admitted(world, plane: Plane):
         # Before the servers end: nobody may be left to wait for them; and the worker is done with them before.
         await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
         await plane.client.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"labels": QUEUED}})
-        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+        options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
         server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
         await plane.register(server, namespace=world.namespace)
         stack.push_async_callback(plane.unregister)
@@ -215,7 +215,7 @@ async def test_a_group_that_goes_back_gives_its_reservation_back_where_groups_qu
 async def test_a_group_starts_when_the_ledger_agreed_though_the_watch_shows_it_late_and_no_second_is_waited_for(
     admitted, lag, monkeypatch
 ):
-    monkeypatch.setattr(term, "RESYNC_INTERVAL_SECONDS", 1e6)
+    monkeypatch.setattr(leadership, "RESYNC_INTERVAL_SECONDS", 1e6)
     watch = admitted.line.watch
 
     @asynccontextmanager

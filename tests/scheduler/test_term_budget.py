@@ -13,7 +13,7 @@ from muster.model.objects import LabelSelector, LabelSelectorRequirement
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
-from scheduler.model.affinity import PodSet, Purpose, Selection
+from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.state import term_budget
 from scheduler.state.cluster import Cluster
 from scheduler.state.peer_index import PeerIndex
@@ -157,7 +157,7 @@ def test_questions_that_nobody_asks_any_more_do_not_add_up():
         selector = LabelSelector(
             match_expressions=(LabelSelectorRequirement(key="app", operator="NotIn", values=(f"v{number}",)),)
         )
-        peers = PodSet.of(Purpose.AFFINITY, Selection(frozenset(["ns"]), selector))
+        peers = PodSet.of(CountingRule.AFFINITY, PodSelection(frozenset(["ns"]), selector))
         index.add_queries([peers])
         index.renew()
         index.remove_queries([peers])

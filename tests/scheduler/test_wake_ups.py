@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from muster.model import kinds, names
 from scheduler.configuration import config
-from scheduler.leader import term
+from scheduler.leader import leadership
 from scheduler.model.snapshot import GroupKey, ReservedNodes
 from scheduler.state.apply import apply_plan
 
@@ -50,7 +50,7 @@ def queue(name: str, **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 async def quiet(world, monkeypatch):
     """A world in which nobody decides because time has passed."""
-    monkeypatch.setattr(term, "RESYNC_INTERVAL_SECONDS", 1e6)
+    monkeypatch.setattr(leadership, "RESYNC_INTERVAL_SECONDS", 1e6)
     return world
 
 
@@ -78,8 +78,8 @@ ZONE = {"zone": "a"}
 
 def beside(app: str) -> dict[str, Any]:
     """What a pod that has to be in the zone of such pods, or must not be, says."""
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}
-    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    leadership = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "zone"}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [leadership]}
 
 
 async def full(world, node: str) -> None:

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from muster.kube import errors
-from muster.kube.workqueue import Retries, WorkQueue
+from muster.kube.workqueue import RetryPolicy, WorkQueue
 from muster.sandbox import virtual_time
 
 
@@ -181,7 +181,7 @@ def test_pauses_without_jitter_double_exactly_and_another_error_ends_the_queue()
             began.append(asyncio.get_running_loop().time())
             raise LookupError(key) if len(began) < 4 else ZeroDivisionError
 
-        retries = Retries(LookupError, first=1, most=2, jitter=False, level=logging.DEBUG)
+        retries = RetryPolicy(LookupError, first=1, most=2, jitter=False, level=logging.DEBUG)
         work = WorkQueue("a thing", handle, at_once=2, retries=retries)
         work.add("a")
         with pytest.raises(ExceptionGroup) as caught:

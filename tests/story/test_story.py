@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.demo.command import Kubectl, Terminal
-from muster.cli.demo.requests import Requests
+from muster.cli.demo.requests import ClientTerminal
 from muster.cli.demo.story import STORY, StoryStep, refused, running_pods, succeeds
 from muster.cli.demo.story import Result as Answer
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def terminal(up, folder: Path) -> Terminal:
     binary = shutil.which("kubectl")
     # Without kubectl the story is played by the same requests, as `muster demo` does.
-    return Kubectl(binary, up.kubeconfig, folder / "cache") if binary else Requests(up.kubeconfig)
+    return Kubectl(binary, up.kubeconfig, folder / "cache") if binary else ClientTerminal(up.kubeconfig)
 
 
 @pytest.mark.parametrize("step", STORY, ids=[step.title for step in STORY])

@@ -17,7 +17,19 @@ from muster.kube import decoding, errors
 from muster.ledger import conversion
 from muster.ledger.reservations import ReservationRequest, held
 from muster.ledger.rows import MalformedLedgerError, Row
-from muster.model import border, durations, grouping, kinds, labels, names, requests, rules, scopes, text, versions
+from muster.model import (
+    durations,
+    grouping,
+    kinds,
+    labels,
+    names,
+    requests,
+    rules,
+    scopes,
+    tenant_texts,
+    text,
+    versions,
+)
 from muster.model.amounts import Quantity, Resources
 from muster.model.objects import Condition, LabelSelector, LabelSelectorRequirement, Meta, OwnerReference, PodGroup
 from muster.model.objects import PodGroupSpec as Spec
@@ -75,12 +87,14 @@ STEPS: dict[str, Callable[[str], object]] = {
     "Resources.parse, name": lambda written: Resources.parse({written: "1"}),
     "str(Resources)": lambda written: str(Resources({written: 1})),
     "durations.duration": durations.duration,
-    "border.is_subdomain": border.is_subdomain,
-    "border.is_resource": border.is_resource,
-    "border.is_uid": border.is_uid,
-    "border.traits": border.traits,
-    "border.faults": lambda written: list(border.faults(meta(written).annotations)),
-    "border.check": lambda written: border.check("here", subdomains=[written], resources=[written], uids=[written]),
+    "border.is_subdomain": tenant_texts.is_subdomain,
+    "border.is_resource": tenant_texts.is_resource,
+    "border.is_uid": tenant_texts.is_uid,
+    "border.traits": tenant_texts.traits,
+    "border.faults": lambda written: list(tenant_texts.faults(meta(written).annotations)),
+    "border.check": lambda written: tenant_texts.check(
+        "here", subdomains=[written], resources=[written], uids=[written]
+    ),
     "scopes.parse_facts": scopes.parse_facts,
     "scopes.scope_facts": lambda written: scopes.scope_facts(pod(priorityClassName=written).spec),
     "scopes.split_name": scopes.split_name,

@@ -20,7 +20,7 @@ from deployed import Deployed
 from certs import stored
 from certs.targets import of_configuration
 from muster.cli.demo.command import Kubectl
-from muster.cli.demo.requests import Requests
+from muster.cli.demo.requests import ClientTerminal
 from muster.cli.demo.story import STORY
 from muster.cli.installation import namespaces, webhook_configurations
 from muster.kube import errors, wait
@@ -107,7 +107,7 @@ async def story(stage: Stage) -> None:
     )
     config = stage.muster.plane.kubeconfig()
     binary = shutil.which("kubectl")
-    terminal = Kubectl(binary, config, stage.folder / "cache") if binary else Requests(config)
+    terminal = Kubectl(binary, config, stage.folder / "cache") if binary else ClientTerminal(config)
     for step in STORY:
         for name, text in step.files.items():
             (stage.folder / name).write_text(text)
@@ -375,7 +375,7 @@ async def path_is_put_right(admin: Client, kind: Any) -> None:
     )
 
 
-async def bundle_is(stage: Stage, served: stored.Served) -> None:
+async def bundle_is(stage: Stage, served: stored.ServerSecret) -> None:
     """Wait until every webhook has the bundle of the Secret."""
     for kind in (kinds.VALIDATING, kinds.MUTATING):
         await wait.until(

@@ -7,7 +7,7 @@ from collections import Counter
 from muster.model.amounts import Resources
 from scheduler.engine.policy import Policy
 from scheduler.model.plan import Plan
-from scheduler.model.snapshot import READY, JobInfo, Snapshot, Status
+from scheduler.model.snapshot import READY, JobInfo, Snapshot, TaskStatus
 
 
 def hold(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
@@ -18,7 +18,7 @@ def hold(snapshot: Snapshot, policy: Policy, plan: Plan) -> None:
         _whole_gangs(snapshot, plan)
     if plugins & {"proportion", "capacity"}:
         _within_capability(snapshot, plan)
-    pending = {task.uid for job in snapshot.jobs for task in job.tasks if task.status is Status.PENDING}
+    pending = {task.uid for job in snapshot.jobs for task in job.tasks if task.status is TaskStatus.PENDING}
     bound = [bind.task.uid for bind in plan.binds]
     assert len(bound) == len(set(bound)), "a pod is bound twice"
     assert set(bound) <= pending, "a pod is bound that doesn't wait"

@@ -24,7 +24,7 @@ import pytest
 from controlplane import ControlPlane
 
 from certs import authority
-from certs.serving import Files
+from certs.serving import CertificateFiles
 from muster.cli.installation import crds
 from muster.kube import auth, errors, wait
 from muster.kube.cache import ObjectCache
@@ -137,7 +137,7 @@ class Plane:
         self.name = name
         self.client = Client(transport)
         self.clock = clock
-        self.certificate = Files(folder)
+        self.certificate = CertificateFiles(folder)
         self._ca = authority.new_ca(clock.now())
         self._own = contextlib.AsyncExitStack()
         self._registered = contextlib.AsyncExitStack()

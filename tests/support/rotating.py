@@ -17,15 +17,15 @@ from certs import path_secret
 from certs.bundle import KeyPair
 from certs.path_publish import PathRotator, stored_segments
 from certs.paths import PathWaits
-from certs.publish import Target
-from certs.serving import Files
+from certs.publish import RotationTarget
+from certs.serving import CertificateFiles
 from certs.stored import TLS, read_served
 from muster.cli.certs import files as certs_files
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.model import kinds, names, webhooks
-from webhooks.compose import Options, serving
-from webhooks.server import Listen, WebhookServer
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions, WebhookServer
 
 REPLICAS = 3
 # Nobody watches or controls ConfigMaps, so that thousands of them cost their review and little else.
@@ -81,7 +81,7 @@ class Rig:
     def __init__(self, plane: Plane, setting: Any, folder: Path) -> None:
         self.plane = plane
         self.setting = setting
-        self.target: Target = setting.target
+        self.target: RotationTarget = setting.target
         self.lag = [0.0] * REPLICAS
         self.folders = [folder / f"replica-{number}" for number in range(REPLICAS)]
         self.servers: list[WebhookServer] = []
@@ -97,7 +97,7 @@ class Rig:
         await self.paths().begin()
         for folder in self.folders:
             await self._copy(folder)
-            options = Options(Files(folder), Listen("127.0.0.1", 0, drain=0), paths=folder)
+            options = WebhookOptions(CertificateFiles(folder), ListenOptions("127.0.0.1", 0, drain=0), paths=folder)
             client = await self.plane.connect()
             self.servers.append(await self._stack.enter_async_context(serving(client, self.plane.clock, options)))
         ports = itertools.cycle(self.ports)

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from certs import authority
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.telemetry.probes import Probes, _is_this_machine
 
@@ -201,7 +201,7 @@ async def test_over_tls_metrics_are_for_whom_somebody_lets_read_them(pair: Path)
         return {"Bearer good": 200, "Bearer other": 403, "Bearer slow": 503}.get(authorization, 401)
 
     await probes.start()
-    await probes.serve_metrics(0, LiveCertificate(Files(pair)).listening, authorize)
+    await probes.serve_metrics(0, LiveCertificate(CertificateFiles(pair)).listening, authorize)
     trusted = ssl.create_default_context(cafile=str(pair / "ca.crt"))
     url = f"https://127.0.0.1:{probes.metrics_port}"
 

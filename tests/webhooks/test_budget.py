@@ -14,14 +14,14 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from certs import authority
-from certs.serving import Files, LiveCertificate
+from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
-from webhooks.budget import BODY_FLOOR, SETTLING, ByteBudget, Share, WaitingRoom
+from webhooks.budget import BODY_FLOOR, SETTLING, BodyBytes, ByteBudget, WaitingRoom
 from webhooks.connections import FIRST_REQUEST, KEEPALIVE, CallerConnection
-from webhooks.server import BODY_LIMIT, Listen, WebhookServer
+from webhooks.server import BODY_LIMIT, ListenOptions, WebhookServer
 
 LIMIT = 1000 * BODY_FLOOR
 
@@ -32,7 +32,7 @@ class Bodies(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.budget = ByteBudget(LIMIT)
-        self.shares: list[Share] = []
+        self.shares: list[BodyBytes] = []
 
     @rule()
     def come(self) -> None:
@@ -168,7 +168,7 @@ async def served(admission: Admission, tmp_path: Path) -> Any:
     pair = authority.issue(ca, ("127.0.0.1",), today)
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
-    server = WebhookServer(admission, LiveCertificate(Files(tmp_path)), Listen("127.0.0.1", 0, 0.0))
+    server = WebhookServer(admission, LiveCertificate(CertificateFiles(tmp_path)), ListenOptions("127.0.0.1", 0, 0.0))
     await server.start()
     context = ssl.create_default_context(cadata=ca.certificate.decode())
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -187,15 +187,15 @@ async def test_unfinished_bodies_hold_no_more_than_the_budget_and_a_review_is_an
     server, context = served
     budget = server._bodies
     most = 0
-    grow = Share.grow
+    grow = BodyBytes.grow
 
-    def noted(self: Share, size: int) -> bool:
+    def noted(self: BodyBytes, size: int) -> bool:
         nonlocal most
         grown = grow(self, size)
         most = max(most, budget.held)
         return grown
 
-    monkeypatch.setattr(Share, "grow", noted)
+    monkeypatch.setattr(BodyBytes, "grow", noted)
     writers = []
 
     async def attack() -> None:

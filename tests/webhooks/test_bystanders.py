@@ -12,8 +12,8 @@ from plane import ACCOUNTS, Plane
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from webhooks.admission import Admission
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
 
 _SYSTEM = "kube-system"
 
@@ -55,7 +55,7 @@ async def watched(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     here, own = await plane.namespace(), await plane.namespace()
     await plane.until(ACCOUNTS, "default", _SYSTEM)
     await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {}}, manager="test")
-    options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+    options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
     async with serving(await plane.connect(), plane.clock, options) as server:
         await plane.register(server, namespace=here, beside=(own, _SYSTEM), own_namespace=own)
         yield Watched(plane, here, own, reviews)

@@ -17,7 +17,7 @@ from listening import Listening
 from msgspec.structs import replace
 
 from certs import authority
-from certs.serving import Files, ServingCertificateError
+from certs.serving import CertificateFiles, ServingCertificateError
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request, Response
@@ -26,9 +26,9 @@ from muster.model.amounts import Resources
 from muster.model.objects import Node, Queue
 from webhooks import caches
 from webhooks.caches import CachedView
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
-from webhooks.verdict import Ref
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
+from webhooks.verdict import ObjectRef
 from webhooks.view import FreshView
 
 
@@ -81,9 +81,9 @@ def test_fresh_objects_and_fresh_absences_cover_what_the_caches_show() -> None:
     for each in (queue("a", "dept"), queue("b", "dept"), queue("c")):
         view.cache(kinds.QUEUES).put(each)
     fresh = {
-        Ref(kinds.QUEUES, "a"): None,
-        Ref(kinds.QUEUES, "b"): queue("b", "elsewhere"),
-        Ref(kinds.QUEUES, "d"): queue("d", "dept"),
+        ObjectRef(kinds.QUEUES, "a"): None,
+        ObjectRef(kinds.QUEUES, "b"): queue("b", "elsewhere"),
+        ObjectRef(kinds.QUEUES, "d"): queue("d", "dept"),
     }
     over = FreshView(view, fresh)
     assert names(over.children("dept")) == {"d"}
@@ -114,12 +114,12 @@ class Lists:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(Files(tmp_path), Listen("127.0.0.1", 0, 0.0), probes=0)
+def options(tmp_path: Path) -> WebhookOptions:
+    return WebhookOptions(CertificateFiles(tmp_path), ListenOptions("127.0.0.1", 0, 0.0), probes=0)
 
 
 async def test_a_server_serves_once_its_caches_are_synced(
-    options: Options, tmp_path: Path, review_of: Any, podgroup: Any, aiohttp_client: Any
+    options: WebhookOptions, tmp_path: Path, review_of: Any, podgroup: Any, aiohttp_client: Any
 ) -> None:
     now = SystemClock().now()
     ca = authority.new_ca(now)
@@ -138,7 +138,7 @@ async def test_a_server_serves_once_its_caches_are_synced(
 
 
 async def test_a_server_that_watches_no_more_is_not_alive(
-    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: WebhookOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody foresaw why: what is foreseen is tried again."""
     now = SystemClock().now()
@@ -170,7 +170,7 @@ async def probed(port: int) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_without_a_certificate_nothing_is_started(options: Options) -> None:
+async def test_without_a_certificate_nothing_is_started(options: WebhookOptions) -> None:
     with pytest.raises(ServingCertificateError, match="muster certs init"):
         async with serving(Client(Lists()), SystemClock(), options):
             pass

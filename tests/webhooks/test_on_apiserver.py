@@ -16,8 +16,8 @@ from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError, InvalidError, ServerError, TooManyRequestsError
 from muster.kube.transport import Request
 from muster.model import kinds, names
-from webhooks.compose import Options, serving
-from webhooks.server import Listen, WebhookServer
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions, WebhookServer
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Admitted:
 async def _admitted(plane: Plane, stack: AsyncExitStack, *, replicas: int = 1, legacy_apis: bool = False) -> Admitted:
     client, namespace = plane.client, await plane.namespace()
     await client.apply(kinds.QUEUES, _queue(names.DEFAULT_QUEUE), manager="test")
-    options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0), legacy_apis=legacy_apis)
+    options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0), legacy_apis=legacy_apis)
     servers = [
         await stack.enter_async_context(serving(await plane.connect(), plane.clock, options)) for _ in range(replicas)
     ]
@@ -406,7 +406,7 @@ async def test_owner_rules_change_what_admission_names_while_it_runs(plane: Plan
     """The podgroup controller follows the same ConfigMap, so both name one group."""
     async with AsyncExitStack() as stack:
         space = await plane.namespace()
-        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0), namespace=space)
+        options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0), namespace=space)
         server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
         await plane.client.apply(kinds.QUEUES, _queue(names.DEFAULT_QUEUE), manager="test")
         await plane.register(server, namespace=space)

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from listening import Listening
 
 from certs import authority
-from certs.serving import POLL, Files, LiveCertificate
+from certs.serving import POLL, CertificateFiles, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.model import names
 from muster.sandbox import virtual_time
 from webhooks.admission import Admission
 from webhooks.paths import LivePaths, hook_path
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 
 SEGMENT = "x" * 42 + "_"
 OTHER = "y" * 43
@@ -108,7 +108,9 @@ async def call(admission: Admission, tmp_path: Path, aiohttp_client: Any) -> Any
     (tmp_path / "tls.key").write_bytes(pair.key)
     (tmp_path / names.SEGMENTS_FILE).write_text(f"{SEGMENT}\n")
     paths = LivePaths(tmp_path)
-    server = WebhookServer(admission, LiveCertificate(Files(tmp_path)), Listen("127.0.0.1", 0, 0.0), paths=paths)
+    server = WebhookServer(
+        admission, LiveCertificate(CertificateFiles(tmp_path)), ListenOptions("127.0.0.1", 0, 0.0), paths=paths
+    )
     await server.start()
     client = await aiohttp_client(Listening(port=server.port), connector=aiohttp.TCPConnector(ssl=False))
 

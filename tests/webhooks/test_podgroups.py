@@ -14,7 +14,7 @@ from webhooks import review
 from webhooks.evaluation import HOOKS, evaluate
 from webhooks.policies import podgroups
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Denied, Ref
+from webhooks.verdict import ALLOWED, Allowed, Denied, ObjectRef
 
 INCUBATOR = "scheduling.incubator.k8s.io"
 
@@ -224,13 +224,13 @@ def test_a_refusal_names_the_cached_objects_that_it_rests_on(ask: Any, podgroup:
     def rests_on(queue: str, **more: Any) -> Any:
         return ask(podgroups.validate, podgroup(queue=queue, **more)).evidence
 
-    assert rests_on("nope") == (Ref(kinds.QUEUES, "nope"),)
+    assert rests_on("nope") == (ObjectRef(kinds.QUEUES, "nope"),)
     assert rests_on("nope", group=INCUBATOR) == (
-        Ref(kinds.QUEUES, "nope"),
-        Ref(kinds.LEGACY_QUEUES[0], "nope"),
+        ObjectRef(kinds.QUEUES, "nope"),
+        ObjectRef(kinds.LEGACY_QUEUES[0], "nope"),
     )
-    assert rests_on("dept") == (Ref(kinds.QUEUES, "team"),)
-    assert rests_on("gpu") == (Ref(kinds.QUEUES, "gpu"), Ref(kinds.NAMESPACES, "dev"))
+    assert rests_on("dept") == (ObjectRef(kinds.QUEUES, "team"),)
+    assert rests_on("gpu") == (ObjectRef(kinds.QUEUES, "gpu"), ObjectRef(kinds.NAMESPACES, "dev"))
 
 
 def test_a_legacy_group_may_use_a_queue_of_its_own_api_group(ask: Any, podgroup: Any, cluster: Any) -> None:
@@ -265,7 +265,7 @@ def test_one_name_in_two_api_groups_is_refused(ask: Any, podgroup: Any, cluster:
     assert verdict.message == (
         'the name "gang" is taken by a PodGroup of scheduling.incubator.k8s.io in this namespace: choose another'
     )
-    assert verdict.evidence == (Ref(kinds.LEGACY_PODGROUPS[0], "gang", "dev"),)
+    assert verdict.evidence == (ObjectRef(kinds.LEGACY_PODGROUPS[0], "gang", "dev"),)
 
 
 # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,10 +10,10 @@ import pytest
 from muster.ledger.reservations import POD, ReservationRequest
 from muster.model import kinds, names
 from muster.model.amounts import Resources
-from muster.model.grouping import Rule
+from muster.model.grouping import OwnerRule
 from webhooks.policies import pods, quotas
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Patched, QuotaChange, Ref
+from webhooks.verdict import ALLOWED, Allowed, ObjectRef, Patched, QuotaChange
 
 GROUP = "scheduling.k8s.io/group-name"
 JOB = ("batch/v1", "Job", "train")
@@ -52,7 +52,7 @@ def test_a_replicaset_without_an_owner_is_the_root(ask: Any, pod: Any, cluster: 
 
 
 def test_a_rule_above_the_matched_owner_waits_until_that_one_is_known(ask: Any, pod: Any, cluster: Any) -> None:
-    once, twice = (WebhookSettings(rules=(Rule("batch/v1", "Job", level),)) for level in (1, 2))
+    once, twice = (WebhookSettings(rules=(OwnerRule("batch/v1", "Job", level),)) for level in (1, 2))
     assert ask(pods.mutate, pod(owner=JOB), settings=once) == ALLOWED
     cron = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "uid-n", "controller": True}
     cluster.put(kinds.JOBS, "train", "dev", metadata={"ownerReferences": [cron], "uid": "uid-train"})
@@ -177,8 +177,8 @@ def test_so_is_one_whose_controller_has_the_owner_of_the_group_for_its_own(
     _gang(cluster, OPERATOR)
     launcher = _worker(pod, owner)
     assert ask(pods.mutate, launcher).evidence == (
-        Ref(kinds.PODGROUPS, "gang", "dev"),
-        Ref(kind, owner[2], "dev"),
+        ObjectRef(kinds.PODGROUPS, "gang", "dev"),
+        ObjectRef(kind, owner[2], "dev"),
     )
     cluster.put(kind, owner[2], "dev", metadata={"ownerReferences": [OPERATOR]})
     assert ask(pods.mutate, launcher).operations
@@ -189,7 +189,7 @@ def test_so_is_one_whose_controller_has_the_owner_of_the_group_for_its_own(
 
 def test_nobody_else_is_noted_as_a_member(ask: Any, pod: Any, cluster: Any) -> None:
     _gang(cluster, OPERATOR | {"uid": "another"})
-    assert ask(pods.mutate, _worker(pod)) == Allowed(evidence=(Ref(kinds.PODGROUPS, "gang", "dev"),))
+    assert ask(pods.mutate, _worker(pod)) == Allowed(evidence=(ObjectRef(kinds.PODGROUPS, "gang", "dev"),))
     for asked in (
         _worker(pod, owner=None),
         pod(scheduler="theirs", owner=("kubeflow.org/v1", "MPIJob", "mpi")),
@@ -202,7 +202,7 @@ def test_who_notes_it_themselves_is_refused_unless_it_is_so(ask: Any, pod: Any, 
     verdict = ask(pods.validate, claimed)
     assert verdict.code == 403
     assert "annotation muster.sh/member-of: 'gang' is not a PodGroup whose owner owns this pod too" in verdict.message
-    assert verdict.evidence == (Ref(kinds.PODGROUPS, "gang", "dev"),)
+    assert verdict.evidence == (ObjectRef(kinds.PODGROUPS, "gang", "dev"),)
     _gang(cluster, OPERATOR)
     assert ask(pods.validate, claimed).reservation.group == "gang"
     assert ask(pods.validate, _worker(pod, **{MEMBER: "other"})).code == 403

@@ -8,7 +8,7 @@ import pytest
 
 from muster.model import kinds, names
 from webhooks.policies import queues
-from webhooks.verdict import ALLOWED, Ref
+from webhooks.verdict import ALLOWED, ObjectRef
 
 
 def guarantee(**resource: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def test_a_parent_must_exist(ask: Any, queue: Any) -> None:
     verdict = ask(queues.validate, queue(parent="dept"))
     assert (verdict.code, verdict.reason) == (403, "Forbidden")
     assert verdict.message == 'queue "dept" (spec.parent) does not exist: create it first, or name another'
-    assert verdict.evidence == (Ref(kinds.QUEUES, "dept"),)
+    assert verdict.evidence == (ObjectRef(kinds.QUEUES, "dept"),)
 
 
 @pytest.mark.parametrize("parent", ["", "root"])
@@ -121,7 +121,7 @@ def test_a_queue_does_not_go_below_its_own_descendant(ask: Any, queue: Any, clus
     cluster.queue("c", parent="b")
     verdict = ask(queues.validate, queue("a", parent="c"), "UPDATE", old=queue("a"))
     assert verdict.message == 'queue "c" (spec.parent) is below queue "a" (a -> c -> b -> a): name another parent'
-    assert verdict.evidence == (Ref(kinds.QUEUES, "c"), Ref(kinds.QUEUES, "b"))
+    assert verdict.evidence == (ObjectRef(kinds.QUEUES, "c"), ObjectRef(kinds.QUEUES, "b"))
 
 
 def test_a_circle_that_slipped_in_blocks_neither_its_repair_nor_anything_else(
@@ -156,7 +156,7 @@ def test_siblings_together_stay_within_their_parents_guarantee(ask: Any, queue: 
             '2 with the 3 of its siblings is more than the 4 of its parent "dept": lower it or raise the parent\'s',
         ),
     )
-    assert verdict.evidence == (Ref(kinds.QUEUES, "dept"), Ref(kinds.QUEUES, "one"))
+    assert verdict.evidence == (ObjectRef(kinds.QUEUES, "dept"), ObjectRef(kinds.QUEUES, "one"))
     assert ask(queues.validate, queue("two", parent="dept", **backed(cpu="1"))) == ALLOWED
 
 
@@ -202,7 +202,7 @@ def test_a_parent_is_deleted_after_its_children(ask: Any, queue: Any, cluster: A
     cluster.queue("a", parent="dept")
     verdict = ask(queues.validate, queue("dept"), "DELETE")
     assert verdict.message == 'queue "dept" is the parent of a, b: delete or move these first'
-    assert verdict.evidence == (Ref(kinds.QUEUES, "a"), Ref(kinds.QUEUES, "b"))
+    assert verdict.evidence == (ObjectRef(kinds.QUEUES, "a"), ObjectRef(kinds.QUEUES, "b"))
 
 
 def test_a_deletion_says_what_goes_with_the_queue(ask: Any, queue: Any, cluster: Any) -> None:

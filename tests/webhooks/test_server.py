@@ -25,13 +25,13 @@ from listening import Listening
 
 from certs import authority
 from certs.bundle import KeyPair
-from certs.serving import POLL, Files, LiveCertificate, ServingCertificateError
+from certs.serving import POLL, CertificateFiles, LiveCertificate, ServingCertificateError
 from muster.kube.clock import SystemClock
 from muster.ledger.reservations import Reserved
 from muster.sandbox import virtual_time
 from webhooks import server as servers
 from webhooks.admission import Admission
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HEAD = "POST /validate/podgroups?timeout=5s HTTP/1.1\r\nHost: muster\r\nContent-Length: {length}\r\n\r\n"
@@ -73,7 +73,9 @@ def write(tmp_path: Path, authorities: Any) -> Callable[..., None]:
 @pytest.fixture
 async def served(admission: Admission, tmp_path: Path, write: Any, clock: Any) -> AsyncIterator[WebhookServer]:
     write()
-    server = WebhookServer(admission, LiveCertificate(Files(tmp_path), clock), Listen("127.0.0.1", 0, 0.0))
+    server = WebhookServer(
+        admission, LiveCertificate(CertificateFiles(tmp_path), clock), ListenOptions("127.0.0.1", 0, 0.0)
+    )
     await server.start()
     yield server
     await server.stop()
@@ -295,7 +297,7 @@ async def test_a_mounted_secret_changes_as_one(tmp_path: Path, write: Any, autho
         for name in ("tls.crt", "tls.key"):
             (tmp_path / name).rename(folder / name)
     (tmp_path / "..data").symlink_to("..1")
-    live = LiveCertificate(Files(tmp_path), clock)
+    live = LiveCertificate(CertificateFiles(tmp_path), clock)
     first = live._served.fingerprint
     (tmp_path / "..next").symlink_to("..2")
     (tmp_path / "..next").rename(tmp_path / "..data")
@@ -304,7 +306,7 @@ async def test_a_mounted_secret_changes_as_one(tmp_path: Path, write: Any, autho
 
 
 def test_files_that_change_while_they_are_read_are_not_served(tmp_path: Path, write: Any, clock: Any) -> None:
-    class Busy(Files):
+    class Busy(CertificateFiles):
         def fingerprint(self) -> str:
             return str(next(versions))
 
@@ -322,13 +324,13 @@ async def test_an_expired_certificate_is_no_longer_ready(served: WebhookServer, 
 
 async def test_without_a_certificate_there_is_nothing_to_start(tmp_path: Path, clock: Any) -> None:
     with pytest.raises(ServingCertificateError, match=r"tls.crt: No such file or directory; run `muster certs init`"):
-        LiveCertificate(Files(tmp_path), clock)
+        LiveCertificate(CertificateFiles(tmp_path), clock)
 
 
 def test_a_folder_that_is_empty_yet_is_waited_for(tmp_path: Path, write: Any, caplog: Any) -> None:
     async def told() -> None:
         (tmp_path / "tls.crt").write_bytes(b"")
-        waiting = asyncio.create_task(Files(tmp_path).arrived())
+        waiting = asyncio.create_task(CertificateFiles(tmp_path).arrived())
         await asyncio.sleep(10 * POLL)
         assert not waiting.done()
         write(0)
@@ -342,7 +344,7 @@ def test_a_folder_that_is_empty_yet_is_waited_for(tmp_path: Path, write: Any, ca
 
 async def test_a_folder_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(ServingCertificateError, match="nowhere is not a folder; run `muster certs export --folder "):
-        await Files(tmp_path / "nowhere").arrived()
+        await CertificateFiles(tmp_path / "nowhere").arrived()
 
 
 def client_certificate(now: datetime) -> KeyPair:
@@ -368,8 +370,8 @@ async def test_only_callers_with_a_certificate_are_served_where_that_is_asked(
     write(0)
     me, stranger = client_certificate(authorities[0]), client_certificate(authorities[0])
     (tmp_path / "clients.crt").write_bytes(me.certificate)
-    certificate = LiveCertificate(Files(tmp_path, tmp_path / "clients.crt"), clock)
-    server = WebhookServer(admission, certificate, Listen("127.0.0.1", 0, 0.0))
+    certificate = LiveCertificate(CertificateFiles(tmp_path, tmp_path / "clients.crt"), clock)
+    server = WebhookServer(admission, certificate, ListenOptions("127.0.0.1", 0, 0.0))
     await server.start()
 
     async def first_line(who: KeyPair | None) -> bytes:
@@ -401,8 +403,8 @@ def test_all_of_it_holds_on_uvloop(
 ) -> None:
     async def story() -> None:
         write(0)
-        certificate = LiveCertificate(Files(tmp_path), clock)
-        server = WebhookServer(admission, certificate, Listen("127.0.0.1", 0, 0.0))
+        certificate = LiveCertificate(CertificateFiles(tmp_path), clock)
+        server = WebhookServer(admission, certificate, ListenOptions("127.0.0.1", 0, 0.0))
         await server.start()
         before = await serial(server.port, trusting(authorities, 0))
         write(1)

@@ -11,11 +11,11 @@ import pytest
 from muster.cli.installation import permissions
 from muster.kube import errors
 from muster.kube.transport import Request
-from muster.model import border, kinds
+from muster.model import kinds, tenant_texts
 
 PATIENCE = 90.0
 NO_NAMES = ("a/b", "A", "-a", "a-", "a..b", ".", "a b", "a\n", "%")
-"""The rule of the CRD is that of `muster.model.border`."""
+"""The rule of the CRD is that of `muster.model.tenant_texts`."""
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ async def test_a_queue_that_can_not_be_meant_is_refused(plane: Any, spec: dict[s
 
 @pytest.mark.parametrize("parent", ["a", "team-a.b0", "0", ""])
 async def test_a_parent_that_can_be_a_queue_is_accepted(plane: Any, parent: str) -> None:
-    assert not parent or border.is_subdomain(parent)
+    assert not parent or tenant_texts.is_subdomain(parent)
     await plane.create(kinds.QUEUES, {"metadata": {"name": plane.unique("queue")}, "spec": {"parent": parent}})
 
 
 def test_the_rule_of_the_crd_is_that_of_the_border() -> None:
-    assert not any(map(border.is_subdomain, NO_NAMES))
+    assert not any(map(tenant_texts.is_subdomain, NO_NAMES))
 
 
 @pytest.mark.parametrize(

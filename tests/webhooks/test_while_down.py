@@ -14,8 +14,8 @@ from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from webhooks.admission import Admission
-from webhooks.compose import Options, serving
-from webhooks.server import Listen
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
 
 HOLD = "example.com/hold"
 
@@ -61,7 +61,7 @@ async def down(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[D
     ):
         await plane.client.create(kind, manifest, space)
     async with serving(
-        await plane.connect(), plane.clock, Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+        await plane.connect(), plane.clock, WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
     ) as server:
         await plane.register(server, namespace=space)
         with monkeypatch.context() as broken:

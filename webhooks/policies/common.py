@@ -9,11 +9,11 @@ from typing import Final
 from msgspec import Struct
 
 from muster.ledger.reservations import held, limited
-from muster.model import border, kinds, labels, names, scopes
+from muster.model import kinds, labels, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Json, Meta, Queue
 from muster.model.text import counted, few, shown
-from webhooks.verdict import DenialReason, Problem, Ref
+from webhooks.verdict import DenialReason, ObjectRef, Problem
 from webhooks.view import AdmissionView, below, closed_above, find_queue, serves, state_of, usable_queues
 
 SHOWN: Final = 8
@@ -40,10 +40,10 @@ class QueueRequest(Struct, frozen=True):
         return f'queue "{self.queue[:_LONGEST]}" ({self.where})'
 
     @property
-    def refs(self) -> tuple[Ref, ...]:
+    def refs(self) -> tuple[ObjectRef, ...]:
         """The objects that could be the queue."""
         own = (kind for kind in kinds.LEGACY_QUEUES if kind.group == self.group)
-        return tuple(Ref(kind, self.queue) for kind in (kinds.QUEUES, *own))
+        return tuple(ObjectRef(kind, self.queue) for kind in (kinds.QUEUES, *own))
 
 
 def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
@@ -70,10 +70,12 @@ def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
 
 
 def _creating(name: str) -> str:
-    return f'create it with "muster queue create --name {name}"' if border.is_subdomain(name) else "correct the name"
+    return (
+        f'create it with "muster queue create --name {name}"' if tenant_texts.is_subdomain(name) else "correct the name"
+    )
 
 
-_Finding = tuple[str, tuple[Ref, ...]]
+_Finding = tuple[str, tuple[ObjectRef, ...]]
 _FINE: Final[_Finding] = ("", ())
 
 
@@ -95,7 +97,7 @@ def _above(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
     text = (
         f'{wanted.subject} is below queue "{closed.name}", which is {state_of(closed)}, and takes no new {wanted.noun}'
     )
-    refs = (*wanted.refs, Ref(kinds.QUEUES, closed.name))
+    refs = (*wanted.refs, ObjectRef(kinds.QUEUES, closed.name))
     return f"{text}: {_remedy(view, wanted, *filter(None, [opening]))}", refs
 
 
@@ -106,7 +108,7 @@ def _children(view: AdmissionView, wanted: QueueRequest) -> _Finding:
     usable = [name for name in usable_queues(view, wanted.namespace) if name in below(view, wanted.queue)]
     remedy = f"use one of them ({few(usable, SHOWN)})" if usable else _remedy(view, wanted)
     text = f"{wanted.subject} has children and takes no {wanted.noun} itself: {remedy}"
-    return text, tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
+    return text, tuple(ObjectRef(kinds.QUEUES, child) for child in children[:SHOWN])
 
 
 def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Finding:
@@ -115,7 +117,7 @@ def _selector(view: AdmissionView, queue: Queue, wanted: QueueRequest) -> _Findi
         return _FINE
     remedy = _remedy(view, wanted, "label the namespace so")
     text = f'{wanted.subject} serves only namespaces with {labels.text(selector)}, not "{wanted.namespace}": {remedy}'
-    return text, (*wanted.refs, Ref(kinds.NAMESPACES, wanted.namespace))
+    return text, (*wanted.refs, ObjectRef(kinds.NAMESPACES, wanted.namespace))
 
 
 def _remedy(view: AdmissionView, wanted: QueueRequest, *others: str) -> str:
@@ -128,12 +130,12 @@ def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources
     """Read a ResourceList, every illegal name or amount a problem of its own (and left out)."""
     if not quantities:
         return NOTHING, []
-    if all(map(border.is_resource, quantities)):
+    if all(map(tenant_texts.is_resource, quantities)):
         with suppress(QuantityError):
             return Resources.parse(quantities), []
     nano, problems = {}, []
     for name, value in quantities.items():
-        if fault := border.resource_fault(name):
+        if fault := tenant_texts.resource_fault(name):
             problems.append(Problem(fault, f"{path}[{shown(name)}]"))
             continue
         try:
@@ -147,10 +149,10 @@ def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources
 
 def length_problems(quantities: Mapping[str, Json] | None, path: str) -> list[Problem]:
     """Say that a ResourceList is longer than any gang needs."""
-    if len(quantities or ()) <= border.MOST_RESOURCES:
+    if len(quantities or ()) <= tenant_texts.MOST_RESOURCES:
         return []
     # Without their number, so that on an UPDATE what was too long already isn't a new problem.
-    return [Problem(f"it lists too many resources: list at most {border.MOST_RESOURCES}", path)]
+    return [Problem(f"it lists too many resources: list at most {tenant_texts.MOST_RESOURCES}", path)]
 
 
 def annotation_problems(*metas: Meta) -> list[Problem]:
@@ -158,8 +160,8 @@ def annotation_problems(*metas: Meta) -> list[Problem]:
     return [
         Problem(text, f"{path}.annotations[{key}]")
         for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False)
-        if meta.annotations and not border.READ.isdisjoint(meta.annotations)
-        for key, text in border.faults(meta.annotations)
+        if meta.annotations and not tenant_texts.READ.isdisjoint(meta.annotations)
+        for key, text in tenant_texts.faults(meta.annotations)
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from muster.ledger.reservations import JOB, ReservationRequest, reserves_late, taken_by_spec
-from muster.model import border, grouping, kinds, names, scopes
+from muster.model import grouping, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, Meta
 from muster.model.requests import pod_request
@@ -157,7 +157,7 @@ def _reserving_for_group(job: Job, name: str, request: AdmissionRequest, view: A
         minimum = taken_by_spec(job.spec.template.spec) * group.spec.min_member
     except QuantityError:
         return ALLOWED  # an API server stores no pod of it
-    facts = border.traits(group.metadata.annotation(names.POD_TRAITS))
+    facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
     place = (request.namespace, JOB, api_group, group.name, job.metadata.uid)
     return Allowed(reservation=ReservationRequest(*place, minimum, scope_facts=facts))
 

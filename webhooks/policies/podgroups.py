@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, holding, stated_minimum
-from muster.model import border, grouping, kinds, names
+from muster.model import grouping, kinds, names, tenant_texts
 from muster.model.amounts import Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import PatchRecorder
@@ -16,7 +16,7 @@ from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, ObjectRef, Patched, Problem, Verdict, judge
 from webhooks.view import AdmissionView
 
 _MINIMUM: Final = "spec.minResources"
@@ -108,7 +108,7 @@ def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: Admissio
             text = (
                 f'the name "{podgroup.name}" is taken by a PodGroup of {kind.group} in this namespace: choose another'
             )
-            yield Problem(text, evidence=(Ref(kind, podgroup.name, request.namespace),))
+            yield Problem(text, evidence=(ObjectRef(kind, podgroup.name, request.namespace),))
 
 
 def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: AdmissionView) -> list[str]:
@@ -126,7 +126,7 @@ def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest,
 
 
 def _scope_facts(podgroup: PodGroup) -> str:
-    return border.traits(podgroup.metadata.annotation(names.POD_TRAITS))
+    return tenant_texts.traits(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
 def _reserving(request: AdmissionRequest, podgroup: PodGroup, before: PodGroup | None = None) -> Allowed:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.ledger.reservations import POD, ReservationRequest, taken_by
-from muster.model import border, grouping, kinds, names, scopes
+from muster.model import grouping, kinds, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
@@ -17,7 +17,7 @@ from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Ref, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, ObjectRef, Patched, Problem, Verdict, judge
 from webhooks.view import AdmissionView, groups_named
 
 _LEVELS: Final = 10
@@ -126,18 +126,18 @@ def _noted_membership(request: AdmissionRequest, meta: Meta, view: AdmissionView
     return Patched(patch.operations)
 
 
-def _is_owned(meta: Meta, group: str, namespace: str, view: AdmissionView) -> tuple[bool, tuple[Ref, ...]]:
+def _is_owned(meta: Meta, group: str, namespace: str, view: AdmissionView) -> tuple[bool, tuple[ObjectRef, ...]]:
     """Tell whether a group, or its owner, is among the controllers above a pod, and what to read where that isn't so."""
     groups = groups_named(view, namespace, group).values()
     roots = {each.uid for found in groups for each in found.metadata.owner_references or ()}
     roots |= {found.metadata.uid for found in groups}
-    evidence = [Ref(kinds.PODGROUPS, group, namespace)] if border.is_subdomain(group) else []
+    evidence = [ObjectRef(kinds.PODGROUPS, group, namespace)] if tenant_texts.is_subdomain(group) else []
     for owner, found in _controllers(meta, namespace, view):
         if owner.uid in roots:
             return True, ()
         kind = _OWNERS.get((owner.api_version, owner.kind))
-        if found is None and kind is not None and border.is_subdomain(owner.name):
-            evidence.append(Ref(kind, owner.name, namespace))
+        if found is None and kind is not None and tenant_texts.is_subdomain(owner.name):
+            evidence.append(ObjectRef(kind, owner.name, namespace))
     return False, tuple(evidence)
 
 

@@ -14,7 +14,7 @@ from webhooks.policies import common
 from webhooks.policies.common import SHOWN
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import Problem, Ref, Verdict, forbidden, judge
+from webhooks.verdict import ObjectRef, Problem, Verdict, forbidden, judge
 from webhooks.view import AdmissionView, below, groups_named, parent_of
 
 MAX_DEPTH: Final = 10
@@ -125,11 +125,11 @@ def _parent_problems(queue: Queue, view: AdmissionView) -> Iterator[Problem]:
     parent, path = parent_of(queue), _ancestors(queue, view)
     if view.get(kinds.QUEUES, parent) is None:
         text = f'queue "{parent}" (spec.parent) does not exist: create it first, or name another'
-        yield Problem(text, evidence=(Ref(kinds.QUEUES, parent),))
+        yield Problem(text, evidence=(ObjectRef(kinds.QUEUES, parent),))
     elif queue.name in path:
         circle = " -> ".join([queue.name, *path[: path.index(queue.name) + 1]])
         text = f'queue "{parent}" (spec.parent) is below queue "{queue.name}" ({circle}): name another parent'
-        yield Problem(text, evidence=tuple(Ref(kinds.QUEUES, name) for name in path if name != queue.name))
+        yield Problem(text, evidence=tuple(ObjectRef(kinds.QUEUES, name) for name in path if name != queue.name))
     elif (depth := len(path) + 1 + _height(queue.name, view)) > MAX_DEPTH:
         text = f'queue "{parent}" (spec.parent) would make the tree {depth} levels deep: the limit is {MAX_DEPTH}'
         yield Problem(f"{text}; name a parent further up")
@@ -171,7 +171,7 @@ def _guarantee_problems(queue: Queue, guarantee: Resources, view: AdmissionView)
                     f"{amount_text(name, guarantee[name])} with the {amount_text(name, others[name])} of its siblings "
                 )
                 text += f'is more than the {most} of its parent "{parent.name}": lower it or raise the parent\'s'
-                refs = tuple(Ref(kinds.QUEUES, each.name) for each in (parent, *siblings[:SHOWN]))
+                refs = tuple(ObjectRef(kinds.QUEUES, each.name) for each in (parent, *siblings[:SHOWN]))
                 yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
     children = list(view.children(queue.name))
     total = _guaranteed(children)
@@ -180,7 +180,7 @@ def _guarantee_problems(queue: Queue, guarantee: Resources, view: AdmissionView)
             f"{amount_text(name, guarantee[name])} is less than the {amount_text(name, total[name])} of its children "
         )
         text += f"({few(sorted(child.name for child in children), SHOWN)}): raise it or lower theirs"
-        refs = tuple(Ref(kinds.QUEUES, child.name) for child in children[:SHOWN])
+        refs = tuple(ObjectRef(kinds.QUEUES, child.name) for child in children[:SHOWN])
         yield Problem(text, f"{_GUARANTEE}[{name}]", refs)
 
 
@@ -225,7 +225,7 @@ def _delete(queue: Queue, group: str, view: AdmissionView, settings: WebhookSett
     if children:
         them = "it" if len(children) == 1 else "these"
         text = f'queue "{queue.name}" is the parent of {few(children, SHOWN)}: delete or move {them} first'
-        refs = tuple(Ref(kinds.QUEUES, child) for child in children[:SHOWN])
+        refs = tuple(ObjectRef(kinds.QUEUES, child) for child in children[:SHOWN])
         return judge([Problem(text, evidence=refs)])
     return judge((), _deletion_warnings(queue, view, settings))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.model import border, scopes
+from muster.model import scopes, tenant_texts
 from muster.model.amounts import Resources
 from muster.model.objects import ResourceQuota, ResourceQuotaSpec
 from webhooks.policies import common
@@ -33,7 +33,7 @@ def validate(request: AdmissionRequest, _: AdmissionView, __: WebhookSettings) -
     if old is not None:
         problems = common.new_problems(problems, _read(old.spec)[1])
     name, uid = quota.name or request.name, quota.metadata.uid
-    border.check("ResourceQuota", subdomains=(name,), uids=(uid,))
+    tenant_texts.check("ResourceQuota", subdomains=(name,), uids=(uid,))
     limits = scopes.scoped(hard, scopes.scope_set(quota.spec))
     return judge(problems, (), Allowed(quota_change=QuotaChange(request.namespace, name, uid, limits)))
 

@@ -12,7 +12,7 @@ from muster.cli.configuration import Configuration
 from muster.cli.output import bullets, hanging, wrapped
 from muster.model.manifests import Manifest
 from muster.model.text import counted
-from muster.whatif.admission import AdmissionForecast, Start, Verdict
+from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
 from muster.whatif.cluster_view import LEGACY_VERSIONS
 
 _ASSUMED: Final = (
@@ -37,7 +37,7 @@ def lines(finding: AdmissionForecast, width: int, configured: Configuration) -> 
     yield from wrapped(_assumed(finding, configured), width)
 
 
-def _verdict(verdict: Verdict, width: int) -> Iterator[str]:
+def _verdict(verdict: AdmissionVerdict, width: int) -> Iterator[str]:
     answer = verdict.answer
     for warning in answer.warnings:
         yield from hanging(f"Warning: {warning}", width)
@@ -49,7 +49,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterator[str]:
         yield from hanging(text, width)
 
 
-def _outcome(verdict: Verdict) -> str:
+def _outcome(verdict: AdmissionVerdict) -> str:
     if verdict.outcome == "unknown":
         if verdict.answer.manifest.api_version in LEGACY_VERSIONS:
             return "not checked: the cluster does not serve this kind; `muster install --legacy-apis` installs it"
@@ -66,14 +66,14 @@ def _called(manifest: Manifest) -> str:
     return f"{manifest.kind.lower()}{f'.{group}' if group else ''}/{manifest.name or manifest.body['metadata']['generateName']}"
 
 
-def _start(start: Start, width: int) -> Iterator[str]:
+def _start(start: PredictedStart, width: int) -> Iterator[str]:
     yield from hanging(f"{start.label} {_when(start)}", width)
     if start.kind == "never" and start.changes:
         yield "  Each of these changes alone would let it start:"
         yield from bullets((each.text for each in start.changes), width)
 
 
-def _when(start: Start) -> str:
+def _when(start: PredictedStart) -> str:
     match start.kind:
         case "now":
             return f"would start now, {counted(start.pods, 'pod')}"
@@ -112,7 +112,7 @@ def data(finding: AdmissionForecast, configured: Configuration) -> dict[str, Any
     }
 
 
-def _object_data(verdict: Verdict) -> dict[str, Any]:
+def _object_data(verdict: AdmissionVerdict) -> dict[str, Any]:
     answer = verdict.answer
     refused = verdict.outcome in {"refused", "undecided"}
     return {
@@ -126,7 +126,7 @@ def _object_data(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _start_data(start: Start) -> dict[str, Any]:
+def _start_data(start: PredictedStart) -> dict[str, Any]:
     return {
         "podGroup": str(start.key),
         "for": start.label,

@@ -12,8 +12,8 @@ from certs import diagnosis, observation, path_controller, stored
 from certs.bundle import certificates
 from certs.observation import RefusedError
 from certs.paths import PathWaits
-from certs.publish import StepResult, Wanted
-from certs.rotation import Command, RotationAction
+from certs.publish import CertificateSettings, StepResult
+from certs.rotation import RotationAction, RotationCommand
 from certs.state import CertificateState, RotationPhase
 from muster.cli.certs import files, text
 from muster.cli.certs.installation import (
@@ -88,7 +88,7 @@ async def init(
         if dry_run:
             text.would_init(observed, observation.hosts(observed, at.target.namespace), hosts)
             return
-        if did := await at.rotator.begin(Wanted(hosts or None, probes or None, waits)):
+        if did := await at.rotator.begin(CertificateSettings(hosts or None, probes or None, waits)):
             click.echo(did)
         await _begin_paths(at, dry_run=False)
         result = await at.drive(settled)
@@ -143,7 +143,7 @@ async def renew(*, now: bool, wait: bool, dry_run: bool, **options: Any) -> None
     """Renew the servers' certificate under the same CA, if it is due."""
     async with installation(options) as at:
         state = (await at.look(probing=False)).state()
-        requested = Command.RENEW if now else None
+        requested = RotationCommand.RENEW if now else None
         if dry_run:
             text.would(at.rotator.plan(state, requested))
             return
@@ -197,12 +197,12 @@ async def rotate_ca(
             raise RefusedError(
                 "webhooks are called by URL, so nobody knows the replicas: name each with --probe HOST:PORT"
             )
-        requested = Command.ROTATE if state.phase is RotationPhase.STEADY else None
+        requested = RotationCommand.ROTATE if state.phase is RotationPhase.STEADY else None
         waits = stated_waits(publish_wait, soak, state.waits)
         if dry_run:
             text.would_rotate(at.rotator.plan(state, requested), state, waits or state.waits)
             return
-        await at.rotator.begin(Wanted(None, probes or None, waits))
+        await at.rotator.begin(CertificateSettings(None, probes or None, waits))
         stop = RotationPhase(phase) if phase is not None else None
         await at.rotator.hold(stop)
         result = await at.drive(lambda result: _rotated(result, stop), requested)
@@ -253,14 +253,14 @@ async def rollback(*, dry_run: bool, **options: Any) -> None:
                 "the old CA is being retired, which can't be rolled back; `muster certs rotate-ca` finishes"
             )
         under_way = state.phase in {RotationPhase.ROLLBACK, RotationPhase.WITHDRAW}
-        step = at.rotator.plan(state, None if under_way else Command.ROLL_BACK)
+        step = at.rotator.plan(state, None if under_way else RotationCommand.ROLL_BACK)
         if not under_way and step.action is RotationAction.WAIT:
             raise RefusedError(step.why)
         if dry_run:
             text.would(step)
             return
         await at.rotator.hold(None)
-        result = await at.drive(settled, None if under_way else Command.ROLL_BACK)
+        result = await at.drive(settled, None if under_way else RotationCommand.ROLL_BACK)
         text.standing(result.state)
 
 

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from certs import path_publish
 from certs.bundle import CertificateError
-from certs.controller import Changes, Driver
+from certs.controller import ChangeWatcher, StepRunner
 from certs.observation import Observation, RefusedError
 from certs.path_publish import PathRotator
 from certs.path_secret import StoredPathError
 from certs.paths import PathWaits, Segments
-from certs.publish import Rotator, StepResult, Target
-from certs.rotation import Command, RotationAction
-from certs.state import RotationPhase, Waits
+from certs.publish import RotationTarget, Rotator, StepResult
+from certs.rotation import RotationAction, RotationCommand
+from certs.state import RotationPhase, RotationWaits
 from certs.stored import StoredCAError
 from muster.cli.certs.text import RotationProgress
 from muster.cli.connect import connected, runs
@@ -92,7 +92,7 @@ class Installation(Struct, frozen=True):
 
     client: Client
     rotator: Rotator
-    target: Target
+    target: RotationTarget
 
     def paths(self, waits: PathWaits | None = None) -> PathRotator:
         """Return what replaces the segment of the webhooks' paths."""
@@ -102,15 +102,15 @@ class Installation(Struct, frozen=True):
         """Return what the Secret of the paths holds; None where there is none, or nothing in it."""
         return await path_publish.stored_segments(self.client, self.target.namespace)
 
-    async def drive(self, holds: Callable[[StepResult], bool], requested: Command | None = None) -> StepResult:
+    async def drive(self, holds: Callable[[StepResult], bool], requested: RotationCommand | None = None) -> StepResult:
         """Take steps, telling of them, until something holds.
 
         Raises:
             RefusedError: it can't go on before somebody fixes something.
         """
-        clock, changes = SystemClock(), Changes(self.client, self.target.watched)
+        clock, changes = SystemClock(), ChangeWatcher(self.client, self.target.watched)
         async with changes.watched():
-            driver = Driver(self.rotator, changes, clock)
+            driver = StepRunner(self.rotator, changes, clock)
             result = await driver.until(
                 lambda result: result.step.blocked or holds(result), RotationProgress(clock), requested
             )
@@ -128,7 +128,7 @@ async def installation(options: dict[str, Any]) -> AsyncIterator[Installation]:
     """Connect to the cluster that the options name."""
     converting = [each for each in crds.manifests(legacy_apis=True) if _converts(each)]
     names = tuple(each["metadata"]["name"] for each in converting)
-    target = Target(options["namespace"], options["configuration"], names)
+    target = RotationTarget(options["namespace"], options["configuration"], names)
     async with connected(options["kubeconfig"], options["context"]) as client:
         yield Installation(client, Rotator(client, SystemClock(), target), target)
 
@@ -137,12 +137,14 @@ def _converts(definition: dict[str, Any]) -> bool:
     return (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook"
 
 
-def stated_waits(publish: timedelta | None, soak: timedelta | None, before: Waits | None) -> Waits | None:
+def stated_waits(
+    publish: timedelta | None, soak: timedelta | None, before: RotationWaits | None
+) -> RotationWaits | None:
     """Return the waits of a rotation, what is stated before what is remembered; None where nothing is stated."""
     if publish is None and soak is None:
         return None
-    usual = before or Waits()
-    return Waits(publish if publish is not None else usual.spread, soak if soak is not None else usual.soak)
+    usual = before or RotationWaits()
+    return RotationWaits(publish if publish is not None else usual.spread, soak if soak is not None else usual.soak)
 
 
 def settled(result: StepResult) -> bool:

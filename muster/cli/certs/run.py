@@ -63,13 +63,13 @@ async def _run(options: dict[str, Any]) -> None:
     from certs.controller import CertificateController
     from certs.metrics import CertificateMetrics, PathMetrics
     from certs.path_controller import PathController
-    from certs.publish import Target
+    from certs.publish import RotationTarget
     from muster.kube import auth
     from muster.kube.client import Client
     from muster.kube.clock import SystemClock
     from muster.kube.fence import Fence, FencedTransport
     from muster.kube.http import HttpTransport
-    from muster.kube.lease import Elector
+    from muster.kube.lease import LeaderElector
     from muster.telemetry.probes import Probes
     from muster.telemetry.registry import registry
 
@@ -79,7 +79,7 @@ async def _run(options: dict[str, Any]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     shown, clock, space = registry("certs"), SystemClock(), options["namespace"]
     metrics, path_metrics = CertificateMetrics(shown), PathMetrics(shown)
-    target = Target(space, options["configuration"])
+    target = RotationTarget(space, options["configuration"])
     async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as transport:
         standing = {"program": "certs", "leading": False}
 
@@ -105,7 +105,9 @@ async def _run(options: dict[str, Any]) -> None:
         client = Client(transport)
         try:
             async with asyncio.TaskGroup() as parts:
-                parts.create_task(Elector(client, space, options["lease_name"], socket.gethostname(), clock).run(lead))
+                parts.create_task(
+                    LeaderElector(client, space, options["lease_name"], socket.gethostname(), clock).run(lead)
+                )
                 if (port := options["metrics_port"]) and (folder := options["metrics_tls"]):
                     parts.create_task(guarded_metrics.serve(probes, port, folder, client))
         except asyncio.CancelledError:

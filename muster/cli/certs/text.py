@@ -15,7 +15,7 @@ from certs.observation import Observation
 from certs.paths import PathStep, Segments
 from certs.publish import Rotator, StepResult
 from certs.rotation import RotationAction, RotationStep
-from certs.state import CertificateState, Leaf, RotationPhase, Waits
+from certs.state import CertificateState, Leaf, RotationPhase, RotationWaits
 from muster.cli.output import age, table
 from muster.kube.clock import Clock
 from muster.model.names import NO_SEGMENT
@@ -88,7 +88,7 @@ def would_init(observation: Observation, usual: Sequence[str], hosts: Sequence[s
     would(rotation.plan(observation.state(), observation.now))
 
 
-def would_rotate(step: RotationStep, state: CertificateState, waits: Waits) -> None:
+def would_rotate(step: RotationStep, state: CertificateState, waits: RotationWaits) -> None:
     """Say through which phases a rotation would go."""
     would(step)
     if step.action is RotationAction.WAIT and state.phase is RotationPhase.STEADY:

@@ -13,7 +13,7 @@ from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
-from muster.ledger.report import LedgerReport, Standing, UnconfirmedReservation, report
+from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservation, report
 from muster.model import kinds, names
 
 if TYPE_CHECKING:
@@ -142,11 +142,11 @@ def _since(found: LedgerReport, now: datetime) -> str:
     return f"ledger created {age(msgspec.convert(found.seeded_at, type=datetime), now)} ago"
 
 
-def _scoped(standing: Standing) -> str:
+def _scoped(standing: QuotaUsage) -> str:
     return f"{standing.resource} ({standing.scope})" if standing.scope else standing.resource
 
 
-def _free(standing: Standing) -> str:
+def _free(standing: QuotaUsage) -> str:
     return f"none, {standing.over} over" if standing.over != "0" else standing.free
 
 

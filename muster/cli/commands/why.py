@@ -12,7 +12,7 @@ from muster.cli import completion
 from muster.cli.connect import explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import Basis, Question, done, question_options, uncollected
+from muster.cli.questions import AnswerBasis, Question, done, question_options, uncollected
 from muster.model import grouping, kinds
 from muster.whatif.cluster_view import PODGROUPS
 
@@ -58,7 +58,7 @@ def why(name: str, **options: Any) -> None:
     done()
 
 
-def _print(question: Question, target: Subject, answer: Explanation | None, basis: Basis) -> None:
+def _print(question: Question, target: Subject, answer: Explanation | None, basis: AnswerBasis) -> None:
     from muster.cli.answers.why import lines, member, unasked
 
     if question.document:

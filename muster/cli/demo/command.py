@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import click
 
 from muster.cli.connect import runs
-from muster.cli.demo.story import STORY, Result, StoryStep
+from muster.cli.demo.story import STORY, CommandResult, StoryStep
 from muster.cli.options import examples
 
 _READY_SECONDS: Final = 60
@@ -28,7 +28,7 @@ _STOP_SECONDS: Final = 30
 class Terminal(Protocol):
     """What runs a kubectl command line."""
 
-    async def run(self, words: list[str], folder: Path) -> Result:
+    async def run(self, words: list[str], folder: Path) -> CommandResult:
         """Run ``kubectl …`` in ``folder``."""
         ...
 
@@ -41,7 +41,7 @@ class Kubectl:
         # Its own cache: discovery of another server that once had this port would be believed.
         self._environment = os.environ | {"KUBECONFIG": str(kubeconfig), "KUBECACHEDIR": str(cache)}
 
-    async def run(self, words: list[str], folder: Path) -> Result:
+    async def run(self, words: list[str], folder: Path) -> CommandResult:
         """Run ``kubectl …`` in ``folder``."""
         process = await asyncio.create_subprocess_exec(
             self._binary,
@@ -58,8 +58,8 @@ class Kubectl:
         except TimeoutError:
             process.kill()
             await process.wait()
-            return Result(124, f"no answer within {_COMMAND_SECONDS} s")
-        return Result(process.returncode or 0, output.decode(errors="replace"))
+            return CommandResult(124, f"no answer within {_COMMAND_SECONDS} s")
+        return CommandResult(process.returncode or 0, output.decode(errors="replace"))
 
 
 @click.command(epilog=examples("muster demo", "muster demo --kubeconfig kind.kubeconfig"))
@@ -140,14 +140,14 @@ async def _terminal(config: Path, cache: Path) -> Terminal:
     binary = shutil.which("kubectl")
     if binary:
         return Kubectl(binary, config, cache)
-    from muster.cli.demo.requests import Requests
+    from muster.cli.demo.requests import ClientTerminal
 
     click.secho(
         "kubectl isn't installed, so the same requests are sent through Muster's own client.\n"
         "To get it: https://kubernetes.io/docs/tasks/tools/",
         fg="yellow",
     )
-    return Requests(config)
+    return ClientTerminal(config)
 
 
 async def _play(step: StoryStep, number: int, terminal: Terminal, folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from muster.cli.demo.story import Result
+from muster.cli.demo.story import CommandResult
 from muster.kube import auth, errors, wait
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
@@ -33,22 +33,22 @@ _BY_ALIAS: Final = {alias: kind for kind, aliases in _KINDS for alias in aliases
 _BY_TYPE: Final = {(kind.api_version, kind.name): kind for kind, _ in _KINDS}
 
 
-class Requests:
+class ClientTerminal:
     """Runs command lines of the story without kubectl."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
 
-    async def run(self, words: list[str], folder: Path) -> Result:
+    async def run(self, words: list[str], folder: Path) -> CommandResult:
         """Run ``kubectl …`` as if in ``folder``."""
         arguments = _parser().parse_args(words[1:])
         async with HttpTransport(await auth.load(str(self._kubeconfig), None)) as transport:
             try:
-                return Result(0, await arguments.act(Client(transport), arguments, folder))
+                return CommandResult(0, await arguments.act(Client(transport), arguments, folder))
             except errors.ApiError as error:
-                return Result(1, f"Error from server ({error.reason}): {error}")
+                return CommandResult(1, f"Error from server ({error.reason}): {error}")
             except TimeoutError:
-                return Result(1, "error: timed out waiting for the condition")
+                return CommandResult(1, "error: timed out waiting for the condition")
 
 
 def _parser() -> argparse.ArgumentParser:

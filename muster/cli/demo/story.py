@@ -12,14 +12,14 @@ from typing import Final
 from msgspec import Struct
 
 
-class Result(Struct, frozen=True):
+class CommandResult(Struct, frozen=True):
     """What a command answered: its exit status, and stdout and stderr in the order they came."""
 
     status: int
     text: str
 
 
-Check = Callable[[Result], str]
+Check = Callable[[CommandResult], str]
 """Returns what is wrong with a result, in words; empty when nothing is."""
 
 
@@ -49,7 +49,7 @@ def refused(*said: str) -> Check:
 
 
 def _answers(*, ok: bool, said: tuple[str, ...]) -> Check:
-    def check(result: Result) -> str:
+    def check(result: CommandResult) -> str:
         if (result.status == 0) is not ok:
             return f"ended with status {result.status}"
         missing = [pattern for pattern in said if not re.search(pattern, result.text, re.MULTILINE)]
@@ -61,7 +61,7 @@ def _answers(*, ok: bool, said: tuple[str, ...]) -> Check:
 def running_pods(count: int) -> Check:
     """Check that a table of pods shows exactly ``count``, all running."""
 
-    def check(result: Result) -> str:
+    def check(result: CommandResult) -> str:
         rows = result.text.strip().splitlines()[1:]
         states = [row.split()[2] for row in rows]
         return "" if states == ["Running"] * count else f"shows pods {states}"

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from certs import authority, paths
 from certs.bundle import KeyPair
-from certs.serving import Files
+from certs.serving import CertificateFiles
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.cli.local import kubeconfig_file
 from muster.kube import auth, wait
@@ -29,7 +29,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
 from muster.kube.fence import Fence
 from muster.kube.http import HttpTransport
-from muster.kube.lease import Elector
+from muster.kube.lease import LeaderElector
 from muster.kube.transport import Request, Transport
 from muster.model import kinds, names
 from muster.sandbox.compose import Sandbox
@@ -38,9 +38,9 @@ from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
 from scheduler.configuration.reload import LivePolicy
 from scheduler.engine.policy import Policy
 from scheduler.leader.worker import Worker
-from webhooks.compose import Options, serving
+from webhooks.compose import WebhookOptions, serving
 from webhooks.registration import UrlBase, configurations
-from webhooks.server import Listen, WebhookServer
+from webhooks.server import ListenOptions, WebhookServer
 from webhooks.settings import WebhookSettings
 
 LOOPBACK: Final = "127.0.0.1"
@@ -147,8 +147,12 @@ async def _muster(
         # One for as long as this runs: nobody else's processes on this machine know it.
         segment = paths.segment(secrets.token_bytes(paths.BYTES))
         _write_private(folder / names.SEGMENTS_FILE, segment)
-        options = Options(
-            Files(folder), Listen(LOOPBACK, 0, drain=0), settings=settings, legacy_apis=wishes.legacy_apis, paths=folder
+        options = WebhookOptions(
+            CertificateFiles(folder),
+            ListenOptions(LOOPBACK, 0, drain=0),
+            settings=settings,
+            legacy_apis=wishes.legacy_apis,
+            paths=folder,
         )
         server = await stack.enter_async_context(serving(Client(reviewing), clock, options))
         url = f"https://{LOOPBACK}:{server.port}"
@@ -183,7 +187,7 @@ async def _lead(client: Client, clock: Clock, wishes: LocalOptions, server: Webh
     live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
     following = asyncio.create_task(live.run(adopt), name="configuration") if live is not None else None
     try:
-        await Elector(client, names.SYSTEM_NAMESPACE, names.SCHEDULER_LEASE, "muster-up", clock).run(lead)
+        await LeaderElector(client, names.SYSTEM_NAMESPACE, names.SCHEDULER_LEASE, "muster-up", clock).run(lead)
     finally:
         if following is not None:
             following.cancel()

@@ -82,7 +82,7 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
     With --trace, --until-idle or --for, time passes: the webhooks' rules admit objects, and pods run for their duration.
     The command prints waiting times, utilization, the queues' shares, evictions and refusals.
     """
-    wishes = _Wishes(**options)
+    wishes = _Choices(**options)
     wishes.check()
     objects = manifests.read(files)
     found = configuration.find(wishes.configuration, _configmaps(objects))
@@ -103,7 +103,7 @@ def _configmaps(objects: Iterable[Mapping[str, Any]]) -> list[ConfigMap]:
     return found
 
 
-class _Wishes(Struct, frozen=True):
+class _Choices(Struct, frozen=True):
     """The options that say what to do."""
 
     trace: Path | None
@@ -161,7 +161,7 @@ def _at_once(
 def _over_time(
     objects: list[Mapping[str, Any]],
     schedulers: tuple[str, ...],
-    wishes: _Wishes,
+    wishes: _Choices,
     configured: Configuration,
     output: str,
 ) -> None:

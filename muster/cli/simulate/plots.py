@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from muster.model.durations import human_duration
-from scheduler.simulator.report import Bar, Line, SimulationReport
+from scheduler.simulator.report import GroupLifetime, Line, SimulationReport
 
 # Paul Tol's "muted" scheme, in an order in which neighbours differ in lightness.
 _COLOURS: Final = ("#332288", "#DDCC77", "#117733", "#CC6677", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499")
@@ -223,5 +223,5 @@ def _keys(axes: Any, shown: Sequence[str], queues: Sequence[str]) -> None:
     axes.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
 
 
-def _waited(bar: Bar, report: SimulationReport) -> float:
+def _waited(bar: GroupLifetime, report: SimulationReport) -> float:
     return (bar.started if bar.started is not None else report.seconds) - bar.arrived

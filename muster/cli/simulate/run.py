@@ -54,7 +54,7 @@ def prepare(objects: list[Mapping[str, Any]], schedulers: tuple[str, ...], wishe
 
 
 def _trace(file: Path, found: Scenario) -> tuple[TraceJob, ...]:
-    known = trace.Known(frozenset(found.queues), frozenset(found.priorities))
+    known = trace.KnownNames(frozenset(found.queues), frozenset(found.priorities))
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             return trace.parse(lines, str(file), known)

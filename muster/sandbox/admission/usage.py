@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.model import scopes
-from muster.model.amounts import NANO, Form, Quantity, Resources
+from muster.model.amounts import NANO, Quantity, QuantityFormat, Resources
 from muster.model.objects import PodSpec, ResourceQuotaSpec
 from muster.model.requests import pod_limits, pod_request
 from muster.sandbox.core.store import Key, Object
@@ -122,11 +122,11 @@ def _compute(requests: Amounts, limits: Amounts) -> Amounts:
     return amounts | {f"limits.{name}": limits[name] for name in _COMPUTE if name in limits}
 
 
-def _forms(spec: Object) -> Mapping[str, Form]:
+def _forms(spec: Object) -> Mapping[str, QuantityFormat]:
     """Return the form in which each resource's amount was written first: denials and the quota's status keep it."""
     each = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec]
     parts = [(holder.get("resources") or {}).get(side) for holder in each for side in ("requests", "limits")]
-    forms: dict[str, Form] = {}
+    forms: dict[str, QuantityFormat] = {}
     for part in (*parts, spec.get("overhead")):
         for name, amount in _amounts(part).items():
             if amount.nano:
@@ -134,8 +134,8 @@ def _forms(spec: Object) -> Mapping[str, Form]:
     return forms
 
 
-def _written(amounts: Resources, forms: Mapping[str, Form]) -> Amounts:
-    return {name: Quantity(nano, forms.get(name, Form.DECIMAL)) for name, nano in amounts.nano.items()}
+def _written(amounts: Resources, forms: Mapping[str, QuantityFormat]) -> Amounts:
+    return {name: Quantity(nano, forms.get(name, QuantityFormat.DECIMAL)) for name, nano in amounts.nano.items()}
 
 
 def _container_amounts(container: Object, side: str) -> Amounts:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from muster.kube.workqueue import Retries, WorkQueue
+from muster.kube.workqueue import RetryPolicy, WorkQueue
 from muster.sandbox.controllers.events import Recorder
 from muster.sandbox.controllers.writer import Writer
 from muster.sandbox.core.status import StatusError
@@ -35,7 +35,7 @@ class Controller(ABC, Generic[Name]):
         self.store = server.store
         self.write = Writer(server, user)
         self.events = Recorder(self.write, component)
-        retries = Retries(StatusError, self.PAUSE, self.LONGEST_PAUSE, jitter=False, level=logging.DEBUG)
+        retries = RetryPolicy(StatusError, self.PAUSE, self.LONGEST_PAUSE, jitter=False, level=logging.DEBUG)
         self.queue: WorkQueue[Name] = WorkQueue(component, self.sync, at_once=self.WORKERS, retries=retries)
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.ledger.audit import SETTLES, AuditedNamespace, Bound, ExcessClass, audit
+from muster.ledger.audit import SETTLES, AuditBound, AuditedNamespace, ExcessClass, audit
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.model.amounts import NANO
@@ -64,7 +64,7 @@ def played(model: Any, world: Any, seed: int, steps: int, *, one_quota: bool = F
             if request.state == "granted":
                 world.store(request)
         # Known for long, and so strict that nothing needs to be allowed for.
-        auditor.bounds = {(world.quota.uid, "cpu"): Bound(10 * NANO, -SETTLES)}
+        auditor.bounds = {(world.quota.uid, "cpu"): AuditBound(10 * NANO, -SETTLES)}
         auditor.guaranteed = True
         world.change_quota = world.delete_quota = lambda *_: None
     for _ in range(steps):

@@ -54,10 +54,10 @@ QUOTA = {
 def simulated(trace, objects, policy):
     """What a simulation says became of each line."""
     parsed = config.parse(policy)
-    setting = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(
+    setup = scenario.read(objects, ("muster",), seed=0, until=UNTIL).setting(
         parsed, InMemoryAdmission(WebhookSettings())
     )
-    simulation = Simulation(replace(setting, trace=tuple(trace)))
+    simulation = Simulation(replace(setup, trace=tuple(trace)))
     nodes = {}
     bind = simulation.lifecycle.bind
 
@@ -69,7 +69,7 @@ def simulated(trace, objects, policy):
 
     simulation.lifecycle.bind = noted
     simulation.run(lambda _: None)
-    setting.cluster.validate()
+    setup.cluster.validate()
     refusals = {each.subject.partition("/")[2]: each.text for each in simulation.measures.refusals}
     starts = {gang.home[1]: gang.started for gang in simulation.lifecycle.history}
     return {job.name: Life(starts.get(job.name), nodes.get(job.name, {}), refusals.get(job.name, "")) for job in trace}

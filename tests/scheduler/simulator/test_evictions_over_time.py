@@ -34,8 +34,8 @@ def played(policy, jobs, *, nodes=1, cpu=4, queues=2):
     """A simulation at its end, and the groups for which others were evicted."""
     found = scenario.read(list(objects(nodes, cpu, queues)), ("muster",), seed=0, until=4 * 3600.0)
     trace = tuple(sorted(jobs, key=lambda job: job.arrival))
-    setting = replace(found, trace=trace).setting(config.parse(policy), InMemoryAdmission(WebhookSettings()))
-    one, helped = Simulation(setting), {}
+    setup = replace(found, trace=trace).setting(config.parse(policy), InMemoryAdmission(WebhookSettings()))
+    one, helped = Simulation(setup), {}
     evicted = one.measures.evicted
 
     def note(gang, beneficiary):

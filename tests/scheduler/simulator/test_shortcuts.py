@@ -94,8 +94,8 @@ def simulation(policy, seed, count=25, quota=None, more=()):
     quotas = [{**QUOTA, "spec": {"hard": {"requests.cpu": quota}}}] if quota is not None else []
     found = scenario.read([*objects(), *quotas], ("muster",), seed=0, until=float("inf"))
     trace = sorted([*jobs(seed, count), *more], key=lambda job: job.arrival)
-    setting = replace(found, trace=tuple(trace)).setting(parsed, InMemoryAdmission(WebhookSettings()))
-    return Simulation(setting)
+    setup = replace(found, trace=tuple(trace)).setting(parsed, InMemoryAdmission(WebhookSettings()))
+    return Simulation(setup)
 
 
 @pytest.mark.parametrize(("policy", "seed"), [("default", 1), ("capacity", 2)])
@@ -158,7 +158,7 @@ def decisions(policy, seed, every=math.inf):
         plan = decide(snapshot, rules, now, cache, records=records)
         if any((plan.binds, plan.evictions, plan.released)) or any(x.phase is not x.before for x in plan.statuses):
             found.append((math.floor(one.lifecycle.now), moved(plan)))
-        step = math.floor(one.lifecycle.now) + every + one._setting.start.timestamp()
+        step = math.floor(one.lifecycle.now) + every + one._setup.start.timestamp()
         return replace(plan, next_deadline=min(plan.next_deadline, step))
 
     with pytest.MonkeyPatch.context() as patch:
@@ -183,8 +183,8 @@ def test_a_pod_that_is_evicted_begins_anew():
     old = TraceJob("old", "default", "q0", 0.0, 600.0, 4, 1, request)
     new = TraceJob("new", "default", "q2", 60.0, 600.0, 2, 2, request)
     found = scenario.read(list(objects()), ("muster",), seed=0, until=float("inf"))
-    setting = replace(found, trace=(old, new)).setting(config.parse(EVICTING), InMemoryAdmission(WebhookSettings()))
-    one = Simulation(setting)
+    setup = replace(found, trace=(old, new)).setting(config.parse(EVICTING), InMemoryAdmission(WebhookSettings()))
+    one = Simulation(setup)
     end = one.run(lambda _: None)
     said = report.of(one, end)
     assert said.queues["q0"].reclaimed == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from muster.kube.cache import ObjectCache
-from muster.kube.healing import Healing
+from muster.kube.quarantine_retry import QuarantineRetries
 from muster.model.objects import Meta, Pod
 from muster.sandbox import virtual_time
 
@@ -30,7 +30,7 @@ def healed(steps):
 
         began = loop.time()
         cache.subscribe(follow)
-        healing = asyncio.create_task(Healing(cache).run())
+        healing = asyncio.create_task(QuarantineRetries(cache).run())
         try:
             await steps(cache, poisoned)
         finally:

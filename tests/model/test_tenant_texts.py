@@ -12,7 +12,7 @@ from muster.ledger.reservations import JOB, POD, PODGROUP, ReservationRequest
 from muster.ledger.rows import Row
 from muster.ledger.table import Table
 from muster.ledger.tally import Totals
-from muster.model import border, grouping, names, scopes
+from muster.model import grouping, names, scopes, tenant_texts
 from muster.model.amounts import Resources
 from muster.model.objects import Meta, ResourceQuotaSpec, ScopeRequirement, ScopeSelector
 
@@ -32,12 +32,12 @@ hostile = st.one_of(
     "name", ["cpu", "nvidia.com/gpu", "hugepages-2Mi", "requests.nvidia.com/gpu", "count/pods", "A_b.c"]
 )
 def test_resources_have_qualified_names(name: str) -> None:
-    assert border.resource_fault(name) == ""
+    assert tenant_texts.resource_fault(name) == ""
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_no_name_of_a_resource_is_refused_in_few_words(name: str) -> None:
-    fault = border.resource_fault(name)
+    fault = tenant_texts.resource_fault(name)
     assert fault.endswith("can't be the name of a resource: write it like cpu or nvidia.com/gpu")
     assert len(fault) < 200
     assert "\n" not in fault
@@ -46,7 +46,7 @@ def test_what_is_no_name_of_a_resource_is_refused_in_few_words(name: str) -> Non
 @pytest.mark.parametrize("text", ["a b", "a/b", "A", "a_b", ".a", "a.", "-", LONG])
 def test_an_annotation_that_names_what_cant_exist_is_named_and_counts_as_absent(text: str) -> None:
     for key in (*names.GROUP_NAME_KEYS, *names.QUEUE_NAME_KEYS, names.JOB_GROUP):
-        ((found, fault),) = border.faults({key: text})
+        ((found, fault),) = tenant_texts.faults({key: text})
         assert (found, len(fault) < 200) == (key, True)
     meta = Meta(uid="u", annotations=dict.fromkeys((*names.GROUP_NAME_KEYS, *names.QUEUE_NAME_KEYS), text))
     assert (grouping.group_of(meta), grouping.queue_name(meta)) == ("", names.DEFAULT_QUEUE)
@@ -60,7 +60,7 @@ def test_a_name_that_muster_wrote_beside_one_that_cant_exist_counts() -> None:
 @pytest.mark.parametrize("uid", ["a b", "a/b", "A", "", LONG, "\ud800"])
 def test_owners_of_any_uid_have_groups_of_their_own_with_names_that_can_exist(uid: str) -> None:
     name = grouping.generated_name(uid)
-    assert border.is_subdomain(name)
+    assert tenant_texts.is_subdomain(name)
     assert grouping.is_generated(name)
     assert name == grouping.generated_name(uid) != grouping.generated_name(uid + "x")
 
@@ -69,9 +69,9 @@ def test_owners_of_any_uid_have_groups_of_their_own_with_names_that_can_exist(ui
     "text", ["plain,plain", "class=a,class=b", ",".join(f"class={n}" for n in range(2)), "plain," * 200 + "plain"]
 )
 def test_traits_that_say_a_thing_twice_or_are_long_put_nothing_into_a_scope(text: str) -> None:
-    assert border.traits(text) == ""
-    assert [key for key, _ in border.faults({names.POD_TRAITS: text})] == [names.POD_TRAITS]
-    assert not list(border.faults({names.POD_TRAITS: "best-effort,class=high"}))
+    assert tenant_texts.traits(text) == ""
+    assert [key for key, _ in tenant_texts.faults({names.POD_TRAITS: text})] == [names.POD_TRAITS]
+    assert not list(tenant_texts.faults({names.POD_TRAITS: "best-effort,class=high"}))
 
 
 @pytest.mark.parametrize("written", ['{"a b": "1"}', '{"": "1"}', '{"cpu": "1", "x=y,z": "2"}'])
@@ -82,8 +82,8 @@ def test_the_minimum_in_an_annotation_with_a_name_that_is_none_is_ignored_and_na
 
 
 def test_the_minimum_in_an_annotation_is_bounded() -> None:
-    many = ",".join(f'"r{n}": "1"' for n in range(border.MOST_RESOURCES + 1))
-    for written in (f"{{{many}}}", '{"cpu": "' + "1" * border.LONGEST_LIST + '"}'):
+    many = ",".join(f'"r{n}": "1"' for n in range(tenant_texts.MOST_RESOURCES + 1))
+    for written in (f"{{{many}}}", '{"cpu": "' + "1" * tenant_texts.LONGEST_LIST + '"}'):
         amounts, warning = grouping.min_resources(Meta(annotations={names.GROUP_MIN_RESOURCES: written}))
         assert (amounts, len(warning) < 250) == (None, True)
 
@@ -127,15 +127,17 @@ def test_what_is_reserved_can_be_read_back_or_is_refused_by_name(
 def _requested(*about: Any) -> tuple[ReservationRequest | None, str]:
     try:
         return ReservationRequest(*about), ""
-    except border.BorderError as error:
+    except tenant_texts.InvalidTextError as error:
         return None, str(error)
 
 
 def test_long_texts_are_refused_and_not_remembered() -> None:
-    remembered = [kept.cache_info().currsize for kept in (border._is_subdomain, border._is_resource)]
+    remembered = [kept.cache_info().currsize for kept in (tenant_texts._is_subdomain, tenant_texts._is_resource)]
     for number in range(3):
         text = f"{number}{LONG}"
-        assert not border.is_subdomain(text)
-        assert not border.is_resource(text)
-        assert list(border.faults({names.GROUP_NAME: text}))
-    assert [kept.cache_info().currsize for kept in (border._is_subdomain, border._is_resource)] == remembered
+        assert not tenant_texts.is_subdomain(text)
+        assert not tenant_texts.is_resource(text)
+        assert list(tenant_texts.faults({names.GROUP_NAME: text}))
+    assert [
+        kept.cache_info().currsize for kept in (tenant_texts._is_subdomain, tenant_texts._is_resource)
+    ] == remembered

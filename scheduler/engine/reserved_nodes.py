@@ -1,6 +1,6 @@
 """Nodes kept free for one large job, so that it doesn't starve behind small ones.
 
-A job that waited for longer than `ReservationArguments` says, and lacks nothing but room, gets nodes of its own: those
+A job that waited for longer than `NodeReservationArguments` says, and lacks nothing but room, gets nodes of its own: those
 that have its place soonest. Nobody else is placed there while the pods on them end, until it starts. One job at a time
 has that, the first in the order of jobs; from cycle to cycle it is remembered in `Snapshot.reserved`.
 """
@@ -34,7 +34,7 @@ def _wait(text: Any) -> float | None:
     return None if text == "never" else duration(text)
 
 
-class ReservationArguments(ActionArguments, frozen=True, kw_only=True):
+class NodeReservationArguments(ActionArguments, frozen=True, kw_only=True):
     """After how long a job that waits for room gets nodes of its own; ``never`` is an answer, too."""
 
     after: Annotated[float | None, read_by(_wait)] = field(default=600.0, name="reserveAfter")
@@ -53,7 +53,7 @@ def honour(session: Session) -> None:
         session.reservation.keep(job, [rows[name] for name in reservation.nodes if name in rows])
 
 
-def choose(session: Session, arguments: ReservationArguments) -> ReservedNodes | None:
+def choose(session: Session, arguments: NodeReservationArguments) -> ReservedNodes | None:
     """Return who has a reservation in the next cycle, and where; the one who had it keeps it while it waits."""
     after, deadlines = arguments.after, session.deadlines
     if after is None:

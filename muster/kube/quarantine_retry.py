@@ -27,7 +27,7 @@ class _Wait(Struct):
     version: str
 
 
-class Healing:
+class QuarantineRetries:
     """Tries the quarantined objects of one cache again, until cancelled."""
 
     def __init__(self, cache: ObjectCache[Any]) -> None:

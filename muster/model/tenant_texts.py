@@ -35,7 +35,7 @@ _UID: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?")
 _DNS: Final = 'write at most 253 lower-case letters, digits, "-" and "."'
 
 
-class BorderError(ValueError):
+class InvalidTextError(ValueError):
     """A text that Muster can't keep. Its message names the key, is bounded, and is for users."""
 
 
@@ -99,17 +99,17 @@ def check(
     """Check that a ledger can hold these texts.
 
     Raises:
-        BorderError: naming ``place`` and the first that it can't.
+        InvalidTextError: naming ``place`` and the first that it can't.
     """
     for text in subdomains:
         if not is_subdomain(text):
-            raise BorderError(f"{place}: {shown(text)} can't be the name of an object: {_DNS}")
+            raise InvalidTextError(f"{place}: {shown(text)} can't be the name of an object: {_DNS}")
     for text in resources:
         if fault := resource_fault(text):
-            raise BorderError(f"{place}: {fault}")
+            raise InvalidTextError(f"{place}: {fault}")
     for text in uids:
         if not is_uid(text):
-            raise BorderError(f"{place}: {shown(text)} is not a uid")
+            raise InvalidTextError(f"{place}: {shown(text)} is not a uid")
 
 
 def fits_a_row(subdomains: Iterable[str], resources: Iterable[str], uid: str) -> bool:

@@ -1,6 +1,6 @@
 """One leadership: what is made at its beginning, and the loop that decides. Rebuilt from the API server each time.
 
-Watches and effects tell what happened as events, to one `Term.handle`; a plan goes out to the effects from one place.
+Watches and effects tell what happened as events, to one `Leadership.handle`; a plan goes out to the effects from one place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
-from muster.kube.subscription import Derived
+from muster.kube.subscription import DerivedState
 from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
@@ -79,7 +79,7 @@ from scheduler.state.informers import Informers
 log = logging.getLogger(__name__)
 
 
-class Term:
+class Leadership:
     """The worker's state during one leadership, and what it does."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Term:
         self._informers = informers = Informers(legacy_apis=legacy_apis)
         metrics.watches_failing.set_function(informers.watching.failing)
         metrics.unreadable.count = informers.watching.unknown
-        self._derived = Derived(self._changed.set)
+        self._derived = DerivedState(self._changed.set)
         informers.feed(self._on_object, self._derived)
         informers.subscribe_doubtful(self._on_doubt)
         informers.pods.subscribe(self._drop_pod)
