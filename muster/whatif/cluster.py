@@ -19,9 +19,10 @@ from muster.ledger import wording
 from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.model import grouping, kinds, names
 from muster.model.amounts import Resources
+from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import shortages
-from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.outcomes import RunOutcome, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.supposed_pods import of_job
@@ -70,6 +71,7 @@ class WhatIfCluster:
         self._made: defaultdict[GroupName, list[Pod]] = defaultdict(list)
         self._placed: dict[str, Bind] = {}
         self._started: dict[GroupKey, datetime] = {}
+        self._removed: set[str] = set()
         self._undo: list[Callable[[], None]] | None = None
         self._applied: Plan | None = None
         self._standing: Mapping[GroupKey, JobInfo] = {}
@@ -118,10 +120,7 @@ class WhatIfCluster:
             return
         metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
         if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
-            outside = table.outside(ledger_view(self.state, namespace))
-            # Of those without a shortage nobody took note yet: they hold their minimum in a moment.
-            reasons = {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
-            self.cluster.unreserved(namespace, reasons)
+            self.cluster.unreserved(namespace, shortages.reasons(self.state, namespace, table))
             self.cluster.ledger(namespace, table)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,6 +148,24 @@ class WhatIfCluster:
     def made_of(self, state: ClusterObjects | None = None, policy: Policy | None = None) -> WhatIfCluster:
         """Return a cluster of its own, made of another state or with another policy."""
         return WhatIfCluster(state or self.state, policy or self.policy, self.schedulers)
+
+    def state_now(self) -> ClusterObjects:
+        """Return the state with what came of deciding: phases, places, pods that were made or evicted."""
+        groups = {
+            kind: [each for key in self._groups if key.group == kind.group and (each := self.cluster.find_group(key))]
+            for kind in PODGROUPS
+        }
+        made = [pod for pods in self._made.values() for pod in pods]
+        pods = [self._as_placed(pod) for pod in (*self.state.of(kinds.PODS), *made)]
+        objects: dict[Kind[Any], Iterable[Any]] = {kinds.PODS: pods, kinds.JOBS: self._jobs.values(), **groups}
+        gone = {kinds.PODS: [pod for pod in pods if pod.metadata.uid in self._removed]}
+        return replace(with_objects(with_objects(self.state, objects), {}, gone), taken=self.now)
+
+    def _as_placed(self, pod: Pod) -> Pod:
+        bind = self._placed.get(pod.metadata.uid)
+        if bind is None:
+            return pod
+        return replace(pod, spec=replace(pod.spec, node_name=bind.node), status=replace(pod.status, phase="Running"))
 
     def title(self, key: GroupKey) -> str:
         """Return what people know a group by: kind and name of the workload that it was generated for, else its own."""
@@ -358,10 +375,12 @@ class WhatIfCluster:
 
     def _remove_pod(self, pod: Pod) -> None:
         self.cluster.pod(pod, gone=True)
+        self._removed.add(pod.metadata.uid)
         self._on_undo(self._restore_pod, pod, self._placed.get(pod.metadata.uid))
 
     def _restore_pod(self, pod: Pod, bind: Bind | None) -> None:
         self.cluster.pod(pod)
+        self._removed.discard(pod.metadata.uid)
         if bind is not None:
             self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
 

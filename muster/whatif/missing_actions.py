@@ -35,10 +35,10 @@ def share(policy: Policy, queue: str, stands: QueueShare | None) -> str:
 def remedies(cluster: WhatIfCluster, record: Record) -> Iterator[Remedy]:
     """Try each action that evicts and isn't configured, with its own defaults."""
     listed = {each.name for each in cluster.policy.actions}
-    for name in _EVICTING:
-        if name in listed or not cluster.running():
-            continue
-        other = cluster.made_of(policy=with_action(cluster.policy, name))
+    names = [name for name in _EVICTING if name not in listed] if cluster.running() else []
+    state = cluster.state_now() if names else cluster.state
+    for name in names:
+        other = cluster.made_of(state, with_action(cluster.policy, name))
         with other.assuming():
             started = other.run_until_idle([record.key]).started
         if started:

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.ledger.reservations import Shortage
-from muster.ledger.rows import MalformedLedgerError
 from muster.model import grouping, kinds, scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.kinds import Kind
@@ -38,13 +37,16 @@ def remedies(cluster: WhatIfCluster, record: Record, shortage: QuotaShortage) ->
     """Return what would give a group its reservation, each by itself, and what it waits for then."""
     if not shortage.short:
         return
-    larger = _larger(cluster.state, record.key.namespace, shortage.short)
-    then = _outcome(cluster, record, larger, {}) if larger is not None else None
+    with cluster.assuming():
+        # As all else comes to rest: before that, others may only not have had their turn.
+        cluster.run_until_idle([record.key])
+        rest = cluster.state_now()
+    larger = _larger(rest, record.key.namespace, shortage.short)
+    then = _outcome(cluster, rest, record, larger, {}) if larger is not None else None
     if then is not None:
         yield Remedy(f"{_more(shortage.short)}{then}", _data(shortage.short) | {"enough": not then})
     for name in _holders(cluster, record.key, shortage):
-        gone = _objects_of(cluster.state, record.key.namespace, name)
-        then = _outcome(cluster, record, {}, gone)
+        then = _outcome(cluster, rest, record, {}, _objects_of(rest, record.key.namespace, name))
         if then is not None:
             holds = trials.shown(dict(shortage.holders).get(name, NOTHING))
             key = next((key for key in _keys(record.key.namespace, name) if cluster.group(key) is not None), record.key)
@@ -74,20 +76,19 @@ def _objects_of(state: ClusterObjects, namespace: str, name: str) -> Mapping[Kin
 
 def _outcome(
     cluster: WhatIfCluster,
+    rest: ClusterObjects,
     record: Record,
     added: Mapping[Kind[Any], Iterable[Any]],
     gone: Mapping[Kind[Any], Iterable[Any]],
 ) -> str | None:
     """Return what comes of it, as `trials.outcome`: in a cluster made anew, whose ledger has seen it."""
-    state = with_objects(cluster.state, added, gone)
+    state = with_objects(rest, added, gone)
     namespace = record.key.namespace
     table, ledger = state.ledger(namespace), next(iter(state.of(kinds.QUOTALEDGERS, namespace)), None)
     if table is None or ledger is None:
         return None
-    try:
-        seen = table.seed(ledger_view(state, namespace), state.taken)
-    except MalformedLedgerError:
-        return None
+    # As the ledger is once it has seen these objects; lists say nothing of how new they are.
+    seen = replace(table.seed(ledger_view(state, namespace), state.taken), observed=table.observed)
     state = with_objects(state, {kinds.QUOTALEDGERS: [replace(ledger, data=seen.render())]})
     return trials.outcome(cluster.made_of(state), record, lambda: None)
 

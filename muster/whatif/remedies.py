@@ -29,6 +29,8 @@ from scheduler.model.snapshot import READY, GroupKey, JobInfo
 from scheduler.state import conversion
 
 _SHAPES: Final = 3  # kinds of nodes that are tried, the most frequent first
+_MOST_NODES: Final = 64
+"""Nodes that are added at most, unless the group itself has more pods."""
 _WEIGHTS: Final = 65535
 _NO_QUEUE: Final = frozenset({Reason.QUEUE_CLOSED, Reason.QUEUE_NOT_FOUND})
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -247,12 +249,15 @@ def _enough(cluster: WhatIfCluster, wanted: GroupKey, like: Node, requests: Sequ
     def helps(count: int) -> bool:
         return _more_help(cluster, wanted, [like] * count)
 
-    # No pod needs more than a node of its own.
+    # No pod needs more than a node of its own; but groups that go first may take some of them.
+    most = min(
+        len(requests) + sum(len(job.pending) for job in cluster.snapshot().jobs), max(_MOST_NODES, len(requests))
+    )
     few, count = 0, min(max(ceil(asked[name] / has[name]) for name in asked), len(requests))
     while not helps(count):
-        if count == len(requests):
+        if count == most:
             return 0
-        few, count = count, min(count * 2, len(requests))
+        few, count = count, min(count * 2, most)
     while count - few > 1:
         middle = (few + count) // 2
         few, count = (few, middle) if helps(middle) else (middle, count)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from muster.ledger import wording
 from muster.ledger.conversion import readable
 from muster.ledger.headroom import Headroom
 from muster.ledger.reservations import Shortage, held
+from muster.ledger.rows import Key
+from muster.ledger.table import Table
 from muster.model import kinds
 from muster.model.amounts import NOTHING
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from scheduler.model.snapshot import GroupKey, Snapshot
+
+
+def reasons(state: ClusterObjects, namespace: str, table: Table) -> dict[Key, str]:
+    """Return why groups of a namespace hold nothing, by (API group, name).
+
+    Of those without a shortage nobody took note yet: they hold their minimum in a moment.
+    """
+    outside = table.outside(ledger_view(state, namespace))
+    return {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
 
 
 def found(state: ClusterObjects, snapshot: Snapshot) -> Iterator[tuple[GroupKey, tuple[Shortage, ...]]]:

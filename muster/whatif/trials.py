@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from muster.model.amounts import Resources, amount_text
 from muster.whatif.cluster import WhatIfCluster
+from scheduler.model.obstacle import Stage
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
 
@@ -39,6 +40,8 @@ def outcome(cluster: WhatIfCluster, before: Record, suppose: Callable[[], None])
         then = cluster.decide(growing=[before.key]).records.get(before.key)
     if then is None or then.reason is None or (then.stage, then.message) == (before.stage, before.message):
         return None
+    if then.stage is before.stage is Stage.QUOTA:
+        return None  # It holds nothing, then as before: only the amounts are others.
     return f"; then it waits for: {then.message}"
 
 

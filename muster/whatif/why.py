@@ -25,6 +25,7 @@ from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, JobInfo, Phase, TaskStatus
 
 _LACKS_NODES: Final = frozenset({Stage.ENQUEUE, Stage.NODES})
+_LACKS_ROOM: Final = _LACKS_NODES | {Stage.QUEUE}
 
 
 class Explanation(Struct, frozen=True):
@@ -107,7 +108,9 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
         grows=plan.tasks.get(key, {}).get(TaskStatus.PENDING, 0) if grows else 0,
         makers=missing_pods.sentence(cluster, job) if record.stage is Stage.GANG else "",
-        share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue)),
+        share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue))
+        if record.stage in _LACKS_ROOM
+        else "",
         tried="" if changes else remedies.tried(cluster, record),
     )
 

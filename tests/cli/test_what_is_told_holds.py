@@ -70,12 +70,18 @@ def clusters(draw: st.DrawFn) -> list[Json]:
         taken = draw(st.integers(0, cpu))
         if taken:
             objects += gang(f"running{number}", [taken], draw(st.sampled_from(["default", "lab"])), f"node-{number}")
-    if draw(st.booleans()):
-        objects.append(quota("compute", **{"requests.cpu": str(draw(st.integers(1, 12)))}))
-        seeded(objects)
+    limited, refused = draw(st.booleans()), []
     for number, (cpus, where, spec) in enumerate(draw(GANGS)):
-        # Some stand for a gang of which a pod is still missing.
-        objects += gang(f"waiting{number}", cpus, where, minimum=len(cpus) + draw(PODS_THAT_CAME), **spec)
+        # Some stand for a gang of which a pod is still missing; some say what they need, and have no pods yet.
+        waiting = gang(f"waiting{number}", cpus, where, minimum=len(cpus) + draw(PODS_THAT_CAME), **spec)
+        if limited and draw(st.booleans()):
+            waiting[0]["spec"]["minResources"] = {"cpu": str(sum(cpus))}
+            refused.append(waiting[0]["metadata"]["name"])
+            del waiting[1:]
+        objects += waiting
+    if limited:
+        objects.append(quota("compute", **{"requests.cpu": str(draw(st.integers(1, 12)))}))
+        seeded(objects, refused)
     return objects
 
 
@@ -84,7 +90,7 @@ def waiting(objects: Iterable[Json]) -> list[str]:
     return [each["metadata"]["name"] for each in found]
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(clusters(), POLICIES)
 def test_each_change_that_is_told_lets_the_group_start_once_it_is_done(objects: list[Json], policy: Policy) -> None:
     for name in waiting(objects):
@@ -117,7 +123,7 @@ def listed_kinds(objects: list[Json], name: str) -> Iterator[Json]:
         yield {"kind": "action", "action": action}
 
 
-@settings(max_examples=30)
+@settings(max_examples=60)
 @given(clusters(), POLICIES)
 def test_where_no_change_is_told_none_of_the_kinds_that_are_listed_lets_it_start(
     objects: list[Json], policy: Policy
@@ -160,7 +166,7 @@ def idle(objects: Iterable[Json]) -> int:
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(clusters(), POLICIES)
 def test_the_figures_of_each_sentence_are_those_of_the_objects(objects: list[Json], policy: Policy) -> None:
     for name in waiting(objects):

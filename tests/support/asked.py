@@ -9,9 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from muster.ledger.reservations import PODGROUP, held
+from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
+from muster.ledger.view import source
 from muster.model import kinds, names
+from muster.model.amounts import Resources
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, ClusterObjects, ledger_view
 from scheduler.configuration import config
@@ -88,20 +93,17 @@ def key(name: str) -> GroupKey:
 
 def at_rest(objects: Sequence[Json], key: GroupKey, policy: Policy = POLICY) -> tuple[list[Json], datetime]:
     """Return the cluster as it is once the scheduler has done for a group what it can: a change comes after that."""
-    cluster, after = asked(objects, policy=policy), copy.deepcopy(list(objects))
+    cluster = asked(objects, policy=policy)
     cluster.run_until_idle([key])
-    there = {str(task) for job in cluster.snapshot().jobs for task in job.tasks}
+    rest, after = cluster.state_now(), copy.deepcopy(list(objects))
     # Whoever was evicted meanwhile is gone.
-    after = [each for each in after if each["kind"] != "Pod" or f"team/{each['metadata']['name']}" in there]
-    places = {str(task): task.node for job in cluster.snapshot().jobs for task in job.tasks if task.node}
+    after = [each for each in after if each["kind"] != "Pod" or rest.find(kinds.PODS, each["metadata"]["name"], "team")]
     for each in after:
-        name = f"team/{each['metadata']['name']}"
-        if each["kind"] == "Pod" and name in places:
-            each["spec"]["nodeName"] = places[name]
+        name = each["metadata"]["name"]
+        if each["kind"] == "Pod" and (pod := rest.find(kinds.PODS, name, "team")) and pod.spec.node_name:
+            each["spec"]["nodeName"] = pod.spec.node_name
             each["status"]["phase"] = "Running"
-        if each["kind"] == "PodGroup":
-            found = cluster.cluster.find_group(GroupKey(kinds.PODGROUPS.group, "team", each["metadata"]["name"]))
-            assert found is not None
+        if each["kind"] == "PodGroup" and (found := rest.find(kinds.PODGROUPS, name, "team")):
             each["status"] = msgspec.to_builtins(found.status)
     return after, cluster.now
 
@@ -191,14 +193,28 @@ def quota(name: str, **hard: str) -> Json:
     return made("v1", "ResourceQuota", {"name": name, "namespace": "team", "uid": name}, spec={"hard": hard})
 
 
-def seeded(objects: list[Json]) -> list[Json]:
-    """Add the ledger of a namespace as it is once Muster has seen these objects; in place of one that is there."""
+def seeded(objects: list[Json], refused: Sequence[str] = ()) -> list[Json]:
+    """Add the ledger of a namespace as it is once Muster has seen these objects; in place of one that is there.
+
+    ``refused``: groups with minResources that came without a reservation, and are taken in only where they fit.
+    """
     now = state(objects)
-    table = (now.ledger("team") or Table()).seed(ledger_view(now, "team"), TAKEN)
+    table = now.ledger("team") or Table()
+    rows = [*table.rows, *(_unreserved(now, name) for name in refused)]
+    seen = replace(table, rows=tuple(rows)).seed(ledger_view(now, "team"), TAKEN)
     objects[:] = [each for each in objects if each["kind"] != "QuotaLedger"]
     meta = {"name": names.LEDGER_NAME, "namespace": "team", "uid": "ledger"}
-    objects.append(made(kinds.QUOTALEDGERS.api_version, "QuotaLedger", meta, data=msgspec.to_builtins(table.render())))
+    data = replace(seen, observed={source(kinds.PODGROUPS.group): 1}).render()
+    objects.append(made(kinds.QUOTALEDGERS.api_version, "QuotaLedger", meta, data=msgspec.to_builtins(data)))
+    assert state(objects).ledger("team") is not None
     return objects
+
+
+def _unreserved(now: ClusterObjects, name: str) -> Row:
+    group = now.find(kinds.PODGROUPS, name, "team")
+    assert group is not None
+    amounts = held(Resources.parse(group.spec.min_resources))
+    return Row(PODGROUP, kinds.PODGROUPS.group, name, name, amounts, RowState.UNRESERVED, 1)
 
 
 def belongs(each: Json, group: str) -> bool:
