@@ -162,8 +162,7 @@ class WhatIfCluster:
         return replace(with_objects(with_objects(self.state, objects), {}, gone), taken=self.now)
 
     def _as_placed(self, pod: Pod) -> Pod:
-        bind = self._placed.get(pod.metadata.uid)
-        if bind is None:
+        if (bind := self._placed.get(pod.metadata.uid)) is None:
             return pod
         return replace(pod, spec=replace(pod.spec, node_name=bind.node), status=replace(pod.status, phase="Running"))
 
@@ -301,8 +300,7 @@ class WhatIfCluster:
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
         """
         wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        timers, gave_way, waited = RequeueTimers(), frozenset[GroupKey](), False
-        later = set[GroupKey]()
+        timers, gave_way, later, waited = RequeueTimers(), frozenset[GroupKey](), set[GroupKey](), False
         for _ in range(CYCLES):
             plan, before = self.decide(timers.requeues), set(started)
             timers.observe(plan, self.now.timestamp())
