@@ -22,9 +22,10 @@ help:  ## Say what can be made
 demo: .venv/.installed  ## Play the story of the README on an embedded control plane
 	@$(BIN)/muster demo
 
-# What everybody's loop leaves out and CI doesn't: the sandbox's own proof, and the load and the faults of `make soak`.
-PROOF := tests/sandbox tests/differential
-LOOP := -n $(WORKERS) --dist loadgroup $(PROOF:%=--ignore=%)
+# What everybody's loop leaves out and CI doesn't: the sandbox's own proof, whole installations, all hostile objects at once,
+# and the load and the faults of `make soak`.
+CI_ALONE := tests/sandbox tests/differential tests/deploy/test_installation.py tests/hostile/test_gate.py
+LOOP := -n $(WORKERS) --dist loadgroup $(CI_ALONE:%=--ignore=%)
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
 	$(BIN)/pytest $(LOOP) -m "not soak"
@@ -32,7 +33,7 @@ test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and 
 test-fast: .venv/.installed  ## The tests that start no process: pure code, and the sandbox in virtual time
 	$(BIN)/pytest $(LOOP) -m "not soak and not processes"
 
-test-all:  ## All that CI runs: beside these, the sandbox's own proof, and a little of `make soak`
+test-all:  ## All that CI runs: also the sandbox's own proof, installations, and a little of `make soak`
 	@WORKERS=$(WORKERS) .ci/run
 
 # How deep a decoder may go differs between versions: from 3.12 on the limit in C is another than sys.getrecursionlimit.

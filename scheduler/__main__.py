@@ -32,7 +32,7 @@ _LISTS: Final = 60.0
 
 @click.command(epilog="\b\nExamples:\n  muster scheduler --config scheduler.yaml --scheduler-name muster")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
-@click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
 @click.option(
     "--config",
     "configuration",
@@ -59,15 +59,15 @@ _LISTS: Final = 60.0
     default=names.GUARDED,
     show_default=True,
     type=click.Choice([names.GUARDED, names.GUARANTEED, "none"]),
-    help="Label namespaces so whose groups reserve of a quota, unless they have the label muster.sh/quota.",
+    help="Label muster.sh/quota of namespaces that have none, and whose PodGroups reserve from a ResourceQuota.",
 )
-@click.option("--lease-namespace", default="muster-system", show_default=True, help="Where the leader's Lease is.")
+@click.option("--lease-namespace", default="muster-system", show_default=True, help="Namespace of the leader's Lease.")
 @click.option("--lease-name", default=names.SCHEDULER_LEASE, show_default=True, help="Name of the leader's Lease.")
 @probe_options(_PROBES)
-@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
+@click.option("--debug-state", is_flag=True, help="Serve the process's state at /debug/state, next to /metrics.")
 @log_options
 def scheduler(**options: Any) -> None:
-    """Run the scheduler and the controllers; one process of several leads."""
+    """Run the scheduler and the controllers. Of several processes, one leads."""
     logs.configure(options["log_level"], options["log_format"])
     if options["certificates"]:
         log.warning("--certificates has no effect: run `muster certs run`, which keeps the webhooks' certificates")

@@ -21,7 +21,7 @@ _PROBES: Final = 8080
 
 @click.command(epilog="\b\nExamples:\n  muster webhook --certificates /etc/muster/certificates --port 9443")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
-@click.option("--context", metavar="NAME", help="Which context of the kubeconfig to use.")
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines
 @click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
 @probe_options(_PROBES)
@@ -30,18 +30,23 @@ _PROBES: Final = 8080
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="Folder with tls.crt and tls.key; a change is taken up while running.",
+    help="Folder with tls.crt and tls.key; changes apply while running.",
 )
 @click.option(
-    "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="Serve only callers with a certificate of it."
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Accept only clients with a certificate of this CA.",
 )
 @click.option(
     "--paths",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Folder with the file of the segments that the webhooks' paths end in; a change is taken up while running.",
+    help="Folder with the secret segments of the webhooks' paths; changes apply while running.",
 )
-@click.option("--drain", default=5.0, show_default=True, metavar="SECONDS", help="How long to serve on after SIGTERM.")
+@click.option(
+    "--drain", default=5.0, show_default=True, metavar="SECONDS", help="Time to continue serving after SIGTERM."
+)
 @click.option(
     "--scheduler-name",
     "schedulers",
@@ -49,12 +54,23 @@ _PROBES: Final = 8080
     metavar="NAME",
     help="Scheduler name of the pods that Muster schedules; repeatable.",
 )
-@click.option("--account", "accounts", multiple=True, metavar="USER", help="A user name Muster writes as; repeatable.")
-@click.option("--delay/--no-delay", default=True, show_default=True, help="Hold Jobs until their group is Inqueue.")
 @click.option(
-    "--namespace", default=names.SYSTEM_NAMESPACE, show_default=True, help="Where the ConfigMap with owner rules is."
+    "--account",
+    "accounts",
+    multiple=True,
+    metavar="USER",
+    help="User name that Muster's programs write as; repeatable.",
 )
-@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
+@click.option(
+    "--delay/--no-delay", default=True, show_default=True, help="Suspend Jobs until their PodGroup is Inqueue."
+)
+@click.option(
+    "--namespace",
+    default=names.SYSTEM_NAMESPACE,
+    show_default=True,
+    help="Namespace of the ConfigMap with owner rules.",
+)
+@click.option("--debug-state", is_flag=True, help="Serve the process's state at /debug/state, next to /metrics.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @log_options
 def webhook(**options: Any) -> None:

@@ -27,7 +27,7 @@ def probe_options(port: int) -> Decorator:
             "--metrics-tls",
             type=click.Path(path_type=Path),
             metavar="DIR",
-            help="Serve them over TLS instead, with tls.crt and tls.key of this folder, to tokens that may get /metrics.",
+            help="Serve /metrics there over TLS, with tls.crt and tls.key of this folder, to clients that RBAC allows it.",
         ),
     )
 

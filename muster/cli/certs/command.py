@@ -333,7 +333,13 @@ async def verify(probes: tuple[str, ...], output: str, **options: Any) -> None:
 
 
 @certs.command(epilog=examples("muster certs export --folder /etc/muster/certificates"))
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="DIR")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIR",
+    help="Folder to write to; it is created.",
+)
 @click.option(
     "--authority", is_flag=True, help="Also write the CA and its key, in the form of cert-manager's CA issuer."
 )

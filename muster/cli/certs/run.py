@@ -37,14 +37,14 @@ _PROBES: Final = 8084
     "--certificates/--no-certificates",
     default=True,
     show_default=True,
-    help="Keep certificates; without, only the paths of the webhooks, as where another program issues certificates.",
+    help="Maintain the certificates, too; --no-certificates where another program issues them.",
 )
 @click.option("--lease-name", default="muster-certs", show_default=True, help="Name of the leader's Lease.")
 @probe_options(_PROBES)
-@click.option("--debug-state", is_flag=True, help="Show what the process knows at /debug/state, beside /metrics.")
+@click.option("--debug-state", is_flag=True, help="Serve the process's state at /debug/state, next to /metrics.")
 @log_options
 def run(**options: Any) -> None:
-    """Keep the certificates of the webhooks, the bundle and the paths, until stopped; one process of several leads.
+    """Maintain the webhooks' certificates, CA bundle and paths, until stopped. Of several processes, one leads.
 
     Nothing is done before `muster certs init`, or the chart, has made the Secrets.
     """

@@ -94,7 +94,7 @@ def _registered(
 @cluster_options
 @runs
 async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str | None, context: str | None) -> None:
-    """Uninstall webhook configurations, service accounts, roles and policies, and release what Muster holds.
+    """Uninstall webhook configurations, service accounts, roles and policies; resume Jobs and remove finalizers.
 
     Jobs that Muster suspended are resumed, and its finalizers are removed. Workloads stay. CRDs and their objects stay
     unless --crds is given. For a Helm release, use `helm uninstall`, which does the same first.

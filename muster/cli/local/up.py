@@ -57,7 +57,9 @@ def _amount(_context: click.Context, _option: click.Parameter, text: str) -> str
 @click.option(
     "--kubeconfig-out", type=click.Path(path_type=Path), metavar="FILE", help="File to write the kubeconfig to."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the embedded API server; 0 is any.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the embedded API server; 0: any free port."
+)
 @schedulers_option()
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @click.option("--adopt-crds", is_flag=True, help="Replace CRDs of the same API group that another product installed.")
