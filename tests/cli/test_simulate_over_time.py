@@ -292,7 +292,7 @@ def test_what_admission_refuses_is_told_in_its_words() -> None:
     shown = ran("simulate -f cluster.yaml -f quota.yaml --trace jobs.csv").stdout
     # Beside the minimum of the sweep two of its pods fit; the others come when these have ended.
     assert "1 group came, 1 started, 1 ended, 7 creations refused" in shown.splitlines()[0]
-    assert '  at 0s, Pod default/sweep-4: Pod "sweep-4"' in shown
+    assert '  at 0s, Pod default/sweep-4: exceeded quota: Pod "sweep-4"' in shown
     assert re.search(
         r'^  at 10m, PodGroup default/report: PodGroup "report" requests 8 requests.cpu', shown, re.MULTILINE
     )
