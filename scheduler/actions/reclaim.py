@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler.engine.action import Action
-from scheduler.engine.eviction import EvictionRun, starving_jobs
+from scheduler.engine.eviction import EvictionRun, growing_jobs, starving_jobs
 from scheduler.engine.eviction_rules import EvictionArguments, ReclaimArguments, in_turns, preemption, reclamation
 from scheduler.engine.session import Session
 from scheduler.engine.states import QueueState
@@ -12,6 +12,8 @@ from scheduler.model.snapshot import Phase
 
 class Reclaim(Action):
     """From pods that are made again first, and from nobody who has just begun. Which tasks may go is up to the plugins.
+
+    Jobs that lack their minimum come first, then the tasks that others have beyond it, one at a time.
 
     A Pending job is admitted where that gives it its whole minimum, together with what the action preempt would take,
     where that action runs, too.
@@ -28,12 +30,12 @@ class Reclaim(Action):
 
         lenders = {queue.name for queue in session.queues.values() if queue.info.reclaimable and any(queue.allocated)}
         claiming = {queue.name for queue in session.queues.values() if lenders - {queue.name} and allowed(queue)}
-        jobs = starving_jobs(session, claiming)
-        if not jobs:
-            return
         rules = reclamation(session, arguments)
-        in_turns(session, EvictionRun(session, [rules]), jobs, allowed)
-        preempting = session.policy.arguments.get("preempt")
-        if isinstance(preempting, EvictionArguments):
-            run = EvictionRun(session, [preemption(session, preempting), rules])
-            in_turns(session, run, [job for job in jobs if job.phase is Phase.PENDING], allowed)
+        if jobs := starving_jobs(session, claiming):
+            in_turns(session, EvictionRun(session, [rules]), jobs, allowed)
+            preempting = session.policy.arguments.get("preempt")
+            if isinstance(preempting, EvictionArguments):
+                run = EvictionRun(session, [preemption(session, preempting), rules])
+                in_turns(session, run, [job for job in jobs if job.phase is Phase.PENDING], allowed)
+        if jobs := growing_jobs(session, claiming):
+            in_turns(session, EvictionRun(session, [rules]), jobs, allowed, grow=True)

@@ -63,6 +63,30 @@ def starving_jobs(session: Session, queues: Container[str]) -> list[JobState]:
     return found
 
 
+def growing_jobs(session: Session, queues: Container[str]) -> list[JobState]:
+    """Return the jobs of some queues that have their minimum, and whose other tasks wait."""
+    found = []
+    for job in session.jobs:
+        if not (job.waiting or job.unplaced) or job.info.queue not in queues:
+            continue
+        session.retry(job)
+        before = job.obstacle
+        started = job.ready >= max(job.info.min_member, 1) and session.extensions.ready(job)
+        if started and placement.may_run(session, job):
+            found.append(job)
+        job.obstacle = job.obstacle or before
+    return found
+
+
+def _is_due(session: Session, queue: QueueState, task: Task) -> bool:
+    """Whether a queue deserves some of what a task asks for beside what it has; where nobody divides the cluster, it doesn't."""
+    deserved, wanted = session.deserved(queue), session.vector(task.task_class)
+    if deserved is None:
+        return False
+    after = vectors.add(queue.allocated, wanted)
+    return any(wanted[place] and after[place] <= deserved[place] for place in session.axes.shared)
+
+
 def _may_take(session: Session, job: JobState) -> bool:
     if job.phase is Phase.PENDING and session.policy.enqueues:
         return job.voted_down and (session.extensions.valid(job) is None or kept_places.lacks_pods(session, job))
@@ -112,6 +136,22 @@ class EvictionRun:
         if done and _awaits_admission(session, job):
             session.admit(job)
         return done
+
+    def grow(self, queue: QueueState, job: JobState) -> bool:
+        """Evict what one more task of a job needs, and reserve the place for it; leave everything as it was where that fails.
+
+        Where no queue is due anything, two of them would take from each other for ever.
+        """
+        session, task = self._session, job.waiting.popleft()
+        if _is_due(session, queue, task) and not requeue.evictions_paused(session, job):
+            with session.reservation.visible_to(job), session.statement() as statement:
+                if self._place(statement, queue, job, task) and statement.evicts:
+                    statement.commit()
+                    self._remember(statement, job)
+                    return True
+            self._exhausted.rolled_back()
+        job.waiting.appendleft(task)
+        return False
 
     def _try(self, queue: QueueState, job: JobState, *, whole: bool) -> bool:
         session = self._session

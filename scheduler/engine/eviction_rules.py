@@ -101,12 +101,19 @@ def _of(session: Session, task: Task) -> tuple[QueueState, JobState]:
 
 
 def in_turns(
-    session: Session, run: EvictionRun, jobs: Iterable[JobState], allowed: Callable[[QueueState], bool]
+    session: Session,
+    run: EvictionRun,
+    jobs: Iterable[JobState],
+    allowed: Callable[[QueueState], bool],
+    *,
+    grow: bool = False,
 ) -> None:
     """Have jobs try in the order of queues and jobs. Of jobs alike one is tried, and the next when that one succeeded.
 
-    A cycle tries few in vain: the first in order, and of the others some in turns, by the clock.
+    A cycle tries few in vain: the first in order, and of the others some in turns, by the clock. With ``grow`` a turn is about
+    one more task, and who succeeded has another.
     """
+    attempt = run.grow if grow else run.attempt
     lines: dict[object, deque[JobState]] = {}
     for job in jobs:
         lines.setdefault(_likeness(job.info), deque()).append(job)
@@ -115,8 +122,11 @@ def in_turns(
     for queue, job in turns:
         if not allowed(queue):
             order.drop_queue(queue)
-        elif run.attempt(queue, job):
-            if line := lines[_likeness(job.info)]:
+        elif attempt(queue, job):
+            line = lines[_likeness(job.info)]
+            if grow and job.waiting:
+                order.requeue(job)
+            elif line:
                 order.requeue(line.popleft())
         else:
             vain += 1
@@ -130,7 +140,7 @@ def in_turns(
     first = int(turn) * _OTHERS % len(others)
     for queue, job in islice(others + others, first, first + min(_OTHERS, len(others))):
         if run.looked_at <= _MOST_NODES and allowed(queue):
-            run.attempt(queue, job)
+            attempt(queue, job)
 
 
 def _likeness(info: JobInfo) -> object:

@@ -298,6 +298,16 @@ async def test_a_held_job_of_high_priority_preempts_with_what_ships_and_preempt(
 SOON = config.DEFAULT + "configurations: [{name: reclaim, arguments: {leastRunTime: 1s}}]\n"
 
 
+async def test_a_deployment_of_a_queue_that_is_due_gets_all_of_its_share_and_no_more(world):
+    await filled_by_a_deployment(world, SOON)
+    late = deployment("late", 4)
+    late["spec"]["template"]["metadata"]["annotations"] |= {names.GROUP_MIN_MEMBER: "1", QUEUE: "due"}
+    await world.create(late)
+    assert len(await world.until(lambda: running_pods(world, 2, "late"), within=180)) == 2
+    await world.rest(10)
+    assert [len(await running_pods(world, 2, name)) for name in ("late", "borrowing")] == [2, 2]
+
+
 @pytest.mark.parametrize("lost", ["/eviction", "/status", "/binding"])
 async def test_the_next_leader_goes_on_where_the_last_was_lost_and_evicts_nobody_twice(world, lost):
     await filled_by_a_deployment(world, SOON)

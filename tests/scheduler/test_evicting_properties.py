@@ -210,3 +210,52 @@ def test_what_is_remembered_of_exhausted_nodes_changes_no_plan(make_build, data)
     remembered = decide(build.cluster.snapshot(), config.parse(policy), build.now)
     event(f"{len(remembered.evictions)} evicted")
     assert remembered == afresh
+
+
+@st.composite
+def elastic(draw, make):
+    """Queues with groups that grow, as those of Deployments do, on a cluster that is too small for all of them."""
+    build, stated = make(), draw(st.booleans())
+    for name in "abc":
+        deserved = {"cpu": str(draw(st.integers(0, 4))), "memory": f"{draw(st.integers(0, 8))}Gi"}
+        build.queue(name, weight=draw(st.integers(1, 3)), **({"deserved": deserved} if stated else {}))
+    for number in range(draw(st.integers(1, 3))):
+        build.node(f"n{number}", str(draw(st.integers(1, 4))), memory="8Gi")
+    groups = []
+    for name in "abc":
+        size, memory = str(draw(st.integers(1, 2))), f"{draw(st.sampled_from([1, 4]))}Gi"
+        groups.append((name, draw(st.integers(0, 2)), draw(st.integers(0, 10)), size, memory))
+    policy = draw(st.sampled_from([PREEMPTING, config.DEFAULT]))
+    return build, groups, policy.replace("proportion", "capacity") if stated else policy
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_queues_that_take_back_what_they_are_due_come_to_rest(make_build, data):
+    """Who was evicted waits again; groups come one after the other, so that the first borrow."""
+    build, groups, policy = data.draw(elastic(make_build))
+    made, quiet, taken = itertools.count(100), 0, 0
+    for step in range(80):
+        if step % 5 == 0 and groups:
+            name, minimum, pods, size, memory = groups.pop()
+            build.group(f"of-{name}", minimum, phase="Pending", queue=name)
+            for _ in range(pods):
+                build.pod(f"of-{name}-{next(made)}", f"of-{name}", size, requests={"memory": memory})
+        plan = build.cycle(policy, later=step)
+        for bind in plan.binds:
+            build.cluster.pod(remade(build, bind.task, bind.group.name, bind.task.name, node=bind.node))
+        for each in plan.evictions:
+            name = f"{each.group.name}-{next(made)}"
+            build.gone(each.task.name).cluster.pod(remade(build, each.task, each.group.name, name))
+        taken += len(plan.evictions)
+        quiet = 0 if plan.evictions or plan.binds or groups else quiet + 1
+        if quiet == 3:
+            break
+    event(f"{min(taken, 5)} taken")
+    assert quiet == 3, f"{taken} evicted in 80 cycles, and no end"
+
+
+def remade(build, task, group, name, **more):
+    nano = task.task_class.request.nano
+    memory = f"{nano['memory'] // 10**9}"
+    return build.a_pod(name, group, str(nano["cpu"] // 10**9), requests={"memory": memory}, **more)
