@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.model import grouping, kinds
-from muster.model.amounts import QuantityError
+from muster.model.amounts import QuantityError, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference, PodSpec
 from scheduler.controllers import manifests
@@ -24,6 +26,26 @@ _SHOWN: Final = 30.0
 
 class RetryLater(errors.KubeError):
     """What is to be done has to wait for something else to end."""
+
+
+class GroupSource(Struct, frozen=True):
+    """What a group is made from.
+
+    Attributes:
+        about: the Job, pod or workload that it is made for; events are about it.
+        owner: whom the group stands for.
+        nearest: whose annotations count before those of the owners above ``about``.
+        need: what so many of the group's pods request; None where all are as the template says.
+        followed: whether the group is changed later as ``about`` changes.
+    """
+
+    kind: Kind[Any]
+    about: Object
+    owner: OwnerReference
+    nearest: Sequence[Meta]
+    template: PodSpec
+    need: Callable[[int], Resources] | None = None
+    followed: bool = False
 
 
 class GeneratedGroups:
@@ -72,22 +94,17 @@ class GeneratedGroups:
         above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
         return [*nearest, *above.metas, *self.namespace(about.namespace)]
 
-    async def make(
-        self,
-        kind: Kind[Any],
-        about: Object,
-        owner: OwnerReference,
-        nearest: Sequence[Meta],
-        template: PodSpec,
-        known: Sequence[PodSpec] = (),
-        *,
-        again: Callable[[], None],
-    ) -> None:
-        """Make the group that stands for ``owner``, by what ``about``, all above it and the namespace say.
+    def rules(self) -> Sequence[grouping.OwnerRule]:
+        """Return the owner rules that are in force."""
+        return self._rules()
+
+    async def make(self, source: GroupSource, again: Callable[[], None]) -> None:
+        """Make a group, by what ``source.about``, all above it and the namespace say.
 
         Where that was done just now for another pod or Job of it, ``again`` is called once a watch should have shown it.
         """
-        group, now = (about.namespace, grouping.generated_name(owner.uid)), asyncio.get_running_loop().time()
+        name = grouping.generated_name(source.owner.uid)
+        group, now = (source.about.namespace, name), asyncio.get_running_loop().time()
         left = self._made.get(group, now) - now
         if left > 0:
             asyncio.get_running_loop().call_later(left, again)
@@ -95,31 +112,22 @@ class GeneratedGroups:
         self._made[group] = now + _SHOWN
         made = False
         try:
-            made = await self._make(kind, about, owner, nearest, template, known)
+            made = await self._make(source)
         finally:
             if not made:
                 self._made.pop(group, None)
 
-    async def _make(
-        self,
-        kind: Kind[Any],
-        about: Object,
-        owner: OwnerReference,
-        nearest: Sequence[Meta],
-        template: PodSpec,
-        known: Sequence[PodSpec],
-    ) -> bool:
+    async def _make(self, source: GroupSource) -> bool:
         """Make a group; tell whether there is one now."""
-        metas = await self.metas(about, nearest)
+        kind, about = source.kind, source.about
+        metas = await self.metas(about, source.nearest)
         queue = self._informers.queue(grouping.queue_name(*metas))
         if queue is not None and queue.metadata.deletion_timestamp is not None:
             # It would be deleted at once, and made again.
             self.tell(kind, about, "NoPodGroup", f"queue {queue.name} is being deleted; name another queue")
             raise RetryLater(f"queue {queue.name} is being deleted")
-        try:
-            body = manifests.podgroup(owner, metas, template, known)
-        except QuantityError as error:
-            self.tell(kind, about, "NoPodGroup", f"the pods' request can't be read: {error}")
+        body = self._manifest(source, metas)
+        if body is None:
             return False
         for warning in manifests.warnings(metas):
             self.tell(kind, about, "IgnoredAnnotation", warning)
@@ -130,10 +138,22 @@ class GeneratedGroups:
         except errors.ForbiddenError as error:
             self.tell(kind, about, "NoPodGroup", error.message)
             raise
-        if owner.kind != kinds.PODS.name:
-            workload = as_object(owner, about.namespace)
+        if source.owner.kind != kinds.PODS.name:
+            workload = as_object(source.owner, about.namespace)
             self._recorder.record(*workload, CREATED, created_text(body["spec"]["queue"], body["spec"]["minMember"]))
         return True
+
+    async def manifest(self, source: GroupSource) -> dict[str, Any] | None:
+        """Return the group as it would be made now; None where what its pods request can't be read."""
+        return self._manifest(source, await self.metas(source.about, source.nearest))
+
+    def _manifest(self, source: GroupSource, metas: Sequence[Meta]) -> dict[str, Any] | None:
+        try:
+            return manifests.podgroup(source.owner, metas, source.template, source.need, followed=source.followed)
+        except QuantityError as error:
+            text = f"the pods' request can't be read: {error}"
+            self.tell(source.kind, source.about, "NoPodGroup", text)
+            return None
 
     def tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
         """Record what is wrong as an event of an object."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from muster.model import grouping, names, scopes
 from muster.model.amounts import Resources
@@ -11,26 +15,49 @@ from muster.model.objects import Meta, OwnerReference, PodSpec
 from muster.model.requests import pod_request
 
 
+class Description(Struct, frozen=True):
+    """What a workload says of its group: fields of its spec, and the traits of its pods."""
+
+    spec: Mapping[str, Any]
+    traits: str = ""
+
+
 def podgroup(
-    owner: OwnerReference, metas: Sequence[Meta], template: PodSpec, known: Sequence[PodSpec] = ()
+    owner: OwnerReference,
+    metas: Sequence[Meta],
+    template: PodSpec,
+    need: Callable[[int], Resources] | None = None,
+    *,
+    followed: bool = False,
 ) -> dict[str, Any]:
     """Write the PodGroup generated for ``owner``; ``metas`` are read for annotations, the nearest first.
 
-    Where these don't say what it needs it is what the first of the ``known`` pods ask for; those that nobody has seen yet
-    are taken to be like the last one, and all like the template where none is known.
+    Where these don't say what it needs it is what so many pods as its minimum ``need``, by default each as the template
+    says. ``followed``: note on it what was
+    described, so that a change of the description can be told from what people change in the group.
 
     Raises:
         QuantityError: a request can't be read.
     """
     member, _ = grouping.min_member(*metas)
     stated, _ = grouping.min_resources(*metas)
-    amounts = stated if stated is not None else _estimate(known or [template], member)
+    need = need or partial(estimate, [template])
+    amounts = stated if stated is not None else need(member)
+    spec = {
+        "minMember": member,
+        "queue": grouping.queue_name(*metas),
+        "minResources": amounts.quantities(),
+        **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
+    }
+    noted = noted_on_group(Description(spec, scopes.scope_facts(template)))
+    if not followed:
+        del noted[names.DESCRIBED]
     return {
         "metadata": {
             "name": grouping.generated_name(owner.uid),
             "annotations": {
                 # The same answers as admission's, for whom what this group holds was or wasn't reserved already.
-                names.POD_TRAITS: scopes.scope_facts(template),
+                **noted,
                 names.OWNER: f"{owner.kind} {owner.name}",
                 **({names.QUOTA_POLICY: names.POLICY_QUEUE} if grouping.reserves_late(*metas) else {}),
             },
@@ -44,16 +71,34 @@ def podgroup(
                 }
             ],
         },
-        "spec": {
-            "minMember": member,
-            "queue": grouping.queue_name(*metas),
-            "minResources": amounts.quantities(),
-            **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
-        },
+        "spec": spec,
     }
 
 
-def _estimate(known: Sequence[PodSpec], member: int) -> Resources:
+def noted_on_group(described: Description) -> dict[str, str]:
+    """Write what was described as annotations of the group."""
+    return {names.POD_TRAITS: described.traits, names.DESCRIBED: msgspec.json.encode(described).decode()}
+
+
+def described(body: dict[str, Any]) -> Description:
+    """Return what a group that `podgroup` wrote to be followed was described as."""
+    return Description(body["spec"], body["metadata"]["annotations"][names.POD_TRAITS])
+
+
+def description(group: Meta) -> Description | None:
+    """Return what was described when a group was made or changed last; None where nothing is noted on it."""
+    try:
+        return msgspec.json.decode(group.annotation(names.DESCRIBED), type=Description)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def estimate(known: Sequence[PodSpec], member: int) -> Resources:
+    """Return what the first of the ``known`` pods request; those that nobody has seen yet are taken to be like the last one.
+
+    Raises:
+        QuantityError: a request can't be read.
+    """
     requests = [pod_request(each) for each in known[: max(member, 1)]]
     return sum(requests[:member], requests[-1] * max(member - len(requests), 0))
 

@@ -58,9 +58,9 @@ class OwnerReader:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
+        cached: tuple[Kind[Any], ...] = (kinds.DEPLOYMENTS, kinds.REPLICASETS, kinds.STATEFULSETS, kinds.JOBS)
         self._caches: dict[tuple[str, str], Callable[[str, str], Object | None]] = {
-            (kinds.REPLICASETS.api_version, kinds.REPLICASETS.name): informers.cache(kinds.REPLICASETS).get,
-            (kinds.JOBS.api_version, kinds.JOBS.name): informers.jobs.get,
+            (kind.api_version, kind.name): informers.cache(kind).get for kind in cached
         }
         self._served: dict[tuple[str, str], Kind[Any]] = {}
         self._read: OrderedDict[str, tuple[float, asyncio.Future[Meta | None]]] = OrderedDict()

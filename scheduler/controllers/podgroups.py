@@ -19,9 +19,11 @@ from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, OwnerReference, Pod, PodGroup
+from scheduler.controllers import manifests
 from scheduler.controllers.expected_pods import ControllerPods
-from scheduler.controllers.generated_groups import GeneratedGroups
+from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource
 from scheduler.controllers.workload import HELD, held_text
+from scheduler.controllers.workload_groups import WorkloadController
 from scheduler.engine import lifecycle
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
@@ -64,6 +66,7 @@ class PodGroupController:
         self._names = frozenset(scheduler_names)
         self._delays = delays
         self._generated = GeneratedGroups(client, informers, recorder, rules)
+        self._workloads = WorkloadController(client, informers, self._generated, scheduler_names)
         self._controller_pods = ControllerPods(informers)
         self._released: frozenset[str] = frozenset()
         self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
@@ -74,7 +77,9 @@ class PodGroupController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self._work.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._work.run(), name="pods and Jobs")
+            group.create_task(self._workloads.run(), name="workloads")
 
     def release(self, jobs: frozenset[str]) -> None:
         """Take over which Jobs may start, by uid: the last cycle knew them, and gave their group its turn."""
@@ -159,7 +164,7 @@ class PodGroupController:
         if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
             again = partial(self._work.add, _GroupRef(kinds.JOBS, job.namespace, job.name))
-            await self._generated.make(kinds.JOBS, job, chosen, nearest, job.spec.template.spec, again=again)
+            await self._generated.make(GroupSource(kinds.JOBS, job, chosen, nearest, job.spec.template.spec), again)
 
     async def _note_group(self, job: Job, group: PodGroup) -> None:
         # By its first status a group often lets its Job start: that write notes it as well.
@@ -243,14 +248,16 @@ class PodGroupController:
         if job is not None:
             # Its group is made from the Job, whose template is what was reserved for.
             self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
-        elif self._informers.find_group(pod.namespace, group) is None:
+        elif self._informers.find_group(pod.namespace, group) is None and not self._workloads.takes_over(
+            chosen, pod.namespace
+        ):
             metas = await self._generated.metas(pod, [pod.metadata])
             again = partial(self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name))
             if wait := self._controller_pods.missing(pod, grouping.min_member(*metas)[0]):
                 asyncio.get_running_loop().call_later(wait, again)
                 return
-            known = self._controller_pods.known(pod)
-            await self._generated.make(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, known, again=again)
+            need = partial(manifests.estimate, self._controller_pods.known(pod))
+            await self._generated.make(GroupSource(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, need), again)
             self._controller_pods.made(pod)
         if not named:
             await self._join(pod, group)

@@ -156,7 +156,9 @@ class Informers:
 
 _PLAIN: tuple[Kind[Any], ...] = (
     *[kind for kind in WATCHED if kind not in {kinds.PODS, kinds.JOBS}],
+    kinds.DEPLOYMENTS,
     kinds.REPLICASETS,
+    kinds.STATEFULSETS,
     kinds.QUOTALEDGERS,
 )
 
