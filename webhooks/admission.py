@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -19,11 +19,12 @@ from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, R
 from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks import review
+from webhooks.begun import begin
 from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, evaluate
 from webhooks.metrics import WebhookMetrics
 from webhooks.review import AdmissionRequest, ReviewError
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import BUSY, Allowed, Denied, Patched, QuotaChange, Verdict, busy, failed
+from webhooks.verdict import BUSY, Allowed, Denied, Verdict, busy, failed
 from webhooks.view import AdmissionView
 
 Answer = tuple[int, Mapping[str, str], bytes]
@@ -115,20 +116,14 @@ class Admission:
 
     async def _decide(self, hook: Hook, request: AdmissionRequest, deadline: float) -> Verdict:
         steps = evaluate(hook, request, self.view, self.settings)
-        confirming = False
         try:
-            question = next(steps)
+            asking = begin(self._ask_on(steps, next(steps), request, deadline))
+            if asking.done:
+                return asking.result
             async with asyncio.timeout_at(deadline + _GRACE):
-                while True:
-                    answer = await self._ask(question, request, deadline)
-                    confirming = isinstance(question, ReadObjects)
-                    question = steps.send(answer)
-                    if confirming and not isinstance(question, ReadObjects):
-                        self.metrics.confirmed(refused=False)
-        except StopIteration as decided:
+                return await asking
+        except StopIteration as decided:  # without a question
             verdict: Verdict = decided.value
-            if confirming:
-                self.metrics.confirmed(refused=isinstance(verdict, Denied))
             return verdict
         except ReviewError:
             raise
@@ -142,27 +137,40 @@ class Admission:
             log.exception("failed on %s %s", request.operation, review.subject(request), extra=_about(request))
             return failed(f"Muster failed on {review.subject(request)}: its log names the reason by uid {request.uid}")
 
+    async def _ask_on(
+        self, steps: Generator[Question, Reply, Verdict], question: Question, request: AdmissionRequest, deadline: float
+    ) -> Verdict:
+        """Answer one question after the other, until the verdict is there."""
+        while True:
+            answer = await self._ask(question, request, deadline)
+            confirming = isinstance(question, ReadObjects)
+            try:
+                question = steps.send(answer)
+            except StopIteration as decided:
+                verdict: Verdict = decided.value
+                if confirming:
+                    self.metrics.confirmed(refused=isinstance(verdict, Denied))
+                return verdict
+            if confirming and not isinstance(question, ReadObjects):
+                self.metrics.confirmed(refused=False)
+
     async def _ask(self, question: Question, request: AdmissionRequest, deadline: float) -> Reply:
         """Answer what the evaluation asks: the API server what is there, the ledger what fits."""
-        dry_run = bool(request.dry_run)
-        match question:
-            case ReadObjects(refs):
-                found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
-                return dict(zip(refs, found, strict=True))
-            case ReservationRequest() | QuotaChange() if question.namespace in self.settings.exempt:
-                return Reserved(recorded=False) if isinstance(question, ReservationRequest) else Observed()
-            case ReservationRequest() | QuotaChange() if not await self._exists(question.namespace):
-                return Unavailable(f"namespace {question.namespace!r} does not exist: create it first")
-            case ReservationRequest():
-                return await self._ledger.reserve(question, deadline=deadline, dry_run=dry_run)
-            case QuotaChange(namespace, name, uid, hard):
-                return await self._ledger.observe_quota(namespace, name, uid, hard, deadline=deadline, dry_run=dry_run)
-
-    async def _exists(self, namespace: str) -> bool:
-        """Whether a namespace is there: no API server reviews what isn't in one, and a forged review gets no ledger made."""
-        if self.view.get(kinds.NAMESPACES, namespace) is not None:
-            return True
-        return await self._client.find(kinds.NAMESPACES, namespace) is not None
+        if isinstance(question, ReadObjects):
+            refs = question.refs
+            found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
+            return dict(zip(refs, found, strict=True))
+        namespace, dry_run = question.namespace, bool(request.dry_run)
+        if namespace in self.settings.exempt:
+            return Reserved(recorded=False) if isinstance(question, ReservationRequest) else Observed()
+        # No API server reviews what isn't in a namespace, and a forged review gets no ledger made.
+        known = self.view.get(kinds.NAMESPACES, namespace)
+        if known is None and await self._client.find(kinds.NAMESPACES, namespace) is None:
+            return Unavailable(f"namespace {namespace!r} does not exist: create it first")
+        if isinstance(question, ReservationRequest):
+            return await self._ledger.reserve(question, deadline=deadline, dry_run=dry_run)
+        name, uid, hard = question.name, question.uid, question.hard
+        return await self._ledger.observe_quota(namespace, name, uid, hard, deadline=deadline, dry_run=dry_run)
 
 
 @lru_cache(maxsize=64)
@@ -175,17 +183,11 @@ def answer_budget(timeout: str) -> float:
 
 
 def _kind(verdict: Verdict) -> str:
-    match verdict:
-        case Allowed():
-            return "allowed"
-        case Patched():
-            return "patched"
-        case Denied(code) if code == BUSY:
-            return "busy"
-        case Denied(code) if code >= 500:
-            return "failed"
-        case _:
-            return "denied"
+    if not isinstance(verdict, Denied):
+        return "allowed" if isinstance(verdict, Allowed) else "patched"
+    if verdict.code == BUSY:
+        return "busy"
+    return "failed" if verdict.code >= 500 else "denied"
 
 
 def _log_answer(request: AdmissionRequest, verdict: Verdict, seconds: float) -> None:

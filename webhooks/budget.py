@@ -41,7 +41,12 @@ class ByteBudget:
     def open(self) -> BodyBytes:
         """Return the share of one body, which may be refused already."""
         share = BodyBytes(self)
-        share.grow(BODY_FLOOR)
+        if self.held + BODY_FLOOR > self.limit:
+            share.refused = True
+        else:
+            # As `BodyBytes.grow` does; each review comes by here.
+            share.held = BODY_FLOOR
+            self.held += BODY_FLOOR
         return share
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from muster.kube.decoding import decoder
 from muster.model.objects import Json
+
+_MEMBERS: Final[Any] = dict[str, msgspec.Raw] | None
 
 
 class PatchRecorder:
@@ -54,7 +56,7 @@ class PatchRecorder:
 
 def _members(document: bytes | msgspec.Raw) -> Any:
     """Read one level: an object's members stay raw; anything else (a null, say) is read whole."""
-    return decoder(dict[str, msgspec.Raw] | None).decode(document)
+    return decoder(_MEMBERS).decode(document)
 
 
 def _same(there: Any, value: Json) -> bool:

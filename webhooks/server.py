@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from msgspec import Struct
@@ -35,6 +34,7 @@ _BEGINNING: Final = 1024  # bytes that are kept of a body over budget: they have
 _HANDSHAKE: Final = 10.0  # seconds
 _GRACE: Final = 15.0  # seconds for what is in flight when the listener closes
 _BACKLOG: Final = 1024
+_MOST_TARGETS: Final = 256  # that are remembered: a time-out is written in few ways
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,14 @@ class ListenOptions(Struct, frozen=True):
     host: str = "0.0.0.0"  # noqa: S104 - API servers call from other machines
     port: int = 9443
     drain: float = 5.0
+
+
+class _Call(Struct, frozen=True):
+    """What a target asks for: the path of a webhook, the query, and the seconds in which the body has to arrive."""
+
+    path: str
+    query: dict[str, str]
+    arrival: float
 
 
 class WebhookServer:
@@ -70,6 +78,8 @@ class WebhookServer:
         self._paths = paths or LivePaths(None)
         self._bodies = ByteBudget()
         self._room: WaitingRoom[CallerConnection] = WaitingRoom()
+        self._known: dict[str, _Call] = {}
+        self._known_for: frozenset[str] | None = None
         self._draining = False
         self._http: web.Server | None = None
         self._listener: asyncio.Server | None = None
@@ -130,20 +140,28 @@ class WebhookServer:
         return await self._admission.handle(path, query, body)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        target, query = _target(request.raw_path)
-        path = hook_path(target, self._paths.accepted)
+        call = self._call(request.raw_path)
         assert isinstance(request.protocol, CallerConnection)
-        request.protocol.requested(accepted=path in HOOKS)
-        if path is None or path not in HOOKS:
+        request.protocol.requested(accepted=call is not None)
+        if call is None:
             # A stranger's body isn't read, and the answer says nothing of what there is.
             return _plain(404, "no webhook is served here", {}, close=True)
         if request.method != "POST":
             # So the leader proves that a path is taken.
-            headers = {"Allow": "POST", names.FAILED_HEADER: str(self._paths.failed_at)}
-            return _plain(405, "webhooks are called by POST", headers)
+            told = {"Allow": "POST", names.FAILED_HEADER: str(self._paths.failed_at)}
+            return _plain(405, "webhooks are called by POST", told)
         share = self._bodies.open()
         try:
-            response = await self._answer(path, query, request, share)
+            body = await _read(request, share, call.arrival)
+            if isinstance(body, web.Response):
+                response = body
+            else:
+                status, headers, answer = (
+                    self._admission.overloaded(call.path, body)
+                    if share.refused
+                    else await self._admission.handle(call.path, call.query, body)
+                )
+                response = web.Response(status=status, headers=headers, body=answer)
         finally:
             share.close()
         if response.status != 200 or request.transport is None or request.transport.is_closing():
@@ -154,24 +172,21 @@ class WebhookServer:
             response.force_close()
         return response
 
-    async def _answer(
-        self, path: str, query: Mapping[str, str], request: web.BaseRequest, share: BodyBytes
-    ) -> web.Response:
-        body = await _read(request, share, min(ARRIVAL, answer_budget(query.get("timeout", ""))))
-        if isinstance(body, web.Response):
-            return body
-        if share.refused:
-            status, headers, answer = self._admission.overloaded(path, body)
-        else:
-            status, headers, answer = await self._admission.handle(path, query, body)
-        return web.Response(status=status, headers=headers, body=answer)
-
-
-@lru_cache(maxsize=256)
-def _target(raw: str) -> tuple[str, Mapping[str, str]]:
-    """Split a request target; there are about as many as webhooks, so each is split once."""
-    parts = urlsplit(raw)
-    return parts.path, dict(parse_qsl(parts.query))
+    def _call(self, raw: str) -> _Call | None:
+        """Return what a target asks for; None for a stranger's. There are about as many as webhooks, so each is read once."""
+        accepted = self._paths.accepted
+        if accepted is not self._known_for or len(self._known) > _MOST_TARGETS:
+            self._known, self._known_for = {}, accepted
+        call = self._known.get(raw)
+        if call is None:
+            target, _, rest = raw.partition("?")
+            path = hook_path(target, accepted)
+            if path is None or path not in HOOKS:
+                return None  # Those are as many as strangers like, and none is kept.
+            query = dict(parse_qsl(rest.partition("#")[0]))
+            call = _Call(path, query, min(ARRIVAL, answer_budget(query.get("timeout", ""))))
+            self._known[raw] = call
+        return call
 
 
 async def _read(request: web.BaseRequest, share: BodyBytes, within: float) -> bytes | web.Response:

@@ -114,8 +114,11 @@ def below(view: AdmissionView, name: str) -> set[str]:
 
 def find_queue(view: AdmissionView, name: str) -> Queue | None:
     """Return the queue of that name: the primary group's, else a legacy one."""
-    found = (view.get(kind, name) for kind in (kinds.QUEUES, *kinds.LEGACY_QUEUES))
-    return next((queue for queue in found if queue is not None), None)
+    found = view.get(kinds.QUEUES, name)
+    if found is None:
+        legacy = (view.get(kind, name) for kind in kinds.LEGACY_QUEUES)
+        found = next((queue for queue in legacy if queue is not None), None)
+    return found
 
 
 def serves(view: AdmissionView, queue: Queue, namespace: str) -> bool:

@@ -81,7 +81,8 @@ class ObjectCache(Generic[T]):
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return the object of that name, or None."""
-        return self._objects.get(namespace, {}).get(name)
+        objects = self._objects.get(namespace)
+        return objects.get(name) if objects is not None else None
 
     def items(self) -> Iterator[T]:
         """Iterate over all objects; not across an await."""

@@ -67,9 +67,9 @@ class ReservationRequest(Struct, frozen=True):
             raise ValueError(f"the ledger keeps reservations for {', '.join(KINDS)}, not for {self.kind}")
         if self.previous is not None and not self.revision:
             raise ValueError(f"a reservation for {self.name} changes amounts, so it needs the revision that had them")
-        if any(amount < 0 for amounts in (self.amounts, self.previous or NOTHING) for amount in amounts.nano.values()):
+        if min((*self.amounts.nano.values(), *(self.previous or NOTHING).nano.values()), default=0) < 0:
             raise ValueError(f"a reservation for {self.name} has a negative amount: {self.amounts}")
-        if self.asked:
+        if self.asks:
             self._check()
 
     def _check(self) -> None:
@@ -92,6 +92,11 @@ class ReservationRequest(Struct, frozen=True):
     def changes_scopes(self) -> bool:
         """Whether it is an UPDATE that takes its object from some scopes of quotas to others."""
         return self.previous is not None and self.previous_facts != self.scope_facts
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything that is `asked`."""
+        return bool(self.amounts if self.previous is None else self.asked)
 
     @property
     def asked(self) -> Resources:

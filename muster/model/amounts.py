@@ -184,7 +184,8 @@ class Resources(Struct, frozen=True):
         nano = {}
         for name, value in (quantities or {}).items():
             try:
-                amount = Quantity.parse(value).nano
+                # Text is what API servers send; each amount of each container comes by here.
+                amount = (_parse(value) if type(value) is str else Quantity.parse(value)).nano
             except QuantityError as error:
                 raise QuantityError(f"{name}: {error}") from error
             if amount < 0:
@@ -255,6 +256,8 @@ class Resources(Struct, frozen=True):
 
     def positive(self) -> Resources:
         """Keep what is above zero."""
+        if min(self.nano.values(), default=1) > 0:
+            return self
         return Resources({name: amount for name, amount in self.nano.items() if amount > 0})
 
     def only(self, names: Iterable[str]) -> Resources:

@@ -42,7 +42,10 @@ DEFAULT_RULES: Final = (OwnerRule("apps/v1", "Deployment"), JOB)
 
 def matching_rule(owner: OwnerReference, rules: Sequence[OwnerRule]) -> OwnerRule | None:
     """Return the first rule for the kind of ``owner``."""
-    return next((rule for rule in rules if rule.matches(owner)), None)
+    for rule in rules:
+        if rule.matches(owner):
+            return rule
+    return None
 
 
 def decided(owners: Sequence[OwnerReference], rules: Sequence[OwnerRule]) -> bool:

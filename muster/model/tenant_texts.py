@@ -26,6 +26,7 @@ LONGEST_LIST: Final = 8192
 
 _LONGEST_SUBDOMAIN: Final = 253
 _LONGEST_NAME: Final = 63
+_LONGEST_RESOURCE: Final = _LONGEST_SUBDOMAIN + 1 + _LONGEST_NAME
 _LONGEST_FACTS: Final = 512
 _LONGEST_UID: Final = 128
 
@@ -55,13 +56,22 @@ def is_resource(text: str) -> bool:
 
     Source: ``IsQualifiedName`` of ``k8s.io/apimachinery/pkg/util/validation``.
     """
-    return len(text) <= _LONGEST_SUBDOMAIN + 1 + _LONGEST_NAME and _is_resource(text)
+    return len(text) <= _LONGEST_RESOURCE and _is_resource(text)
 
 
 @lru_cache(maxsize=8192)
 def _is_resource(text: str) -> bool:
     prefix, slash, name = text.rpartition("/")
     return (is_subdomain(prefix) or not slash) and len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
+
+
+def are_resources(texts: Iterable[str]) -> bool:
+    """Whether resources can be called by all of these names."""
+    for text in texts:  # noqa: SIM110 - a generator costs as much as the checks
+        # Not by `is_resource`: every amount of every review comes by here.
+        if len(text) > _LONGEST_RESOURCE or not _is_resource(text):
+            return False
+    return True
 
 
 def is_uid(text: str) -> bool:
@@ -78,7 +88,7 @@ def resource_fault(name: str) -> str:
 
 def traits(text: str) -> str:
     """Return the scope facts that an annotation has; empty where it is none, with which nothing is in a scope."""
-    return scopes.parse_facts(text) if not _traits_fault(text) else ""
+    return scopes.parse_facts(text) if text and not _traits_fault(text) else ""
 
 
 def faults(annotations: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
@@ -114,7 +124,7 @@ def check(
 
 def fits_a_row(subdomains: Iterable[str], resources: Iterable[str], uid: str) -> bool:
     """Whether a ledger can hold these texts; `check` says why not."""
-    return all(map(is_subdomain, subdomains)) and all(map(is_resource, resources)) and is_uid(uid)
+    return all(map(is_subdomain, subdomains)) and are_resources(resources) and is_uid(uid)
 
 
 def _traits_fault(text: str) -> str:

@@ -165,3 +165,23 @@ async def test_a_failed_call_is_told_to_who_knows_the_path(call: Any, review_of:
     assert await failed_at() == 1000
     assert (await called(f"/validate/podgroups/{SEGMENT}", b"{"))[0] == 400
     assert await failed_at() > 1000
+
+
+async def test_a_path_that_was_used_ends_with_its_segment(
+    call: Any, tmp_path: Path, review_of: Any, podgroup: Any
+) -> None:
+    called, paths = call
+    body, old, new = review_of(podgroup()), f"/validate/podgroups/{SEGMENT}", f"/validate/podgroups/{OTHER}"
+    assert [(await called(path, body))[0] for path in (old, new)] == [200, 404]
+    (tmp_path / names.SEGMENTS_FILE).write_text(f"{OTHER}\n")
+    paths.refresh()
+    assert [(await called(path, body))[0] for path in (old, new)] == [404, 200]
+
+
+def test_no_target_of_strangers_is_kept(admission: Admission) -> None:
+    server = WebhookServer(admission, None, ListenOptions())  # type: ignore[arg-type] # it doesn't listen
+    for number in range(1000):
+        assert server._call(f"/validate/nothing-{number}?timeout=5s") is None
+        assert server._call(f"/validate/pods?timeout={number}s") is not None
+    assert [server._call(target) for target in ("", "*", "//[x", "http://[::1", "/%ff?=&&#")] == [None] * 5
+    assert len(server._known) < 300

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -130,9 +129,11 @@ def amounts(quantities: Mapping[str, Json] | None, path: str) -> tuple[Resources
     """Read a ResourceList, every illegal name or amount a problem of its own (and left out)."""
     if not quantities:
         return NOTHING, []
-    if all(map(tenant_texts.is_resource, quantities)):
-        with suppress(QuantityError):
+    if tenant_texts.are_resources(quantities):
+        try:
             return Resources.parse(quantities), []
+        except QuantityError:
+            pass  # Each by itself, so that each is told.
     nano, problems = {}, []
     for name, value in quantities.items():
         if fault := tenant_texts.resource_fault(name):
@@ -157,12 +158,12 @@ def length_problems(quantities: Mapping[str, Json] | None, path: str) -> list[Pr
 
 def annotation_problems(*metas: Meta) -> list[Problem]:
     """Say which annotations of an object, or of its template, can't be read as what they are for."""
-    return [
-        Problem(text, f"{path}.annotations[{key}]")
-        for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False)
-        if meta.annotations and not tenant_texts.READ.isdisjoint(meta.annotations)
-        for key, text in tenant_texts.faults(meta.annotations)
-    ]
+    problems: list[Problem] = []
+    for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False):
+        if meta.annotations and not tenant_texts.READ.isdisjoint(meta.annotations):
+            faults = tenant_texts.faults(meta.annotations)
+            problems += [Problem(text, f"{path}.annotations[{key}]") for key, text in faults]
+    return problems
 
 
 def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Problem]:

@@ -30,16 +30,20 @@ def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -
     """
     podgroup, found = request.new(PodGroup), view.get(kinds.NAMESPACES, request.namespace)
     namespace = found.metadata if found is not None else None
-    patch, audit = PatchRecorder(request.object), {}
     queue = grouping.queue_name(podgroup.metadata, namespace)
-    if podgroup.spec.queue in {"", names.DEFAULT_QUEUE} and queue != podgroup.spec.queue:
+    moves = podgroup.spec.queue in {"", names.DEFAULT_QUEUE} and queue != podgroup.spec.queue
+    late = not podgroup.metadata.annotation(names.QUOTA_POLICY) and grouping.reserves_late(namespace)
+    if not moves and not late:
+        return ALLOWED
+    patch, audit = PatchRecorder(request.object), {}
+    if moves:
         patch.set("spec", "queue", value=queue)
         audit["queue"] = queue
-    if not podgroup.metadata.annotation(names.QUOTA_POLICY) and grouping.reserves_late(namespace):
+    if late:
         # On the group itself: what it holds must not change with what somebody writes on the namespace.
         patch.set("metadata", "annotations", names.QUOTA_POLICY, value=names.POLICY_QUEUE)
         audit["quota-policy"] = names.POLICY_QUEUE
-    return Patched(patch.operations, audit=audit) if audit else ALLOWED
+    return Patched(patch.operations, audit=audit)
 
 
 def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
@@ -65,7 +69,7 @@ def _create(request: AdmissionRequest, view: AdmissionView, *, by_muster: bool) 
     problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
-    reserving = _reserving(request, podgroup)
+    reserving = _reserving(request, podgroup, minimum=minimum if podgroup.spec.min_resources is not None else None)
     if by_muster and grouping.owner_of(podgroup.metadata):
         # Its workload exists already. A group that holds nothing says so to whoever looks, and keeps its pods out.
         reserving = replace(reserving, unreserved=True)
@@ -129,21 +133,23 @@ def _scope_facts(podgroup: PodGroup) -> str:
     return tenant_texts.traits(podgroup.metadata.annotation(names.POD_TRAITS))
 
 
-def _reserving(request: AdmissionRequest, podgroup: PodGroup, before: PodGroup | None = None) -> Allowed:
-    """Ask for what the group holds from now on, on top of what it held in the state ``before``."""
+def _reserving(
+    request: AdmissionRequest, podgroup: PodGroup, before: PodGroup | None = None, minimum: Resources | None = None
+) -> Allowed:
+    """Ask for what the group holds from now on, on top of what it held in the state ``before``; ``minimum``: its minResources, read."""
     reservation = ReservationRequest(
         request.namespace,
         PODGROUP,
         request.resource.group,
         podgroup.name or request.name,
         podgroup.metadata.uid,
-        _held(podgroup),
+        _held(podgroup) if minimum is None else holding(podgroup, minimum),
         before.metadata.resource_version if before else "",
         _held(before) if before else None,
         _scope_facts(podgroup),
         _scope_facts(before) if before else "",
     )
-    return Allowed(reservation=reservation) if reservation.asked else ALLOWED
+    return Allowed(reservation=reservation) if reservation.asks else ALLOWED
 
 
 def _held(podgroup: PodGroup) -> Resources:

@@ -71,7 +71,7 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
         reservation = _reservation(pod, before, request, settings)
     except QuantityError as error:
         return judge([*problems, Problem(str(error), "spec")], warnings)
-    return judge(problems, warnings, Allowed(reservation=reservation) if reservation.asked else ALLOWED)
+    return judge(problems, warnings, Allowed(reservation=reservation) if reservation.asks else ALLOWED)
 
 
 def _own_problems(
