@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -17,22 +15,19 @@ from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
 from muster.model.objects import (
     Container,
-    Job,
     Meta,
-    OwnerReference,
     Pod,
     PodGroup,
     PodSpec,
     PodStatus,
     ResourceRequirements,
 )
-from muster.whatif import endings, remedies
+from muster.whatif import endings, made_objects, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
-from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult
+from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult, rules_of, stand_ins
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy
-from scheduler.controllers.manifests import podgroup
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
@@ -126,14 +121,15 @@ async def find_out(
             delay=policy.enqueues,
             existing=existing,
             namespaces={each.namespace for each in some},
-            definitions=definitions,
+            definitions=(*definitions, *stand_ins(some, existing)),
         )
         return await dry_run.apply(some), dry_run.ledgers()
 
     answers, ledgers = await try_out(manifests)
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
-    after = _with(state, [*(each.stored for each in answers if each.stored is not None), *ledgers], schedulers)
-    return AdmissionForecast(verdicts, tuple(_starts(after, answers, policy, schedulers)))
+    stored = [(each.manifest, each.stored) for each in answers if each.stored is not None]
+    after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
+    return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers)))
 
 
 async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> AdmissionVerdict:
@@ -149,84 +145,12 @@ async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: 
     return replace(verdict, alone=next(each.admitted for each in again if each.manifest is own))
 
 
-# ── the state with the files' objects in it ──────────────────────────────────────────────────────────────────────
-
-
-def _with(state: ClusterObjects, stored: Iterable[Json], schedulers: Sequence[str]) -> ClusterObjects:
-    """Add what was stored, and what Muster's controllers would make of it: the groups of Jobs and pods that name none."""
-    added: dict[Kind[Any], list[Any]] = defaultdict(list)
-    made: tuple[Kind[Any], ...] = (*PODGROUPS, kinds.JOBS, kinds.PODS)
-    for number, each in enumerate(stored):
-        kind = _STATES.get((each["apiVersion"], each["kind"]))
-        if kind is not None:
-            one = msgspec.convert(each, kind.struct)
-            if kind in made and state.find(kind, one.name, one.namespace) is None:
-                one = _created(one, state.taken + number * _APART)
-            added[kind].append(one)
-    known = with_objects(state, added)
-    more: dict[Kind[Any], list[Any]] = defaultdict(list)
-    for job in added[kinds.JOBS]:
-        if job.spec.template.spec.scheduler_name in schedulers:
-            more[kinds.PODGROUPS] += _group_of_job(known, job)
-    for pod in added[kinds.PODS]:
-        if pod.spec.scheduler_name in schedulers:
-            housed, group = _housed(known, pod)
-            more[kinds.PODS].append(housed)
-            more[kinds.PODGROUPS] += group
-    return with_objects(known, more)
-
-
-def _created(one: Any, moment: datetime) -> Any:
-    return replace(one, metadata=replace(one.metadata, creation_timestamp=moment))
-
-
-def _group_of_job(state: ClusterObjects, job: Job) -> list[PodGroup]:
-    name = conversion.group_of_job(job)
-    if grouping.group_of(job.spec.template.metadata) or any(
-        state.find(kind, name, job.namespace) for kind in PODGROUPS
-    ):
-        return []
-    metas = [job.spec.template.metadata, job.metadata, *_namespace(state, job.namespace)]
-    return _generated(job.metadata, grouping.job_reference(job.metadata), metas, job.spec.template.spec)
-
-
-def _housed(state: ClusterObjects, pod: Pod) -> tuple[Pod, list[PodGroup]]:
-    if grouping.group_of(pod.metadata):
-        return pod, []
-    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
-    named = {**(pod.metadata.annotations or {}), names.GROUP_NAME: grouping.generated_name(owner.uid)}
-    housed = replace(pod, metadata=replace(pod.metadata, annotations=named))
-    metas = [pod.metadata, *_namespace(state, pod.namespace)]
-    return housed, _generated(pod.metadata, owner, metas, pod.spec)
-
-
-def _namespace(state: ClusterObjects, name: str) -> list[Meta]:
-    found = state.find(kinds.NAMESPACES, name)
-    return [found.metadata] if found is not None else []
-
-
-def _generated(made_for: Meta, owner: OwnerReference, metas: Sequence[Meta], spec: PodSpec) -> list[PodGroup]:
-    try:
-        body = podgroup(owner, metas, spec)
-    except QuantityError:
-        return []  # refused as it is
-    group = msgspec.convert(body, PodGroup)
-    meta = replace(
-        group.metadata,
-        namespace=made_for.namespace,
-        uid=group.name,
-        creation_timestamp=made_for.creation_timestamp,
-    )
-    return [replace(group, metadata=meta)]
-
-
 # ── when it would start ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _starts(
-    state: ClusterObjects, answers: Sequence[DryRunResult], policy: Policy, schedulers: Sequence[str]
+    state: ClusterObjects, wanted: Sequence[tuple[GroupKey, str]], policy: Policy, schedulers: Sequence[str]
 ) -> Iterator[PredictedStart]:
-    wanted = list(dict.fromkeys(_wanted(state, answers, schedulers)))
     for key, label in wanted:
         if not key.group:
             text = f'its PodGroup "{key.name}" is neither in the cluster nor in the files'
@@ -263,34 +187,6 @@ def _starts(
             yield start
         else:
             yield _later(cluster, start)
-
-
-def _wanted(
-    state: ClusterObjects, answers: Sequence[DryRunResult], schedulers: Sequence[str]
-) -> Iterator[tuple[GroupKey, str]]:
-    """Return the groups that the files bring, or bring something to, and what people call them; without an API group what isn't there."""
-    for each in answers:
-        stored = each.stored
-        kind = _STATES.get((stored["apiVersion"], stored["kind"])) if stored is not None else None
-        if stored is None or kind is None:
-            continue
-        item = msgspec.convert(stored, kind.struct)
-        # A name that the server makes up is another one when the file is applied.
-        called = each.manifest.name or each.manifest.body["metadata"]["generateName"]
-        label, name, group = f"{kind.name} {item.namespace}/{called}", "", kind.group
-        if kind in PODGROUPS:
-            name = item.name
-        elif kind is kinds.JOBS and item.spec.template.spec.scheduler_name in schedulers:
-            name = conversion.group_of_job(item)
-        elif kind is kinds.PODS and item.spec.scheduler_name in schedulers:
-            name = grouping.group_of(item.metadata) or grouping.generated_name(item.metadata.uid)
-        found = next((one for one in PODGROUPS if name and state.find(one, name, item.namespace)), None)
-        if found is not None:
-            own = grouping.is_generated(name) and kind not in PODGROUPS
-            key = GroupKey(found.group if kind not in PODGROUPS else group, item.namespace, name)
-            yield key, label if own or kind in PODGROUPS else f"PodGroup {item.namespace}/{name}"
-        elif name:
-            yield GroupKey("", item.namespace, name), label
 
 
 def _peopled(state: ClusterObjects, keys: Sequence[GroupKey]) -> tuple[ClusterObjects, frozenset[GroupKey]]:

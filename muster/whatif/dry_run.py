@@ -24,6 +24,7 @@ from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
 from muster.model.rules import OwnerRules, RulesError
+from muster.model.workloads import OPERATORS
 from muster.sandbox.admission import AdmissionChain
 from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.registry import Registry, Resource
@@ -40,6 +41,8 @@ from webhooks.settings import WebhookSettings
 Json = dict[str, Any]
 
 BUSY: Final = 429
+STAND_IN: Final = "whatif.muster.sh/stand-in"
+"""The label of a CRD whose schema nobody knows."""
 _ACCOUNTS: Final = ("", "serviceaccounts")
 _PARTIAL: Final[tuple[Kind[Any], ...]] = (
     kinds.JOBS,
@@ -68,6 +71,7 @@ class DryRunResult(Struct, frozen=True):
         stored: the object as it would be stored; None where it wasn't.
         created: whether it is new.
         note: why it can't be told; empty where it can.
+        unchecked: whether the schema of its kind isn't known, so that its fields weren't checked.
     """
 
     manifest: Manifest
@@ -77,6 +81,7 @@ class DryRunResult(Struct, frozen=True):
     created: bool = True
     warnings: tuple[str, ...] = ()
     note: str = ""
+    unchecked: bool = False
 
     @property
     def asked(self) -> bool:
@@ -114,7 +119,10 @@ class AdmissionDryRun:
         self.server = ApiServer(LoopClock(state.taken), seed=0)
         self._state = state
         self._namespaces = frozenset(namespaces)
-        self._settings = WebhookSettings(tuple(schedulers), delay=delay, rules=_rules(state))
+        self._settings = WebhookSettings(tuple(schedulers), delay=delay, rules=rules_of(state))
+        self._without_schema = {
+            each["metadata"]["name"] for each in definitions if STAND_IN in (each["metadata"].get("labels") or {})
+        }
         self._legacy = not _LEGACY_GROUPS.isdisjoint(each["spec"]["group"] for each in definitions)
         self._view = CachedView(legacy_apis=self._legacy)
         self._load_state(existing, definitions)
@@ -164,6 +172,7 @@ class AdmissionDryRun:
             told if fine else None,
             old is None,
             _warnings(response.headers),
+            unchecked=f"{resource.plural}.{resource.group}" in self._without_schema,
         )
 
     def _resource(self, manifest: Manifest) -> Resource | None:
@@ -274,12 +283,34 @@ def _newest(state: ClusterObjects) -> int:
     return max((versions.number(each) for each in seen), default=0) + 1
 
 
-def _rules(state: ClusterObjects) -> tuple[OwnerRule, ...]:
+def rules_of(state: ClusterObjects) -> tuple[OwnerRule, ...]:
+    """Return the owner rules of a cluster."""
     book = OwnerRules()
     # With a mistake in them, the rules of a webhook server stay as they were; at its start, the default ones hold.
     with contextlib.suppress(RulesError):
         book.learn(state.of(kinds.CONFIGMAPS))
     return book.rules
+
+
+def stand_ins(manifests: Iterable[Manifest], existing: Iterable[Json]) -> Iterator[Json]:
+    """Return a CRD without a schema for each operator's kind of which neither the files nor ``existing`` have one."""
+    found = list(manifests)
+    known = {str((each.get("metadata") or {}).get("name")) for each in (*existing, *(one.body for one in found))}
+    wanted = {(each.api_version, each.kind) for each in found}
+    for workload in OPERATORS:
+        kind = workload.kind
+        if (kind.api_version, kind.name) in wanted and str(kind) not in known:
+            schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+            version = {"name": kind.version, "served": True, "storage": True, "schema": schema}
+            called = {"plural": kind.plural, "kind": kind.name, "singular": kind.name.lower()}
+            called |= {"listKind": f"{kind.name}List"}
+            spec = {"group": kind.group, "scope": "Namespaced", "names": called, "versions": [version]}
+            yield {
+                "apiVersion": kinds.CRDS.api_version,
+                "kind": kinds.CRDS.name,
+                "metadata": {"name": str(kind), "uid": str(kind), "labels": {STAND_IN: "true"}},
+                "spec": spec,
+            }
 
 
 def _warnings(headers: Mapping[str, str]) -> tuple[str, ...]:
@@ -289,8 +320,9 @@ def _warnings(headers: Mapping[str, str]) -> tuple[str, ...]:
 def path_of(manifest: Manifest) -> str:
     """Return the URL path of an object; empty for a kind that an API server without any CustomResourceDefinition hasn't."""
     group, _, version = manifest.api_version.rpartition("/")
+    every: tuple[Kind[Any], ...] = (*KINDS, *(each.kind for each in OPERATORS))
     ours = next(
-        (each for each in KINDS if (each.api_version, each.name) == (manifest.api_version, manifest.kind)), None
+        (each for each in every if (each.api_version, each.name) == (manifest.api_version, manifest.kind)), None
     )
     if ours is not None:
         return ours.path(manifest.namespace if ours.namespaced else "", manifest.name)

@@ -14,6 +14,8 @@ from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.trials import Remedy
 from scheduler.model.snapshot import GroupKey
 
+_ROUNDS: Final = 8
+"""Times that those that run end, and others start in between."""
 _PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
 SINGLES: Final = 100
 """Groups whose end is supposed one by one, those of the same queue first, where not just the oldest is enough."""
@@ -36,17 +38,22 @@ class WaitChain(Struct, frozen=True):
 def wait_chain(cluster: WhatIfCluster, wanted: GroupKey) -> WaitChain:
     """Tell which groups have to end, if running ones end in the order in which they began.
 
-    Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough.
+    Those that wait now and go first start in between, and are counted only where the end of those that run isn't enough; and so on.
     """
     line = [key for key in cluster.running() if key != wanted]
     found = _prefix(cluster, wanted, line)
-    if not found.more:
-        return found
-    with cluster.assuming():
-        cluster.end(line)
-        first = cluster.run_until_idle(key for key in cluster.waiting() if key != wanted).started
-    between = [key for key in cluster.waiting() if key in first]
-    return _prefix(cluster, wanted, [*line, *between]) if between else found
+    for _ in range(_ROUNDS if found.more else 0):
+        with cluster.assuming():
+            cluster.end(line)
+            first = cluster.run_until_idle(key for key in cluster.waiting() if key != wanted).started
+        between = [key for key in cluster.waiting() if key in first and key not in line]
+        if not between:
+            return found
+        line += between
+        found = _prefix(cluster, wanted, line)
+        if not found.more:
+            return found
+    return found
 
 
 def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> WaitChain:

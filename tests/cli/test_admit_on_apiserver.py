@@ -19,7 +19,7 @@ from scheduler.configuration import config
 from webhooks.compose import WebhookOptions, serving
 from webhooks.server import ListenOptions
 
-_KINDS = {kind.name: kind for kind in (kinds.PODGROUPS, kinds.JOBS, kinds.QUEUES)}
+_KINDS = {kind.name: kind for kind in (kinds.PODGROUPS, kinds.JOBS, kinds.QUEUES, kinds.DEPLOYMENTS)}
 
 
 def group(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
@@ -32,6 +32,20 @@ def job(name: str, namespace: str, queue: str) -> dict[str, Any]:
     template = {"spec": {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}}
     meta = {"name": name, "namespace": namespace, "annotations": {"scheduling.volcano.sh/queue-name": queue}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"parallelism": 2, "template": template}}
+
+
+def deployment(name: str, namespace: str, queue: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/web", "resources": {"requests": {"cpu": "1"}}}
+    annotations = {"scheduling.k8s.io/group-min-member": "3", "scheduling.volcano.sh/queue-name": queue}
+    meta = {"labels": {"app": name}, "annotations": annotations}
+    template = {"metadata": meta, "spec": {"schedulerName": "muster", "containers": [container]}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
 
 
 async def foretold(plane: Plane, bodies: Sequence[dict[str, Any]], folder: Path) -> AdmissionForecast:
@@ -70,12 +84,16 @@ async def test_admit_foretells_what_the_api_server_answers(plane: Plane, tmp_pat
             job("shut", namespace, shut),
             job("fine", namespace, open_),
             group("nowhere", f"{namespace}-missing", minMember=1, queue=open_),
+            deployment("web", namespace, open_),
+            deployment("astray", namespace, "nowhere"),
         ]
         finding = await foretold(plane, bodies, tmp_path)
         answers = [each.answer for each in finding.verdicts]
         told = [(each.code, errors.bounded((each.status or {}).get("message", ""))) for each in answers]
         assert told == [await answered(plane, body) for body in bodies]
-        assert [code for code, _ in told] == [403, 422, 403, 201, 403, 403, 201, 404]
+        assert [code for code, _ in told[:9]] == [403, 422, 403, 201, 403, 403, 201, 404, 201]
+        started = {start.label: start for start in finding.starts}
+        assert started[f"Deployment {namespace}/web"].pods == 3
         assert any("allows 8 pods" in warning for warning in answers[4].warnings)
         assert finding.verdicts[4].alone
         await plane.unregister()

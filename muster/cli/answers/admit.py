@@ -56,6 +56,8 @@ def _outcome(verdict: AdmissionVerdict) -> str:
         return "not checked: Muster has no rule for this kind"
     if verdict.outcome == "undecided":
         return "unknown"
+    if verdict.outcome == "admitted" and verdict.answer.unchecked:
+        return "admitted (its CRD is not known: fields are not checked)"
     if verdict.outcome == "admitted" and not verdict.answer.created:
         return "admitted (update)"
     return verdict.outcome

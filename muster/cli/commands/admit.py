@@ -17,6 +17,8 @@ from muster.cli.questions import Objects, Question, Ready, done, question_option
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.transport import Request
+from muster.model import kinds
+from muster.model.workloads import OPERATORS
 
 if TYPE_CHECKING:
     from muster.model.manifests import Manifest
@@ -29,12 +31,21 @@ CANT_TELL: Final = 2
 )
 @click.argument("more_files", metavar="[FILE]...", nargs=-1)
 @click.option(
-    "-f", "--filename", "files", multiple=True, metavar="FILE", help="File of objects; repeatable, - is stdin."
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="File, directory or URL of objects; repeatable, - is stdin.",
 )
+@click.option("-R", "--recursive", is_flag=True, help="Read the directories below the directories of -f, too.")
+@click.option("-k", "--kustomize", default="", metavar="DIR", help="Directory for `kubectl kustomize`, which is run.")
 @question_options
 @uncollected()
 @explaining(CANT_TELL)
-def admit(more_files: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:
+def admit(
+    more_files: tuple[str, ...], files: tuple[str, ...], kustomize: str, *, recursive: bool, **options: Any
+) -> None:
     """Check whether the objects of files would be admitted, and when their PodGroups would start. Changes nothing.
 
     All objects are checked together, in the order of the files, with the rules of the webhooks and the quota ledger of
@@ -43,10 +54,12 @@ def admit(more_files: tuple[str, ...], files: tuple[str, ...], **options: Any) -
     Files may be given without -f, as pre-commit does. Exit status: 0 all admitted, 1 something refused, 2 unknown.
     """
     files = (*files, *more_files)
-    if not files:
-        raise click.UsageError("missing files: name them with -f")
+    if not files and not kustomize:
+        raise click.UsageError("missing files: name them with -f or -k")
+    if files and kustomize:
+        raise click.UsageError("-f and -k don't go together: give one of them")
     question = Question(**options)
-    wanted = manifests.read_for(files, question.where())
+    wanted = manifests.read_for(manifests.files_of(files, recursive=recursive), question.where(), kustomize)
     basis = question.basis("muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready))
     state = basis.state
     from muster.cli.answers.admit import data, lines
@@ -73,6 +86,10 @@ async def _existing(client: Client, wanted: Sequence[Manifest], ready: Ready) ->
     from muster.whatif.dry_run import path_of
 
     paths = [path for each in wanted if each.name and (path := path_of(each))]
+    # The CRDs of operators' kinds say what their objects may look like.
+    asked = {(each.api_version, each.kind) for each in wanted}
+    operators = [each.kind for each in OPERATORS if (each.kind.api_version, each.kind.name) in asked]
+    paths += [kinds.CRDS.path(name=str(kind)) for kind in operators]
     found = await asyncio.gather(*(_object(client, path) for path in dict.fromkeys(paths)))
     return [each for each in found if each is not None]
 

@@ -1,0 +1,175 @@
+"""The objects that controllers make of those that files bring: PodGroups, and the pods of workloads. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from muster.model import grouping, kinds, names
+from muster.model.amounts import QuantityError
+from muster.model.gangs import DescribedGang, gang_of_job, gangs_of
+from muster.model.grouping import OwnerRule
+from muster.model.kinds import Kind
+from muster.model.manifests import Manifest
+from muster.model.objects import Job, Meta, OwnerReference, Pod, PodGroup
+from muster.model.workloads import CRONJOB, WORKLOADS, WorkloadKind, WorkloadObject
+from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
+from muster.whatif.supposed_pods import of_template
+from scheduler.controllers.manifests import podgroup
+from scheduler.model.snapshot import GroupKey
+from scheduler.state import conversion
+
+Json = dict[str, Any]
+Wanted = tuple[GroupKey, str]
+"""A group that files bring, or bring something to, and what people call it; without an API group one that isn't there."""
+
+_APART: Final = timedelta(milliseconds=1)
+"""Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
+_MOST_PODS: Final = 5000
+"""Pods of one gang that are supposed at most, unless its minimum is more."""
+_STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
+_KINDS: Final[Mapping[Any, WorkloadKind]] = {(each.kind.api_version, each.kind.name): each for each in WORKLOADS}
+
+
+def with_stored(
+    state: ClusterObjects,
+    stored: Sequence[tuple[Manifest, Json]],
+    ledgers: Iterable[Json],
+    schedulers: Sequence[str],
+    rules: Sequence[OwnerRule],
+) -> tuple[ClusterObjects, list[Wanted]]:
+    """Add what was stored and what controllers make of it; return the groups that may start by it, too."""
+    after, made = _Made(state, schedulers, rules), (*PODGROUPS, kinds.JOBS, kinds.PODS)
+    added: dict[Kind[Any], list[Any]] = defaultdict(list)
+    for number, body in enumerate([*(body for _, body in stored), *ledgers]):
+        kind = _STATES.get((body["apiVersion"], body["kind"]))
+        if kind is not None:
+            one = msgspec.convert(body, kind.struct)
+            if kind in made and state.find(kind, one.name, one.namespace) is None:
+                one = _created(one, state, number)
+            added[kind].append(one)
+    after.state = with_objects(state, added)
+    wanted: list[Wanted] = []
+    for number, (manifest, body) in enumerate(stored):
+        # A name that the server makes up is another one when the file is applied.
+        called = manifest.name or manifest.body["metadata"]["generateName"]
+        wanted += after.take(body, called, number)
+    return after.state, list(dict.fromkeys(wanted))
+
+
+def _created(one: Any, state: ClusterObjects, number: int) -> Any:
+    return replace(one, metadata=replace(one.metadata, creation_timestamp=state.taken + number * _APART))
+
+
+class _Made:
+    """A state that grows by what controllers make of one object after the other."""
+
+    def __init__(self, state: ClusterObjects, schedulers: Sequence[str], rules: Sequence[OwnerRule]) -> None:
+        self.state = state
+        self._schedulers = schedulers
+        self._rules = rules
+
+    def take(self, body: Json, called: str, number: int) -> Iterator[Wanted]:
+        """Make what controllers make of an object; return the groups that it brings, or brings something to."""
+        kind = _STATES.get((body["apiVersion"], body["kind"]))
+        workload = _KINDS.get((body["apiVersion"], body["kind"]))
+        if workload is not None:
+            one = _created(msgspec.convert(body, WorkloadObject), self.state, number)
+            yield from self._of_workload(workload, one, called)
+        elif kind in PODGROUPS:
+            item = msgspec.convert(body, kind.struct)
+            yield GroupKey(kind.group, item.namespace, item.name), f"PodGroup {item.namespace}/{called}"
+        elif kind is kinds.JOBS or kind is kinds.PODS:
+            named = msgspec.convert(body["metadata"], Meta)
+            item = self.state.find(kind, named.name, named.namespace)
+            assert item is not None, "it was stored"
+            spec = item.spec.template.spec if isinstance(item, Job) else item.spec
+            if spec.scheduler_name in self._schedulers:
+                name = self._of_job(item) if isinstance(item, Job) else self._of_pod(item)
+                yield self._wanted(item.namespace, name, f"{kind.name} {item.namespace}/{called}")
+
+    def _wanted(self, namespace: str, name: str, label: str) -> Wanted:
+        found = next((each for each in PODGROUPS if self.state.find(each, name, namespace) is not None), None)
+        if found is None:
+            return GroupKey("", namespace, name), label
+        return GroupKey(found.group, namespace, name), (
+            label if grouping.is_generated(name) else f"PodGroup {namespace}/{name}"
+        )
+
+    def _of_job(self, job: Job) -> str:
+        name = conversion.group_of_job(job)
+        if not grouping.group_of(job.spec.template.metadata) and not self._has_group(name, job.namespace):
+            self._generate(name, job.metadata, grouping.job_reference(job.metadata), gang_of_job(job))
+        return name
+
+    def _of_pod(self, pod: Pod) -> str:
+        if name := grouping.group_of(pod.metadata):
+            return name
+        owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
+        name = grouping.generated_name(owner.uid)
+        annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
+        self._add(kinds.PODS, replace(pod, metadata=replace(pod.metadata, annotations=annotations)))
+        body = podgroup(owner, [pod.metadata, *self._namespace(pod.namespace)], pod.spec)
+        self._add_group(msgspec.convert(body, PodGroup), pod.metadata)
+        return name
+
+    def _of_workload(self, workload: WorkloadKind, one: WorkloadObject, called: str) -> Iterator[Wanted]:
+        """Make the group of each gang that an object describes, and the pods that its controller makes at once."""
+        title = f"{workload.kind.name} {one.namespace}/{called}"
+        for number, gang in enumerate(gangs_of(workload, one, self._rules)):
+            if not gang.tasks or gang.scheduler_names.isdisjoint(self._schedulers):
+                continue
+            uid = one.metadata.uid if gang.own else f"{one.metadata.uid}-{number}"
+            owner = OwnerReference(
+                api_version=workload.kind.api_version, kind=workload.kind.name, name=called, uid=uid, controller=True
+            )
+            name = gang.group() or grouping.generated_name(uid)
+            if not gang.group() and not self._has_group(name, one.namespace):
+                self._generate(name, one.metadata, owner, gang)
+            self._make_pods(name, one.metadata, gang, owner)
+            label = title if gang.own else f"{'one run' if workload is CRONJOB else 'a part'} of {title}"
+            yield self._wanted(one.namespace, name, label)
+
+    def _make_pods(self, name: str, made_for: Meta, gang: DescribedGang, owner: OwnerReference) -> None:
+        key = GroupKey("", made_for.namespace, name)
+        there = sum(grouping.group_of(each.metadata) == name for each in self.state.of(kinds.PODS, made_for.namespace))
+        templates = [task.template for task in gang.tasks for _ in range(min(task.count, _MOST_PODS))]
+        pods = [
+            of_template(template, key, f"{made_for.name}-{name}-{number}", made_for, owner)
+            for number, template in islice(enumerate(templates), there, _MOST_PODS)
+        ]
+        self.state = with_objects(self.state, {kinds.PODS: pods})
+
+    def _generate(self, name: str, made_for: Meta, owner: OwnerReference, gang: DescribedGang) -> None:
+        metas = [*gang.metas, *self._namespace(made_for.namespace)]
+        try:
+            body = podgroup(owner, metas, gang.tasks[0].template.spec)
+            body["spec"]["minResources"] = gang.min_resources(*self._namespace(made_for.namespace)).quantities()
+        except QuantityError:
+            return  # refused as it is
+        self._add_group(msgspec.convert(body | {"metadata": body["metadata"] | {"name": name}}, PodGroup), made_for)
+
+    def _add_group(self, group: PodGroup, made_for: Meta) -> None:
+        meta = replace(
+            group.metadata,
+            namespace=made_for.namespace,
+            uid=group.name,
+            creation_timestamp=made_for.creation_timestamp,
+        )
+        self._add(kinds.PODGROUPS, replace(group, metadata=meta))
+
+    def _add(self, kind: Kind[Any], item: Any) -> None:
+        self.state = with_objects(self.state, {kind: [item]})
+
+    def _has_group(self, name: str, namespace: str) -> bool:
+        return any(self.state.find(kind, name, namespace) is not None for kind in PODGROUPS)
+
+    def _namespace(self, name: str) -> list[Meta]:
+        found = self.state.find(kinds.NAMESPACES, name)
+        return [found.metadata] if found is not None else []
