@@ -164,13 +164,13 @@ def arrival(nodes: int, groups: int, size: int) -> Shape:
     return cycle
 
 
-def preemption(nodes: int, groups: int, size: int, claimants: int) -> Shape:
+def preemption(nodes: int, groups: int, size: int, preemptors: int) -> Shape:
     world = World(nodes, policy=EVICTING, cpu=str(groups * size // nodes))
     world.priority("high", 1000)
     for number in range(groups):
         places = [f"node-{(number * size + pod) % nodes:05}" for pod in range(size)]
         world.gang(f"low{number:05}", size, {"cpu": "1"}, least=1, nodes=places)
-    for number in range(claimants // 10):
+    for number in range(preemptors // 10):
         world.gang(f"high{number:05}", 10, {"cpu": "1"}, phase="Inqueue", priorityClassName="high")
     return world.decide
 

@@ -74,7 +74,7 @@ def counts(job: JobInfo) -> tuple[int, int]:
 def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
     """Say who creates the pods that are missing, and what to change where nobody does; empty where none is missing."""
     (there, least), known = counts(job), makers(cluster, job.key)
-    if there >= least or job.counts.get(TaskStatus.GATED) or job.held:
+    if there >= least or job.counts.get(TaskStatus.GATED) or job.inadmissible:
         return ""
     wanted = sum(each.wanted for each in known)
     ordered = next((each for each in known if each.ordered and each.wanted > there), None)
@@ -101,7 +101,7 @@ def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
 def remedies(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:
     """Try a smaller minimum, and the pods that are missing, each by itself."""
     there, least = counts(job)
-    if there >= least or job.held or job.counts.get(TaskStatus.GATED):
+    if there >= least or job.inadmissible or job.counts.get(TaskStatus.GATED):
         return
     tried = partial(trials.outcome, cluster, record)
     if there and not job.min_task_member:

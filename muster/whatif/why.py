@@ -104,7 +104,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         shares=plan.queues.get(record.queue),
         quotas=per_resource,
         title=cluster.title(key),
-        held=bool(job.held),
+        held=bool(job.inadmissible),
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
         grows=plan.tasks.get(key, {}).get(TaskStatus.PENDING, 0) if grows else 0,
         makers=missing_pods.sentence(cluster, job) if record.stage is Stage.GANG else "",

@@ -70,7 +70,7 @@ class Enqueue(Action):
 
 
 def _held(job: JobState) -> Obstacle | None:
-    return Obstacle(Reason.NOT_ENOUGH_TASKS, job.info.held) if job.info.held else None
+    return Obstacle(Reason.NOT_ENOUGH_TASKS, job.info.inadmissible) if job.info.inadmissible else None
 
 
 def _deserted(job: JobState) -> Obstacle | None:

@@ -29,13 +29,13 @@ class Reclaim(Action):
             return queue.info.state == "Open" and not session.extensions.overused(queue)
 
         lenders = {queue.name for queue in session.queues.values() if queue.info.reclaimable and any(queue.allocated)}
-        claiming = {queue.name for queue in session.queues.values() if lenders - {queue.name} and allowed(queue)}
+        reclaiming = {queue.name for queue in session.queues.values() if lenders - {queue.name} and allowed(queue)}
         rules = reclamation(session, arguments)
-        if jobs := starving_jobs(session, claiming):
+        if jobs := starving_jobs(session, reclaiming):
             in_turns(session, EvictionRun(session, [rules]), jobs, allowed)
             preempting = session.policy.arguments.get("preempt")
             if isinstance(preempting, EvictionArguments):
                 run = EvictionRun(session, [preemption(session, preempting), rules])
                 in_turns(session, run, [job for job in jobs if job.phase is Phase.PENDING], allowed)
-        if jobs := growing_jobs(session, claiming):
+        if jobs := growing_jobs(session, reclaiming):
             in_turns(session, EvictionRun(session, [rules]), jobs, allowed, grow=True)

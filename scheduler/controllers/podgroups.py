@@ -189,7 +189,7 @@ class PodGroupController:
         return has_turn and job.metadata.uid in self._released
 
     async def _resume(self, job: Job, group: PodGroup | None) -> None:
-        if conversion.held_by_us(job):
+        if conversion.suspended_by_us(job):
             await self._patch_job(job, group, suspend=False)
         elif group is not None:
             await self._note_group(job, group)

@@ -110,7 +110,7 @@ def _failed(job: Job) -> bool:
 
 def _aborted(group: PodGroup, job: Job) -> bool:
     """Whether a Job was stopped by its user after it had started."""
-    return _started(group) and (conversion.held_by_user(job) or job.metadata.deletion_timestamp is not None)
+    return _started(group) and (conversion.suspended_by_user(job) or job.metadata.deletion_timestamp is not None)
 
 
 def _abandoned(group: PodGroup) -> bool:

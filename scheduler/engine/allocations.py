@@ -90,7 +90,7 @@ class Allocations:
         self.leaving: set[str] = set()
         self.stand_ins: dict[str, JobState] = {}
         self.releasing = bool(np.count_nonzero(snapshot.releasing))
-        self._held: HiddenAmounts | None = None
+        self._set_aside: HiddenAmounts | None = None
         self.hidden = NOTHING_HIDDEN
         self._before_pipelining: list[Matrix] = []
         self._requests: dict[TaskClass, Matrix] = {}
@@ -221,34 +221,34 @@ class Allocations:
         finally:
             queue.allocated = before
 
-    def hold(self, rows: Sequence[int]) -> HiddenAmounts:
+    def set_aside(self, rows: Sequence[int]) -> HiddenAmounts:
         """Take out of sight what is and will be idle on some nodes; `give_back` ends it."""
-        held = HiddenAmounts(rows, np.zeros_like(self._idle), np.zeros_like(self._future))
-        held.idle[rows] = self._idle[rows].clip(min=0)
-        held.future[rows] = self._future[rows].clip(min=0)
-        self._idle -= held.idle
-        self._future -= held.future
-        self._held = held
+        aside = HiddenAmounts(rows, np.zeros_like(self._idle), np.zeros_like(self._future))
+        aside.idle[rows] = self._idle[rows].clip(min=0)
+        aside.future[rows] = self._future[rows].clip(min=0)
+        self._idle -= aside.idle
+        self._future -= aside.future
+        self._set_aside = aside
         self._on_change(rows, None, 1)
-        return held
+        return aside
 
-    def give_back(self, held: HiddenAmounts) -> None:
-        """Show again what was held."""
-        self._idle += held.idle
-        self._future += held.future
-        self._held = None
-        self._on_change(held.rows, None, 1)
+    def give_back(self, aside: HiddenAmounts) -> None:
+        """Show again what was set aside."""
+        self._idle += aside.idle
+        self._future += aside.future
+        self._set_aside = None
+        self._on_change(aside.rows, None, 1)
 
     def hide(self, rows: Sequence[int]) -> None:
-        """Take what is idle on some nodes out of sight, beside what is held, and show again what was hidden before."""
+        """Take what is idle on some nodes out of sight, beside what is set aside, and show again what was hidden before."""
         if self.hidden.rows:
-            held, hidden = self._held, self.hidden
+            aside, hidden = self._set_aside, self.hidden
             self.give_back(hidden)
-            self._held, self.hidden = held, NOTHING_HIDDEN
+            self._set_aside, self.hidden = aside, NOTHING_HIDDEN
         if rows:
-            held = self._held
-            self.hidden = self.hold(rows)
-            self._held = held
+            aside = self._set_aside
+            self.hidden = self.set_aside(rows)
+            self._set_aside = aside
 
     # ── the proof ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -321,12 +321,12 @@ class Allocations:
                     bounded[row] = True
                 else:
                     leaving.add(task.uid)
-        held = self._held or HiddenAmounts((), np.zeros_like(idle), np.zeros_like(future))
+        aside = self._set_aside or HiddenAmounts((), np.zeros_like(idle), np.zeros_like(future))
         _same("leaving", self.leaving, leaving)
-        _same("future of nodes", (self._future + held.future).tolist(), future.tolist())
-        # What a pipelined task of another job keeps on a node that is held depends on what was out of its sight then.
-        bounded &= np.isin(np.arange(len(idle)), held.rows)
-        now = self._idle + held.idle
+        _same("future of nodes", (self._future + aside.future).tolist(), future.tolist())
+        # What a pipelined task of another job keeps on a node that is set aside depends on what was out of its sight then.
+        bounded &= np.isin(np.arange(len(idle)), aside.rows)
+        now = self._idle + aside.idle
         _same("idle of nodes", now[~bounded].tolist(), idle[~bounded].tolist())
         if "victims" in vars(self):
             self._validate_victims()

@@ -50,8 +50,8 @@ class ReclaimArguments(EvictionArguments, frozen=True, kw_only=True):
 def preemption(session: Session, arguments: EvictionArguments) -> EvictionRules:
     """Return the rules of preempt: within a queue, by what plugins say, and of who uses more than it states."""
 
-    def choose(claimant: Task, candidates: Iterable[Task]) -> list[Task]:
-        return overuse.choose(session, claimant, list(candidates))
+    def choose(preemptor: Task, candidates: Iterable[Task]) -> list[Task]:
+        return overuse.choose(session, preemptor, list(candidates))
 
     def order(task: Task) -> tuple[Any, ...]:
         queue, job = _of(session, task)

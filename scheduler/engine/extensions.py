@@ -89,9 +89,9 @@ class Extensions:
         """Where a queue stands among the queues."""
         return (*[method(queue) for method in self._methods["queue_key"]], *queue.order)
 
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+    def victim_queue_key(self, queue: QueueState, preemptor: QueueState) -> Key:
         """Where a queue stands among those that another takes from, before how important they are."""
-        return tuple([method(queue, claimant) for method in self._methods["victim_queue_key"]])
+        return tuple([method(queue, preemptor) for method in self._methods["victim_queue_key"]])
 
     def job_key(self, job: JobState) -> Key:
         """Where a job stands among the jobs of its queue."""
@@ -192,17 +192,17 @@ class Extensions:
     # ── victims and nodes ────────────────────────────────────────────────────────────────────────────────────────
 
     def preemptable(
-        self, claimant: Task, candidates: Sequence[Task], *, besides: Collection[str] = frozenset()
+        self, preemptor: Task, candidates: Sequence[Task], *, besides: Collection[str] = frozenset()
     ) -> list[Task]:
         """Choose victims within a queue: those that all plugins of the first tier with an answer agree on.
 
         ``besides``: uids of others that may go, if no plugin protects them.
         """
-        return tiers.victims(self._tiers["preemptable"], claimant, candidates, besides)
+        return tiers.victims(self._tiers["preemptable"], preemptor, candidates, besides)
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> list[Task]:
         """Choose victims in other queues: those that all plugins of the first tier with an answer agree on."""
-        return tiers.victims(self._tiers["reclaimable"], claimant, candidates)
+        return tiers.victims(self._tiers["reclaimable"], preemptor, candidates)
 
     def objections(self, kind: TaskClass) -> list[tuple[str, int]]:
         """Return why nodes don't take a class, and of how many nodes each reason is the first."""

@@ -73,9 +73,9 @@ class IsolatedPlugin(Plugin):
         """Order queues."""
         return self._ask("queue_key", _LAST, _sortable, queue)
 
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+    def victim_queue_key(self, queue: QueueState, preemptor: QueueState) -> Key:
         """Order queues to take from."""
-        return self._ask("victim_queue_key", _LAST, _sortable, queue, claimant)
+        return self._ask("victim_queue_key", _LAST, _sortable, queue, preemptor)
 
     def job_key(self, job: JobState) -> Key:
         """Order jobs."""
@@ -129,13 +129,13 @@ class IsolatedPlugin(Plugin):
         """Tell."""
         return self._ask("preemptive", False, bool, queue, task)
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose."""
-        return self._ask("preemptable", (), _some_of(candidates), claimant, candidates)
+        return self._ask("preemptable", (), _some_of(candidates), preemptor, candidates)
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose."""
-        return self._ask("reclaimable", (), _some_of(candidates), claimant, candidates)
+        return self._ask("reclaimable", (), _some_of(candidates), preemptor, candidates)
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes it leaves open."""

@@ -23,7 +23,7 @@ _NUMBERS = "{}/{}"
 
 def lacks_pods(session: Session, job: JobState) -> bool:
     """Whether some pods of its minimum don't exist yet, and all of these are going to."""
-    if session.extensions.valid(job) is None or job.info.held:
+    if session.extensions.valid(job) is None or job.info.inadmissible:
         return False
     coming = sum(each.count for each in job.info.expected_pods)
     return bool(coming) and job.ready + len(job.waiting) + coming >= job.info.min_member
@@ -94,7 +94,7 @@ def restore(session: Session) -> None:
 
 def _lasts(session: Session, job: JobState, kept: KeptPlaces) -> bool:
     queue, arguments = session.queue_of(job), session.policy.arguments.get("enqueue")
-    if queue is None or job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.info.held:
+    if queue is None or job.phase is not Phase.INQUEUE or session.extensions.ready(job) or job.info.inadmissible:
         return False
     if placement.unreserved(job) is not None or placement.closed(queue) is not None:
         return False

@@ -19,7 +19,7 @@ class NodeReservation:
     Attributes:
         job: the job that nodes are kept for.
         rows: these nodes.
-        visible: whether what is held can be seen now, since the job that is looked at may use it.
+        visible: whether what is set aside can be seen now, since the job that is looked at may use it.
     """
 
     def __init__(self, allocations: Allocations, priorities: Mapping[str, int]) -> None:
@@ -28,17 +28,17 @@ class NodeReservation:
         self.job: JobState | None = None
         self.rows: Sequence[int] = ()
         self.visible = False
-        self._held = NOTHING_HIDDEN
+        self._set_aside = NOTHING_HIDDEN
 
     @property
-    def held(self) -> Matrix:
+    def set_aside(self) -> Matrix:
         """What is kept of what is idle, [nodes, resources], or nothing of any node."""
-        return self._held.idle
+        return self._set_aside.idle
 
     def keep(self, job: JobState, rows: Sequence[int]) -> None:
         """Keep what is and will be idle on some nodes from all but one job."""
         self.job, self.rows = job, rows
-        self._held = self._allocations.hold(rows)
+        self._set_aside = self._allocations.set_aside(rows)
 
     def serves(self, job: JobState) -> bool:
         """Whether nodes are kept for a job, or for one of lower priority, which doesn't hold it up."""
@@ -50,13 +50,13 @@ class NodeReservation:
 
     @contextmanager
     def _uncovered(self) -> Iterator[None]:
-        self._allocations.give_back(self._held)
+        self._allocations.give_back(self._set_aside)
         self.visible = True
         try:
             yield
         finally:
             self.visible = False
-            self._held = self._allocations.hold(self.rows)
+            self._set_aside = self._allocations.set_aside(self.rows)
 
     def _priority(self, job: JobState) -> int:
         return priority(job.info, self._priorities)

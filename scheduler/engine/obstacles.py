@@ -150,7 +150,7 @@ class Obstacles:
 
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
-        coming = sum(each.count for each in job.info.expected_pods if not each.held)
+        coming = sum(each.count for each in job.info.expected_pods if not each.suspended)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.info.min_member
 
 

@@ -65,7 +65,7 @@ class PlanBuilder:
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Return who has to go, and for whom."""
-        claimed = [
+        requested = [
             Eviction(
                 task,
                 operation.job.info.key,
@@ -81,7 +81,7 @@ class PlanBuilder:
             Eviction(task, job.info.key, job.info.key, job.info.title)
             for job, task in partial_gangs.expired(self._session)
         ]
-        return (*claimed, *expired)
+        return (*requested, *expired)
 
     def _priority(self, job: JobState) -> int:
         return priority(job.info, self._session.snapshot.priorities)
@@ -100,7 +100,7 @@ class PlanBuilder:
             for job in self._session.jobs
             if job.unfinished and not job.info.about_to_reserve
             for each in job.info.expected_pods
-            if each.held
+            if each.suspended
         )
 
     def rolled_back(self) -> Mapping[str, RequeueState]:

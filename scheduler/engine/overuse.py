@@ -12,22 +12,22 @@ from scheduler.model.snapshot import GroupKey, Task
 from scheduler.model.vectors import Vector
 
 
-def choose(session: Session, claimant: Task, candidates: Sequence[Task]) -> list[Task]:
+def choose(session: Session, preemptor: Task, candidates: Sequence[Task]) -> list[Task]:
     """Choose victims for a task of a job that lacks its minimum: whom plugins give up, and what is used beyond minimums.
 
     What protects pods counts for both. Where no plugin is asked about victims, a policy wants none.
     """
     if not session.extensions.methods("preemptable"):
         return []
-    surplus = {task.uid for task in _surplus(session, session.victims.job_of(claimant), candidates)}
-    return session.extensions.preemptable(claimant, candidates, besides=surplus)
+    surplus = {task.uid for task in _surplus(session, session.victims.job_of(preemptor), candidates)}
+    return session.extensions.preemptable(preemptor, candidates, besides=surplus)
 
 
 def _surplus(session: Session, job: JobState, candidates: Sequence[Task]) -> list[Task]:
     """Return tasks of other jobs, of no higher priority, that these can do without: beyond their minimum and what it needs.
 
     The need is as everywhere: minResources, else minMember times what the pods ask for. A job that states no minimum keeps
-    one pod, as much as it could claim itself. The claimant takes no more than its own minimum, so that nobody has a reason
+    one pod, as much as it could claim itself. The preemptor takes no more than its own minimum, so that nobody has a reason
     to take anything back from it.
     """
     if _has_minimum(job):

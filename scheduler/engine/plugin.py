@@ -112,7 +112,7 @@ class Plugin:
         """Order queues."""
         raise NotImplementedError
 
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
+    def victim_queue_key(self, queue: QueueState, preemptor: QueueState) -> Key:
         """Order the queues that a queue takes from; between equals the last by `queue_key` gives first."""
         raise NotImplementedError
 
@@ -168,16 +168,16 @@ class Plugin:
         """Whether a queue may take what other queues use, to place a task."""
         raise NotImplementedError
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
-        """Choose which of the candidates may be evicted for the claimant, for the action preempt.
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+        """Choose which of the candidates may be evicted for the preemptor, for the action preempt.
 
         Candidates come with the one to be evicted first first; all that are chosen may be evicted together. None
         abstains.
         """
         raise NotImplementedError
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
-        """Choose which of the candidates may be evicted for the claimant, for the action reclaim; as `preemptable`."""
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+        """Choose which of the candidates may be evicted for the preemptor, for the action reclaim; as `preemptable`."""
         raise NotImplementedError
 
     def reach(self, kind: TaskClass) -> Reach:

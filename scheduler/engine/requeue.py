@@ -75,7 +75,7 @@ def judged_again(job: JobState) -> bool:
     """
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
-    suspended = bool(job.info.held) and not job.info.tasks
+    suspended = bool(job.info.inadmissible) and not job.info.tasks
     unreserved = bool(job.info.unreserved) or job.info.next_holding is not None
     return job.info.suspended_by_us or suspended or unreserved or deserted(job)
 

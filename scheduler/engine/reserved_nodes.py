@@ -144,7 +144,7 @@ def _nodes(session: Session, job: JobState, later: Callable[[], Matrix]) -> list
 
 def drained(session: Session) -> Matrix:
     """What nodes have once all pods of groups have ended, [nodes, resources]: daemons and strangers stay."""
-    free, rows = session.future + session.reservation.held, session.snapshot.table.row
+    free, rows = session.future + session.reservation.set_aside, session.snapshot.table.row
     others = chain.from_iterable(each.jobs for each in session.snapshot.satisfied.values())
     for job in (*session.snapshot.jobs, *others):
         for task in job.tasks:
@@ -156,7 +156,7 @@ def drained(session: Session) -> Matrix:
 def fit(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, rows: Iterable[int]) -> set[int]:
     """Return the rows that it takes to place so many tasks of each class on ``free``; none where they don't suffice."""
     free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
-    now = session.idle + session.reservation.held
+    now = session.idle + session.reservation.set_aside
     for kind, count in wanted:
         request = session.picker.row_of(kind)
         open_ = among[session.picker.open_to(kind)[among]]

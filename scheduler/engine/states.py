@@ -46,7 +46,7 @@ class QueueState:
         for job in self.jobs:
             if job.waiting:
                 requested = vectors.add(requested, job.amounts.wanted)
-            for each in job.info.expected_pods if not job.info.held else ():
+            for each in job.info.expected_pods if not job.info.inadmissible else ():
                 requested = vectors.add(requested, vectors.scale(job.vector(each.task_class), each.count))
         return requested
 

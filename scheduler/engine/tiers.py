@@ -31,7 +31,7 @@ def _has(plugin: type[Plugin], point: str, *, isolated: bool) -> bool:
 
 def victims(
     tiers: list[list[Callable[..., Sequence[Task] | None]]],
-    claimant: Task,
+    preemptor: Task,
     candidates: Sequence[Task],
     besides: Collection[str] = frozenset(),
 ) -> list[Task]:
@@ -41,18 +41,18 @@ def victims(
     """
     guards = [method for tier in tiers for method in tier if plugin_of(method).guards]
     for tier in tiers:
-        answers = [method(claimant, candidates) for method in tier if not plugin_of(method).guards]
+        answers = [method(preemptor, candidates) for method in tier if not plugin_of(method).guards]
         agreed = [{task.uid for task in answer} for answer in answers if answer is not None]
         if answers and not agreed:
             continue
         chosen = [task for task in candidates if task.uid in besides or all(task.uid in each for each in agreed)]
-        if spared := _unguarded(guards, claimant, chosen):
+        if spared := _unguarded(guards, preemptor, chosen):
             return spared
-    return _unguarded(guards, claimant, [task for task in candidates if task.uid in besides])
+    return _unguarded(guards, preemptor, [task for task in candidates if task.uid in besides])
 
 
 def _unguarded(
-    guards: Sequence[Callable[..., Sequence[Task] | None]], claimant: Task, chosen: Sequence[Task]
+    guards: Sequence[Callable[..., Sequence[Task] | None]], preemptor: Task, chosen: Sequence[Task]
 ) -> list[Task]:
     """Return those of the chosen to whom no guard objects.
 
@@ -63,7 +63,7 @@ def _unguarded(
     while left:
         passed, kept = left, set[str]()
         for place, method in enumerate(guards):
-            answer = method(claimant, passed) if passed else None
+            answer = method(preemptor, passed) if passed else None
             if answer is None:
                 continue
             if place and len(answer) < len(passed):

@@ -101,7 +101,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         tasks: its pods; none where they are aggregated, so that only ``task_counts``, the pods counted, knows of them.
         expected_pods: pods of its Jobs that don't exist yet.
         owner: kind and name of the workload that it was generated for; empty for one that people wrote.
-        held: why it must not be admitted, as a sentence; empty when nothing is in the way.
+        inadmissible: why it must not be admitted, as a sentence; empty when nothing is in the way.
         unreserved: why it holds nothing of its namespace's quota, so that its pods get no node; empty when it may run.
         sla: after how many seconds of waiting it should go first, by its own word; None where it says nothing.
         scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
@@ -127,7 +127,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     tasks: tuple[Task, ...] = ()
     task_counts: TaskCounts = NO_TASKS
     expected_pods: tuple[ExpectedPods, ...] = ()
-    held: str = ""
+    inadmissible: str = ""
     unreserved: str = ""
     reserves_late: bool = False
     scope_facts: str = ""
@@ -165,8 +165,8 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def suspended_by_us(self) -> bool:
-        """Whether nothing of it exists, because we hold all of it back."""
-        return not self.tasks and bool(self.expected_pods) and all(each.held for each in self.expected_pods)
+        """Whether nothing of it exists, because we suspend all of it."""
+        return not self.tasks and bool(self.expected_pods) and all(each.suspended for each in self.expected_pods)
 
     @property
     def reservation(self) -> Resources:

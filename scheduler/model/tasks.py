@@ -89,13 +89,13 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 class ExpectedPods(Struct, frozen=True):
     """Pods that a Job has yet to make: ``count`` of one class.
 
-    ``job`` is its uid; ``held``: it is suspended by us, so that they come when we let them; the rest as of `Task`.
+    ``job`` is its uid; ``suspended``: by us, so that they come when we resume it; the rest as of `Task`.
     """
 
     task_class: TaskClass
     count: int
     job: str
-    held: bool
+    suspended: bool
     priority: int = 0
     role: str = ""
     never_preempts: bool = False

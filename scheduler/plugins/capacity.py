@@ -86,9 +86,9 @@ class Capacity(Plugin):
     def _share(self, name: str) -> float:
         return vectors.share(self._used(name), self._deserved[name], self.session.axes.shared)
 
-    def victim_queue_key(self, queue: QueueState, claimant: QueueState) -> Key:
-        """Order queues to take from: those that share the most ancestors with the claimant's first, so siblings before others."""
-        return -len(set(self._lines[queue.name][1:]) & set(self._lines[claimant.name][1:]))
+    def victim_queue_key(self, queue: QueueState, preemptor: QueueState) -> Key:
+        """Order queues to take from: those that share the most ancestors with the preemptor's first, so siblings before others."""
+        return -len(set(self._lines[queue.name][1:]) & set(self._lines[preemptor.name][1:]))
 
     def deserved(self, queue: QueueState) -> Vector:
         """Tell what the queue states, its guarantee at least."""
@@ -196,16 +196,16 @@ class Capacity(Plugin):
     def _counting(self, name: str) -> list[str]:
         return self._lines[name][: self.arguments.level + 1]
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose tasks without which their queues have what they deserve, and all above them what they are guaranteed.
 
-        So have as many ancestors what they deserve as ``ancestorReclaimLevel`` says, of what is scarce. The claimant's side must be due
+        So have as many ancestors what they deserve as ``ancestorReclaimLevel`` says, of what is scarce. The preemptor's side must be due
         something there. Ancestors that both sides share don't count: what they have doesn't change.
         """
         if not self._stated:
             return None
         session, owner = self.session, self.session.victims.job_of
-        mine = owner(claimant).info.queue
+        mine = owner(preemptor).info.queue
         left: dict[str, Vector] = {}
         chosen = []
         for task in candidates:
@@ -215,7 +215,7 @@ class Capacity(Plugin):
             amounts = session.vector(task.task_class)
             rest = {name: vectors.subtract(left.get(name) or self._used(name), amounts) for name in apart}
             counting = self._counting(theirs)
-            if any(self._due(name, claimant) for name in own) and all(
+            if any(self._due(name, preemptor) for name in own) and all(
                 self._keeps(name, rest[name], amounts, deserved=name in counting) for name in apart
             ):
                 left |= rest

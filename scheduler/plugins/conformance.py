@@ -19,11 +19,11 @@ class Conformance(Plugin):
     name = "conformance"
     guards = True
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose all but the critical ones."""
-        del claimant
+        del preemptor
         return [task for task in candidates if task.namespace != _SYSTEM_NAMESPACE and task.priority < _CRITICAL]
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose all but the critical ones."""
-        return self.preemptable(claimant, candidates)
+        return self.preemptable(preemptor, candidates)

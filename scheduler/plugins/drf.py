@@ -20,11 +20,11 @@ class Drf(Plugin):
         """Order jobs by the largest part of any resource of the cluster that they hold."""
         return self._share(job.allocated)
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose tasks of jobs that keep no smaller a share than the claimant's job will have."""
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose tasks of jobs that keep no smaller a share than the preemptor's job will have."""
         session, left = self.session, dict[GroupKey, Vector]()
-        job = session.victims.job_of(claimant)
-        mine = self._share(vectors.add(job.allocated, session.vector(claimant.task_class)))
+        job = session.victims.job_of(preemptor)
+        mine = self._share(vectors.add(job.allocated, session.vector(preemptor.task_class)))
         chosen = []
         for task in candidates:
             owner = session.victims.job_of(task)

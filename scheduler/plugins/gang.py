@@ -60,14 +60,14 @@ class Gang(Plugin):
         """Whether it lacks some of its minimum, reserved places counted."""
         return not self._enough(job)
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose what jobs have beyond their minimum and their minResources, and what is borrowed; anything, where whole jobs may go."""
-        del claimant
+        del preemptor
         return candidates if self._takes_whole("preempt") else self._spared(candidates, stated=True)
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose what jobs have beyond their minimum, and what is borrowed; anything, where the action may evict whole jobs."""
-        del claimant
+        del preemptor
         return candidates if self._takes_whole("reclaim") else self._spared(candidates, stated=False)
 
     def _takes_whole(self, action: str) -> bool:

@@ -26,9 +26,9 @@ class Pdb(Plugin):
         self._budgets = session.snapshot.budgets
         self._before: dict[PodSet, int] = {}
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose those whom their budgets let go together."""
-        del claimant
+        del preemptor
         if not self._budgets:
             return None
         left = [(budget.peers, budget.allowed - self._gone(budget.peers)) for budget in self._budgets]
@@ -41,9 +41,9 @@ class Pdb(Plugin):
                 chosen.append(task)
         return chosen
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task] | None:
         """Choose those whom their budgets let go together."""
-        return self.preemptable(claimant, candidates)
+        return self.preemptable(preemptor, candidates)
 
     def _gone(self, peers: PodSet) -> int:
         """Count whom this cycle has evicted already; before it the budget's own status counts."""

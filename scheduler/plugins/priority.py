@@ -22,15 +22,15 @@ class Priority(Plugin):
         """Whether some of it has no place."""
         return bool(job.waiting)
 
-    def preemptable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
-        """Choose the tasks of jobs below the claimant's, and of its own job those below itself."""
+    def preemptable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+        """Choose the tasks of jobs below the preemptor's, and of its own job those below itself."""
         owner = self.session.victims.job_of
-        job = owner(claimant)
+        job = owner(preemptor)
         mine = self.job_key(job)
         return [
             task
             for task in candidates
-            if (task.priority < claimant.priority if owner(task) is job else self.job_key(owner(task)) > mine)
+            if (task.priority < preemptor.priority if owner(task) is job else self.job_key(owner(task)) > mine)
         ]
 
     def task_key(self, task: Task) -> Key:

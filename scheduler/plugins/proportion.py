@@ -86,13 +86,13 @@ class Proportion(Plugin):
         wanted = self.session.vector(task.task_class)
         return vectors.fits(wanted, vectors.subtract(self._deserved[queue.name], queue.allocated))
 
-    def reclaimable(self, claimant: Task, candidates: Sequence[Task]) -> Sequence[Task]:
+    def reclaimable(self, preemptor: Task, candidates: Sequence[Task]) -> Sequence[Task]:
         """Choose tasks without which their queues still have what they deserve.
 
         Of a resource of which there is enough for everybody a queue deserves what it asks for, so that it would be left
         with less without any of its tasks: such a resource is asked about only where a task uses nothing scarce.
         """
-        del claimant
+        del preemptor
         session, left = self.session, dict[str, Vector]()
         chosen = []
         for task in candidates:

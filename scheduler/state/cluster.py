@@ -352,11 +352,11 @@ class Cluster:
         members = self._pods.members(group_name) if counts is None else []
         tasks = tuple(member.task for member in members)
         batch, status = self._batch_jobs.of(group_name), group.status
-        held = group_facts.held(batch)
+        inadmissible = group_facts.inadmissible(batch)
         try:
             stated = conversion.min_resources(group)
         except QuantityError as error:
-            stated, held = None, f"spec.minResources: {error}; correct it"
+            stated, inadmissible = None, f"spec.minResources: {error}; correct it"
         limits = self._limited.of(key.namespace)
         alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
@@ -376,7 +376,7 @@ class Cluster:
             tasks=tasks,
             task_counts=count_tasks(tasks) if counts is None else counts,
             expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes, self._priority_classes)),
-            held=held,
+            inadmissible=inadmissible,
             unreserved=self._reservations.reason(key),
             reserves_late=reserves_late(group.metadata),
             scope_facts=conversion.scope_facts(group),

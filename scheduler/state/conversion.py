@@ -157,25 +157,25 @@ def expected_pods(job: Job, kind: TaskClass, count: int, classes: Mapping[str, P
         named = min((each for each in classes.values() if each.global_default), key=_value, default=None)
     value = spec.priority or SYSTEM_CLASSES.get(spec.priority_class_name, named.value if named is not None else 0)
     policy = spec.preemption_policy or (named.preemption_policy if named is not None else "")
-    held, role = held_by_us(job), role_of(template.metadata)
-    return ExpectedPods(kind, count, job.metadata.uid, held, value, role, policy == "Never")
+    suspended, role = suspended_by_us(job), role_of(template.metadata)
+    return ExpectedPods(kind, count, job.metadata.uid, suspended, value, role, policy == "Never")
 
 
 def _value(priority: PriorityClass) -> int:
     return priority.value
 
 
-def held_by_user(job: Job) -> bool:
+def suspended_by_user(job: Job) -> bool:
     """Whether a Job is suspended, and not by us."""
     return bool(job.spec.suspend) and not job.metadata.annotation(names.SUSPENDED) and not job_finished(job)
 
 
 def will_run(job: Job) -> bool:
     """Whether a Job has pods to make yet: it is neither finished nor being deleted nor suspended by its user."""
-    return job.metadata.deletion_timestamp is None and not held_by_user(job) and pods_wanted(job) > 0
+    return job.metadata.deletion_timestamp is None and not suspended_by_user(job) and pods_wanted(job) > 0
 
 
-def held_by_us(job: Job) -> bool:
+def suspended_by_us(job: Job) -> bool:
     """Whether a Job is suspended by us."""
     return bool(job.spec.suspend) and bool(job.metadata.annotation(names.SUSPENDED))
 

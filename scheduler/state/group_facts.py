@@ -1,4 +1,4 @@
-"""Facts of a group from its pods, Jobs and quotas: whether it is over or held up, and what it is to hold. Pure."""
+"""Facts of a group from its pods, Jobs and quotas: whether it is over or inadmissible, and what it is to hold. Pure."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class LimitedNames:
         return frozenset().union(*self._quotas.get(namespace, {}).values())
 
 
-def held(batch: Collection[Job]) -> str:
-    """Say that a user holds a group's Job back; empty where nobody does."""
-    mine = next((job for job in batch if conversion.held_by_user(job)), None)
+def inadmissible(batch: Collection[Job]) -> str:
+    """Return why a group must not be admitted: a user suspended its Job. Empty where nobody did."""
+    mine = next((job for job in batch if conversion.suspended_by_user(job)), None)
     if mine is None:
         return ""
     return f"Job {mine.name} is suspended by its user; set its spec.suspend to false to let it start"

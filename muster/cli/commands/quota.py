@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from muster.model.objects import PodGroup
 
 _FORMATS: Final = ("table", "json", "yaml")
-_FENCES: Final = {
+_MODES: Final = {
     "guaranteed": "quota is guaranteed (no pod is created while no webhook replica answers)",
     "guarded": "quota is guarded (pods are checked while a webhook replica answers)",
     "off": "pods are not checked against reservations",
@@ -109,7 +109,7 @@ def show(found: LedgerReport, now: datetime) -> None:
     if not found.quotas:
         click.echo(_nothing(found))
         return
-    click.echo(f"namespace {found.namespace}: {_FENCES.get(found.mode, found.mode)}")
+    click.echo(f"namespace {found.namespace}: {_MODES.get(found.mode, found.mode)}")
     click.echo(f"policy {found.policy}: {_POLICIES.get(found.policy, _POLICIES[names.POLICY_REJECT])}")
     click.echo(_since(found, now))
     click.echo()
