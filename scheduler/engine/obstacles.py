@@ -16,6 +16,9 @@ from scheduler.model.obstacle import Obstacle, Reason, Stage
 from scheduler.model.records import Record
 from scheduler.model.snapshot import READY, GroupKey, JobInfo, Phase, Task, TaskStatus
 
+_MOMENT: Final = 3.0
+"""Seconds that the first pods of a workload may come after its group."""
+
 _NO_NODE_HELPS: Final = frozenset({Reason.NOT_ENOUGH_QUOTA, Reason.QUEUE_CLOSED})
 
 
@@ -127,7 +130,9 @@ class Obstacles:
         obstacle = self.of(job)
         if obstacle is None:
             stage, words = Stage.ENQUEUE, "it has its turn in the next cycle"
-            if job.unfinished:
+            if requeue.deserted(job):
+                stage, words = Stage.GANG, "its workload has no pods yet"
+            elif job.unfinished:
                 stage, words = Stage.GANG, _to_come(job.info)
             return Record(key, queue, stage, None, words, ahead)
         stage = obstacle.stage or _stage(obstacle.reason, job)
@@ -150,6 +155,9 @@ class Obstacles:
 
     def _tasks_on_their_way(self, job: JobState) -> bool:
         """Whether the pods that are missing are being created: no trouble, only a matter of time."""
+        if job.phase is Phase.PENDING and requeue.deserted(job):
+            # A workload's group is made when the workload is, and its pods come after.
+            return not self._session.deadlines.passed(job.info.created + _MOMENT)
         coming = sum(each.count for each in job.info.expected_pods if not each.suspended)
         return job.phase is Phase.INQUEUE and job.ready + len(job.waiting) + coming >= job.info.min_member
 

@@ -119,3 +119,20 @@ def _pod(group):
 
 def _container():
     return {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+
+
+def test_a_group_made_with_its_workload_says_that_pods_are_missing_only_once_they_had_time_to_come(build):
+    build.node("node").group(GENERATED, 2, phase="Pending", minResources={"cpu": "2"}, age=1)
+
+    def said(seconds):
+        plan = build.decide(later=seconds)
+        (status,) = plan.groups.values()
+        return [each.message for each in status.conditions], plan.wakes_at, plan.records[status.key].message
+
+    messages, wakes, told = said(0)
+    assert (messages, told) == ([], "its workload has no pods yet")
+    assert wakes - build.now.timestamp() == pytest.approx(2, abs=0.01)
+    messages, _, told = said(2)
+    assert (messages, told) == (["its workload has no pods now"], "its workload has no pods now")
+    build.pod("a", GENERATED).pod("b", GENERATED)
+    assert [status.phase.value for status in build.decide().groups.values()] == ["Inqueue"]

@@ -14,6 +14,7 @@ from muster.kube import errors
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
+from tests.support.frameworks import needs_them, sample
 from webhooks.compose import WebhookOptions, serving
 from webhooks.server import ListenOptions
 from webhooks.settings import WebhookSettings
@@ -175,7 +176,8 @@ async def operator(world: Any, kind: Kind[Any]) -> None:
         "versions": [{"name": kind.version, "served": True, "storage": True, "schema": schema}],
     }
     if await world.client.find(kinds.CRDS, str(kind)) is None:
-        await world.client.create(kinds.CRDS, {"metadata": {"name": str(kind)}, "spec": spec})
+        meta = {"name": str(kind), "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}}
+        await world.client.create(kinds.CRDS, {"metadata": meta, "spec": spec})
 
     async def listed() -> bool:
         try:
@@ -246,3 +248,53 @@ async def test_the_second_step_of_a_workflow_starts_in_a_guarded_namespace(admit
         await admitted.becomes(kinds.PODS, f"flow-{step}", lambda found: found.status.phase == "Succeeded")
         # Completed, it holds nothing; the next step is let in all the same, and has it start again.
         await admitted.phase(name, "Completed")
+
+
+@pytest.mark.only("sandbox", reason="what is served is asked each half minute: in virtual time")
+async def test_an_operator_that_is_installed_later_has_its_groups_half_a_minute_later_until_it_is_gone(world):
+    await world.work()
+    await operator(world, PYTORCHJOBS)
+    _, name = await apply(world, PYTORCHJOBS, pytorchjob("train", 1))
+    await world.becomes(kinds.PODGROUPS, name, lambda found: found)
+    await world.client.delete(kinds.CRDS, str(PYTORCHJOBS))
+    await asyncio.sleep(60)
+    before = len(world.line.sent)
+    await asyncio.sleep(120)
+    asked = [each.path for each in world.line.sent[before:]]
+    assert asked.count("/apis") == 4
+    assert not any("pytorchjobs" in each for each in asked)
+
+
+def ours(value: Any) -> Any:
+    """Have the pods of a published sample scheduled by Muster, wherever it has containers or Spark's roles."""
+    if isinstance(value, dict):
+        mine = {"schedulerName": names.SCHEDULER_NAME} if "containers" in value or "cores" in value else {}
+        return {key: ours(each) for key, each in value.items()} | mine
+    return [ours(each) for each in value] if isinstance(value, list) else value
+
+
+@needs_them
+@pytest.mark.only("sandbox", reason="six kinds served: the real control plane takes seconds for each")
+async def test_what_operators_publish_as_samples_gets_a_group_of_its_templates(world):
+    samples = {
+        ("pytorchjob-simple", "kubeflow.org", "v1", "pytorchjobs", "PyTorchJob"): {},
+        ("mpijob-pi", "kubeflow.org", "v2beta1", "mpijobs", "MPIJob"): {"cpu": "2", "memory": "2Gi"},
+        ("leaderworkerset", "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet"): {"cpu": "100m"},
+        ("raycluster-volcano-queue", "ray.io", "v1", "rayclusters", "RayCluster"): {"cpu": "2", "memory": "3Gi"},
+        ("rayjob-volcano-queue", "ray.io", "v1", "rayjobs", "RayJob"): {"cpu": "2", "memory": "3Gi"},
+        ("spark-pi-python", "sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication"): {
+            "cpu": "2",
+            "memory": "1792Mi",
+        },
+    }
+    kinds_of = {name: Kind(group, version, plural, kind, Object) for name, group, version, plural, kind in samples}
+    for kind in kinds_of.values():
+        await operator(world, kind)
+    await world.work()
+    for (name, *_), need in samples.items():
+        kind = kinds_of[name]
+        body = ours(sample(name, kind.name))
+        body["metadata"] |= {"namespace": world.namespace, "annotations": {names.GROUP_MIN_MEMBER: "2"}}
+        _, group = await apply(world, kind, body)
+        made = await world.becomes(kinds.PODGROUPS, group, lambda found: found)
+        assert (kind.name, made.spec.min_member, made.spec.min_resources or {}) == (kind.name, 2, need)
