@@ -18,7 +18,7 @@ from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, Reserv
 from muster.model import grouping, kinds
 from muster.model.objects import Object, PodGroup
 from muster.model.tenant_texts import InvalidTextError
-from webhooks.policies import jobs, podgroups, pods, queues, quotas
+from webhooks.policies import hints, jobs, podgroups, pods, queues, quotas
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import (
@@ -49,6 +49,7 @@ class Hook(Struct, frozen=True):
 
 
 HOOKS: Final[Mapping[str, Hook]] = {
+    "/mutate/scheduler": Hook(hints.mutate, mutating=True),
     "/mutate/jobs": Hook(jobs.mutate, mutating=True),
     "/mutate/pods": Hook(pods.mutate, mutating=True),
     "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),
@@ -57,6 +58,7 @@ HOOKS: Final[Mapping[str, Hook]] = {
     "/validate/queues": Hook(queues.validate),
     "/validate/pods": Hook(pods.validate),
     "/validate/resourcequotas": Hook(quotas.validate),
+    "/validate/hints": Hook(hints.validate),
 }
 
 

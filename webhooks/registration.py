@@ -17,6 +17,7 @@ from muster.ledger.reservations import COMPLETED
 from muster.model import kinds, names, webhooks
 from muster.model.kinds import Kind
 from muster.model.objects import Json
+from webhooks import hint_conditions
 
 CONFIGURATION: Final = "muster"
 """Name of both objects."""
@@ -92,6 +93,7 @@ def _mutating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     ]
     podgroups = [("no-queue", f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}")]
     each = (
+        *_default_scheduler(scope),
         _webhook(scope, "jobs.mutate.muster.sh", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
         _webhook(scope, "pods.mutate.muster.sh", _rule(_CREATE, kinds.PODS), "Ignore", pods),
         _where(
@@ -175,6 +177,40 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
             "NotIn",
             names.GUARANTEED,
         ),
+        *_hints(scope),
+    ]
+
+
+def _default_scheduler(scope: _RegistrationSettings) -> list[dict[str, Json]]:
+    """Return the webhooks by which gangs get Muster's scheduler in namespaces that are labelled so."""
+    pods = hint_conditions.unscheduled("object.spec", ["object"])
+    workloads = hint_conditions.unscheduled("object.spec.template.spec", ["object", "object.spec.template"])
+    templated = [*_rule(_CREATE, kinds.JOBS), *_rule(_CREATE, kinds.DEPLOYMENTS, kinds.STATEFULSETS.plural)]
+    each = (
+        _webhook(scope, "pods.scheduler.muster.sh", _rule(_CREATE, kinds.PODS), "Ignore", [("gang", pods)]),
+        _webhook(scope, "workloads.scheduler.muster.sh", templated, "Ignore", [("gang", workloads)]),
+    )
+    for webhook in each:
+        expressions = webhook["namespaceSelector"]["matchExpressions"]
+        expressions.append({"key": names.DEFAULT_SCHEDULER, "operator": "Exists"})
+        expressions.append({"key": names.DEFAULT_SCHEDULER, "operator": "NotIn", "values": ["false"]})
+    return list(each)
+
+
+def _hints(scope: _RegistrationSettings) -> list[dict[str, Json]]:
+    """Return the webhooks that only warn: called where there is a key that nobody knows, or a gang that nobody schedules."""
+    plain = [
+        *_rule(_WRITE, kinds.NAMESPACES),
+        *_rule(_WRITE, kinds.QUEUES, groups=_groups(scope)),
+        *_podgroups(scope, _WRITE),
+        *_rule(_CREATE, kinds.PODS),
+    ]
+    templated = [*_rule(_WRITE, kinds.JOBS), *_rule(_WRITE, kinds.DEPLOYMENTS, kinds.STATEFULSETS.plural)]
+    nightly = [rule | {"resources": ["cronjobs"]} for rule in _rule(_WRITE, kinds.JOBS)]
+    return [
+        _webhook(scope, "hints.muster.sh", plain, "Ignore", hint_conditions.plain()),
+        _webhook(scope, "workloads.hints.muster.sh", templated, "Ignore", hint_conditions.templated()),
+        _webhook(scope, "cronjobs.hints.muster.sh", nightly, "Ignore", hint_conditions.cronjobs()),
     ]
 
 

@@ -44,7 +44,13 @@ GROUP_MIN_MEMBER_KEYS: Final = (VOLCANO_GROUP_MIN_MEMBER, GROUP_MIN_MEMBER)
 GROUP_MIN_RESOURCES: Final = "scheduling.volcano.sh/group-min-resources"
 QUEUE_NAME_KEYS: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 
+# What Volcano's pods and groups say, and Muster heeds.
+SLA: Final = "volcano.sh/sla-waiting-time"
+ROLE: Final = "volcano.sh/task-spec"
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+
 # Ours.
+DEFAULT_SCHEDULER: Final = "muster.sh/default-scheduler"
 DELAY: Final = "muster.sh/delay"
 SUSPENDED: Final = "muster.sh/suspended"
 JOB_GROUP: Final = "muster.sh/group"

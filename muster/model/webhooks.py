@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 PATHS: Final[Mapping[str, str]] = {
+    "pods.scheduler.muster.sh": "/mutate/scheduler",
+    "workloads.scheduler.muster.sh": "/mutate/scheduler",
     "jobs.mutate.muster.sh": "/mutate/jobs",
     "pods.mutate.muster.sh": "/mutate/pods",
     "pods.members.muster.sh": "/mutate/pods",
@@ -19,4 +21,7 @@ PATHS: Final[Mapping[str, str]] = {
     "pods.guarded.muster.sh": "/validate/pods",
     "resourcequotas.guaranteed.muster.sh": "/validate/resourcequotas",
     "resourcequotas.muster.sh": "/validate/resourcequotas",
+    "hints.muster.sh": "/validate/hints",
+    "workloads.hints.muster.sh": "/validate/hints",
+    "cronjobs.hints.muster.sh": "/validate/hints",
 }

@@ -38,9 +38,7 @@ SYSTEM_CLASSES: Final = {"system-cluster-critical": 2 * 10**9, "system-node-crit
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _PHASES: Final = {phase.value: phase for phase in Phase}
-_SLA: Final = ("sla-waiting-time", "volcano.sh/sla-waiting-time")
-_ROLE: Final = "volcano.sh/task-spec"
-_PREEMPTABLE: Final = "volcano.sh/preemptable"
+_SLA: Final = ("sla-waiting-time", names.SLA)
 _FEW: Final = 64
 """Resources of a group whose amounts are remembered; memory is bounded by how many there are, and by how large each is."""
 _REPLACERS: Final = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"})
@@ -99,7 +97,7 @@ def same_requirements(old: Pod, new: Pod) -> bool:
 
 def role_of(meta: Meta) -> str:
     """Return a pod's task, in the sense of minTaskMember."""
-    return meta.annotation(_ROLE) or meta.label(_ROLE)
+    return meta.annotation(names.ROLE) or meta.label(names.ROLE)
 
 
 def minimum_by_role(spec: PodGroupSpec) -> Mapping[str, int]:
@@ -113,7 +111,7 @@ def minimum_by_role(spec: PodGroupSpec) -> Mapping[str, int]:
 
 def preemptable(pod: Pod) -> bool:
     """Whether a pod may be evicted, as far as it says itself."""
-    said = pod.metadata.annotation(_PREEMPTABLE) or pod.metadata.label(_PREEMPTABLE)
+    said = pod.metadata.annotation(names.PREEMPTABLE) or pod.metadata.label(names.PREEMPTABLE)
     return not said or said.lower() not in {"false", "f", "0"}
 
 

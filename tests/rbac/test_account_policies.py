@@ -49,7 +49,8 @@ def _entries(kind: Kind[Any], namespace: str) -> list[Any]:
     both = configurations(
         ServiceRef("muster-system", "muster-webhook"), b"", scheduler_names=["x"], legacy_apis=False, own_namespace="x"
     )
-    chosen = [copy.deepcopy(each) for each in both[kind == kinds.VALIDATING]["webhooks"][:2]]
+    found = [each for each in both[kind == kinds.VALIDATING]["webhooks"] if ".scheduler." not in each["name"]]
+    chosen = [copy.deepcopy(each) for each in found[:2]]
     for each in chosen:
         here = {"key": names.NAMESPACE_NAME, "operator": "In", "values": [f"{namespace}-not"]}
         each["namespaceSelector"]["matchExpressions"].append(here)

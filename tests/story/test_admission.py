@@ -98,7 +98,7 @@ def test_applying_a_job_shows_what_its_group_would_be_short_of(run: Run, queue: 
     annotations = 'metadata: {name: train, annotations: {scheduling.k8s.io/group-min-member: "6"}}'
     said = run("apply", "-f", "-", stdin=JOB.replace("metadata: {name: train}", annotations), fails=True)
     assert said.strip().endswith(
-        'admission webhook "jobs.validate.muster.sh" denied the request: the Job\'s PodGroup requests 6 cpu, but quota'
+        'admission webhook "jobs.validate.muster.sh" denied the request: Job train requests 6 cpu, but quota'
         ' "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free: short by 5 cpu; lower what its pods request or raise'
         " the quota"
     )

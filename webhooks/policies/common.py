@@ -8,17 +8,27 @@ from typing import Final
 from msgspec import Struct
 
 from muster.ledger.reservations import held, limited
-from muster.model import kinds, labels, names, scopes, tenant_texts
+from muster.model import keys, kinds, labels, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Json, Meta, Queue
 from muster.model.text import counted, few, shown
 from webhooks.verdict import DenialReason, ObjectRef, Problem
 from webhooks.view import AdmissionView, below, closed_above, find_queue, serves, state_of, usable_queues
 
+_CLOSE: Final = 2
+"""Letters in which two names differ of which one may be meant for the other."""
+
 SHOWN: Final = 8
 """How many names a message lists."""
 
 _LONGEST: Final = 253
+_DEFAULT_SCHEDULER: Final = "default-scheduler"
+_GANG: Final = (
+    *names.QUEUE_NAME_KEYS,
+    *names.GROUP_NAME_KEYS,
+    *names.GROUP_MIN_MEMBER_KEYS,
+    names.GROUP_MIN_RESOURCES,
+)
 
 
 class QueueRequest(Struct, frozen=True):
@@ -55,7 +65,7 @@ def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
         remedy = _remedy(view, wanted, _creating(wanted.queue))
         return [
             Problem(
-                f"{wanted.subject} does not exist: {remedy}",
+                f"{wanted.subject} does not exist: {_meant(view, wanted)}{remedy}",
                 evidence=wanted.refs,
                 denial_reason=DenialReason.QUEUE_MISSING,
             )
@@ -66,6 +76,16 @@ def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
         (_selector(view, queue, wanted), DenialReason.QUEUE_OTHER),
     )
     return [Problem(text, evidence=refs, denial_reason=denial_reason) for (text, refs), denial_reason in found if text]
+
+
+def _meant(view: AdmissionView, wanted: QueueRequest) -> str:
+    """Ask for the queue whose name is nearest, where it is near enough to be meant."""
+    if len(wanted.queue) > _LONGEST:
+        return ""
+    usable = usable_queues(view, wanted.namespace)
+    near = [name for name in usable if abs(len(name) - len(wanted.queue)) <= _CLOSE]
+    found = min(((keys.edit_distance(wanted.queue, name), name) for name in near), default=(_CLOSE + 1, ""))
+    return f"did you mean {found[1]}? Or " if found[0] <= min(_CLOSE, len(wanted.queue) - 1) else ""
 
 
 def _creating(name: str) -> str:
@@ -164,6 +184,21 @@ def annotation_problems(*metas: Meta) -> list[Problem]:
             faults = tenant_texts.faults(meta.annotations)
             problems += [Problem(text, f"{path}.annotations[{key}]") for key, text in faults]
     return problems
+
+
+def is_gang(meta: Meta) -> bool:
+    """Whether annotations say that pods start together, or wait in a queue."""
+    return bool(meta.annotation(*_GANG))
+
+
+def is_nobodys(scheduler: str) -> bool:
+    """Whether a schedulerName is Kubernetes' default: of a gang nobody can mean that."""
+    return scheduler in {"", _DEFAULT_SCHEDULER}
+
+
+def no_effect(scheduler: str) -> str:
+    """Warn of annotations that only one of Muster's schedulers reads."""
+    return f'the queue and group annotations have no effect: the pods\' schedulerName is not "{scheduler}"'
 
 
 def new_problems(after: Iterable[Problem], before: Iterable[Problem]) -> list[Problem]:

@@ -172,10 +172,9 @@ def _delay(job: Job, request: AdmissionRequest, view: AdmissionView) -> str:
 
 
 def _foreign_warnings(job: Job, settings: WebhookSettings) -> list[str]:
-    if not any(meta.annotation(*names.QUEUE_NAME_KEYS) or grouping.group_of(meta) for meta in _metas(job)):
+    if not any(map(common.is_gang, _metas(job))):
         return []
-    name = settings.scheduler_names[0]
-    return [f'the queue and group annotations have no effect: the pods\' schedulerName is not "{name}"']
+    return [common.no_effect(settings.scheduler_names[0])]
 
 
 def _annotation_warnings(job: Job) -> list[str]:
