@@ -17,9 +17,9 @@ from muster.kube.transport import MERGE_PATCH, Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
-from webhooks.compose import Options, serving
+from webhooks.compose import WebhookOptions, serving
 from webhooks.policies import hints, podgroups
-from webhooks.server import Listen
+from webhooks.server import ListenOptions
 from webhooks.verdict import ALLOWED
 
 MEMBER = names.GROUP_MIN_MEMBER
@@ -121,7 +121,7 @@ async def hinted(plane: Plane) -> AsyncIterator[Hinted]:
     async with AsyncExitStack() as stack:
         namespace = await plane.namespace()
         await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
-        options = Options(plane.certificate, Listen("127.0.0.1", 0, 0.0))
+        options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
         server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
         await plane.register(server, namespace=namespace)
         stack.push_async_callback(plane.unregister)
