@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -49,35 +50,6 @@ class EvictionRules(Struct, frozen=True):
     whole: bool
 
 
-def starving_jobs(session: Session, queues: Container[str]) -> list[JobState]:
-    """Return the jobs of some queues for which others may be evicted: admitted ones that lack their minimum, and Pending ones that lack room."""
-    found = []
-    for job in session.jobs:
-        if not (job.waiting or job.unplaced or job.info.expected_pods) or job.info.queue not in queues:
-            continue
-        session.retry(job)
-        before = job.obstacle
-        if _may_take(session, job):
-            found.append(job)
-        job.obstacle = job.obstacle or before
-    return found
-
-
-def growing_jobs(session: Session, queues: Container[str]) -> list[JobState]:
-    """Return the jobs of some queues that have their minimum, and whose other tasks wait."""
-    found = []
-    for job in session.jobs:
-        if not (job.waiting or job.unplaced) or job.info.queue not in queues:
-            continue
-        session.retry(job)
-        before = job.obstacle
-        started = job.ready >= max(job.info.min_member, 1) and session.extensions.ready(job)
-        if started and placement.may_run(session, job):
-            found.append(job)
-        job.obstacle = job.obstacle or before
-    return found
-
-
 def _is_due(session: Session, queue: QueueState, task: Task) -> bool:
     """Whether a queue deserves some of what a task asks for beside what it has; where nobody divides the cluster, it doesn't."""
     deserved, wanted = session.deserved(queue), session.vector(task.task_class)
@@ -85,20 +57,6 @@ def _is_due(session: Session, queue: QueueState, task: Task) -> bool:
         return False
     after = vectors.add(queue.allocated, wanted)
     return any(wanted[place] and after[place] <= deserved[place] for place in session.axes.shared)
-
-
-def _may_take(session: Session, job: JobState) -> bool:
-    if job.phase is Phase.PENDING and session.policy.enqueues:
-        return job.voted_down and (session.extensions.valid(job) is None or kept_places.lacks_pods(session, job))
-    if session.extensions.starving(job) and placement.may_run(session, job):
-        return True
-    # Its Job has yet to make its pods, and what was kept for them is gone.
-    queue = session.queue_of(job)
-    if job.phase is not Phase.INQUEUE or job.kept or queue is None or not session.policy.enqueues:
-        return False
-    if placement.unreserved(job) is not None or placement.closed(queue) is not None or session.extensions.ready(job):
-        return False
-    return kept_places.lacks_pods(session, job)
 
 
 class EvictionRun:
@@ -116,6 +74,7 @@ class EvictionRun:
         self._exhausted = ExhaustedNodes()
         # A plugin of a user's may go by anything.
         self._foreign = session.extensions.asks_users("preemptable", "reclaimable")
+        self._in_vain = self._largest_first = False
         self.looked_at = 0
 
     def attempt(self, queue: QueueState, job: JobState) -> bool:
@@ -154,10 +113,21 @@ class EvictionRun:
         return False
 
     def _try(self, queue: QueueState, job: JobState, *, whole: bool) -> bool:
-        session = self._session
         counts = bool(queue.info.max_groups) and not job.started
         if counts and placement.crowded(queue, queue.started) is not None:
             return False
+        if self._try_once(queue, job, whole=whole, counts=counts):
+            return True
+        if not self._in_vain or not self._sizes_differ:
+            return False
+        # Who went for the first tasks may be all that their queues can do without; one that is larger may make room for more of them.
+        self._largest_first = True
+        done = self._try_once(queue, job, whole=whole, counts=counts)
+        self._largest_first = False
+        return done
+
+    def _try_once(self, queue: QueueState, job: JobState, *, whole: bool, counts: bool) -> bool:
+        session = self._session
         with session.reservation.visible_to(job), session.statement() as statement:
             tried, unplaced = self._place_all(statement, queue, job)
             # One that needs no evictions is left to the action allocate; a Pending one whose room others are leaving already is not.
@@ -172,6 +142,7 @@ class EvictionRun:
                 if not whole:
                     self._keep(statement, job)
                 return True
+            self._in_vain = statement.evicts
         self._exhausted.rolled_back()
         job.waiting.extendleft(reversed(tried))
         return done
@@ -222,8 +193,9 @@ class EvictionRun:
         room = self._room(queue, rules)
         rows = session.picker.ranked(task.task_class, room)
         others = self._crowded(task, room, rows) if task.task_class.constraints.conflicts_beyond_resources else ()
-        in_the_way = ((row, self._victims(queue, job, task, row, rules, _gives_way)) for row in others)
-        for row, victims in chain(self._offers(queue, job, task, rules, rows), in_the_way):
+        in_the_way = ((row, self._candidates(queue, job, task, row, rules, _gives_way)) for row in others)
+        give_way = ((row, rules.choose(task, candidates) if candidates else []) for row, candidates in in_the_way)
+        for row, victims in chain(self._offers(queue, job, task, rules, rows), give_way):
             if self._make_room(statement, queue, job, task, row, rules, victims):
                 return True
         if not statement:
@@ -259,17 +231,41 @@ class EvictionRun:
     def _offers(
         self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules, rows: Iterable[int]
     ) -> Iterator[tuple[int, list[Task]]]:
-        """Return each node with whom it could lose for a task, looking no more at nodes where nobody may go for a task alike."""
+        """Return each node with whom it could lose for a task; those that can lose nobody are left out."""
+        if self._largest_first:
+            offers = self._largest(task, rules, self._who_may_go(queue, job, task, rules, rows))
+            yield from sorted(offers, key=lambda offer: self._size(offer[1][0]), reverse=True)
+            return
+        for row, candidates, victims in self._who_may_go(queue, job, task, rules, rows):
+            yield row, victims
+            if len({each.task_class for each in candidates}) > 1:
+                # Those who were chosen may leave no more to be taken, and too little room; fewer that are larger may do.
+                yield from self._largest(task, rules, [(row, candidates, victims)])
+
+    def _largest(
+        self, task: Task, rules: EvictionRules, offers: Iterable[tuple[int, list[Task], list[Task]]]
+    ) -> list[tuple[int, list[Task]]]:
+        """Choose anew among the candidates of some nodes, the largest first; of so many nodes at most."""
+        found = (
+            (row, rules.choose(task, sorted(candidates, key=self._size, reverse=True))) for row, candidates, _ in offers
+        )
+        return list(islice((each for each in found if each[1]), _MOST_CROWDED))
+
+    def _who_may_go(
+        self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules, rows: Iterable[int]
+    ) -> Iterator[tuple[int, list[Task], list[Task]]]:
+        """Return candidates and who may go together, by node; nodes where nobody may go aren't looked at again for tasks alike."""
         alike = self._likeness(queue, job, task, rules)
         exhausted = self._exhausted.of(alike, [source.allocated for source in rules.sources(queue)]) if alike else ()
         for row in rows:
-            if row in exhausted:
-                self.looked_at += 1
+            candidates = self._candidates(queue, job, task, row, rules, _helps) if row not in exhausted else []
+            victims = rules.choose(task, candidates) if candidates else []
+            if victims:
+                yield row, candidates, victims
                 continue
-            victims = self._victims(queue, job, task, row, rules, _helps)
-            if alike and not victims:
+            self.looked_at += 1
+            if alike and row not in exhausted:
                 self._exhausted.note(alike, row)
-            yield row, victims
 
     def _likeness(self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules) -> object:
         """Return what plugins go by who are asked whom to evict for a task; None where nobody knows, or whole jobs may go."""
@@ -323,10 +319,17 @@ class EvictionRun:
             and session.extensions.allocatable(queue, task) is None
         )
 
-    def _victims(
+    def _size(self, task: Task) -> Vector:
+        return self._session.vector(task.task_class)
+
+    @cached_property
+    def _sizes_differ(self) -> bool:
+        return len({self._session.vector(kind) for kind in self._session.victims.classes()}) > 1
+
+    def _candidates(
         self, queue: QueueState, job: JobState, task: Task, row: int, rules: EvictionRules, helps: Helps
     ) -> list[Task]:
-        """Return the tasks on a node that may go and whose going helps, the least important first."""
+        """Return the tasks on a node whose going helps, the least important first."""
         session = self._session
         short = vectors.short(session.vector(task.task_class), tuple(session.future[row].tolist()))
         candidates = [
@@ -338,7 +341,7 @@ class EvictionRun:
         candidates.sort(key=rules.order, reverse=True)
         if session.extensions.methods("victim_queue_key"):
             candidates.sort(key=lambda each: session.extensions.victim_queue_key(self._queue_of(each), queue))
-        return rules.choose(task, candidates) if candidates else []
+        return candidates
 
     def _queue_of(self, task: Task) -> QueueState:
         return self._session.queues[self._session.victims.job_of(task).info.queue]

@@ -56,22 +56,20 @@ def _unguarded(
 ) -> list[Task]:
     """Return those of the chosen to whom no guard objects.
 
-    A guard counts whom it lets go, so that one that a later guard keeps would take the turn of another. Therefore the
-    guards are asked again, without whom a later one kept, until none is left that an earlier one counted.
+    A guard counts whom it lets go, so that one whom a later guard keeps would take the turn of another. Whom the last of several
+    keeps stays in any case, since all whom it counted go; the others are asked again without them.
     """
     left = list(chosen)
     while left:
-        passed, kept = left, set[str]()
-        for place, method in enumerate(guards):
+        passed, kept = left, list[set[str]]()
+        for method in guards:
             answer = method(preemptor, passed) if passed else None
-            if answer is None:
-                continue
-            if place and len(answer) < len(passed):
-                kept |= {task.uid for task in passed} - {task.uid for task in answer}
-            passed = list(answer)
-        if not kept:
+            if answer is not None and len(answer) < len(passed):
+                kept.append({task.uid for task in passed} - {task.uid for task in answer})
+                passed = list(answer)
+        if len(kept) < 2:
             return passed
-        left = [task for task in left if task.uid not in kept]
+        left = [task for task in left if task.uid not in kept[-1]]
     return left
 
 

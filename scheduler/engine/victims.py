@@ -57,6 +57,10 @@ class Victims:
             if name == queue:
                 yield from [(row, task) for task in tasks]
 
+    def classes(self) -> set[TaskClass]:
+        """Return the classes of all tasks that might be evicted."""
+        return {task.task_class for tasks in self._on.values() for task in tasks}
+
     def amounts(self, queue: str) -> Matrix:
         """Return what those tasks use, [nodes, resources]; not to be changed."""
         known = self._sums.get(queue)
