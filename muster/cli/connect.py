@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, ParamSpec, TypeVar
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
 from muster.kube import errors
 from muster.kube.client import Client
 
+if TYPE_CHECKING:
+    from muster.kube.settings import Overrides
+    from muster.kube.transport import Request, Response, Transport
+
+_NOT_SERVED: Final = ("could not find the requested resource", "404 page not found")
+"""What an API server answers about a group of which it serves no such resource, and about one that it doesn't know."""
+_NO_LIMIT: Final = 86_400.0
+_WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED: Final = re.compile(r"\\(.)")
+_UNESCAPED: Final = r"\1"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -34,11 +45,76 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     """
     # What reads kubeconfigs and speaks HTTP takes a while to import: not before it is needed.
     from muster.kube import auth
+    from muster.kube.client import TIMEOUT
     from muster.kube.http import HttpTransport
 
-    endpoint = await auth.load(kubeconfig, context)
+    flags = _flags()
+    endpoint = await auth.load(
+        kubeconfig or flags.get("--kubeconfig"), context or flags.get("--context"), _overrides(flags)
+    )
+    within = _timeout(flags["--request-timeout"]) if "--request-timeout" in flags else TIMEOUT
     async with HttpTransport(endpoint) as transport:
-        yield Client(transport)
+        try:
+            yield Client(WarningTransport(transport), within=within)
+        except errors.UnauthorizedError as error:
+            text = f"the API server doesn't accept the credentials of {endpoint.identity}: {error}"
+            raise errors.ConfigError(text) from error
+
+
+def _flags() -> dict[str, Any]:
+    """Return kubectl's global flags as they were given, before the command's name or behind it."""
+    from muster.cli.flags import CLUSTER_FLAGS
+
+    current = click.get_current_context(silent=True)
+    found: dict[str, Any] = current.meta.get(CLUSTER_FLAGS, {}) if current is not None else {}
+    return found
+
+
+def _overrides(flags: dict[str, Any]) -> Overrides:
+    from muster.kube.settings import Overrides
+
+    return Overrides(
+        cluster=flags.get("--cluster", ""),
+        user=flags.get("--user", ""),
+        server=flags.get("--server", ""),
+        token=flags.get("--token", ""),
+        authority=flags.get("--certificate-authority", ""),
+        insecure=flags.get("--insecure-skip-tls-verify", False),
+        impersonate=flags.get("--as", ""),
+        groups=tuple(flags.get("--as-group", ())),
+    )
+
+
+def _timeout(text: str) -> float:
+    """Return the seconds of ``--request-timeout``: a number of seconds or a duration; 0 is no limit, as for kubectl."""
+    from muster.model import durations
+
+    try:
+        seconds = float(text) if text.isascii() and text.isdigit() else durations.seconds(text)
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"--request-timeout {text!r} is no time like 30s, 1m30s or 10") from error
+    return seconds or _NO_LIMIT
+
+
+class WarningTransport:
+    """Passes requests on, and prints the warnings that the API server sends with its answers, each once."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._told: set[str] = set()
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        """Send a request; print what its answer warns of."""
+        response = await self._inner.request(request, within=within)
+        for text in _WARNING.findall(response.headers.get("warning", "")):
+            if text not in self._told:
+                self._told.add(text)
+                click.echo("Warning: " + _ESCAPED.sub(_UNESCAPED, text), err=True)
+        return response
+
+    def watch(self, request: Request, *, idle: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Pass a watch on."""
+        return self._inner.watch(request, idle=idle)
 
 
 def namespace_of(given: str | None, kubeconfig: str | None, context: str | None) -> str:
@@ -49,7 +125,8 @@ def namespace_of(given: str | None, kubeconfig: str | None, context: str | None)
     """
     from muster.kube import auth
 
-    return given or auth.namespace(kubeconfig, context)
+    flags = _flags()
+    return given or auth.namespace(kubeconfig or flags.get("--kubeconfig"), context or flags.get("--context"))
 
 
 def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -88,7 +165,7 @@ def explaining(status: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def explained(error: Exception) -> str:
     """Say in one line what went wrong and what to do, for an error from the client or the system."""
     text = " ".join(str(error).split())
-    if isinstance(error, errors.NotFoundError) and "could not find the requested resource" in text:
+    if isinstance(error, errors.NotFoundError) and any(each in text for each in _NOT_SERVED):
         return f"this cluster does not have Muster's CRDs: run `muster install` ({text})"
     if isinstance(error, errors.ForbiddenError) and not text.startswith("admission webhook"):
         return f"the cluster denies permission: {text}"

@@ -14,6 +14,7 @@ from typing import Final, NoReturn
 import click
 
 from muster import __version__
+from muster.cli.flags import ClusterGroup
 
 REVISION: Final = "revision.txt"
 """In the package ``muster`` of an image; the Dockerfile writes it."""
@@ -23,6 +24,7 @@ _COMMANDS: Final = {
     "demo": ("muster.cli.demo.command:demo", "Run the steps of the README, and check each answer."),
     "queue": ("muster.cli.commands.queue:queue", "Create, list, view, close, open and delete queues."),
     "podgroup": ("muster.cli.commands.podgroup:podgroup", "List and view PodGroups, and explain why one waits."),
+    "why": ("muster.cli.commands.why:why", "Explain why a workload or PodGroup waits."),
     "admit": ("muster.cli.commands.admit:admit", "Check whether files would be admitted, and when they would start."),
     "simulate": (
         "muster.cli.simulate.command:simulate",
@@ -45,7 +47,10 @@ _COMMANDS: Final = {
 }
 
 
-class LazyGroup(click.Group):
+_ALIASES: Final = {"pg": "podgroup", "podgroups": "podgroup", "q": "queue", "queues": "queue"}
+
+
+class LazyGroup(ClusterGroup):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -54,6 +59,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the same
         """Import a command."""
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
@@ -85,7 +91,8 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl.",
+    epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl. Its flags --cluster, --user, --server, --token, "
+    "--certificate-authority, --insecure-skip-tls-verify, --as, --as-group and --request-timeout work too, before a command or behind it.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from muster.cli import completion
+from muster.cli.flags import with_flags
 from muster.model import names
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ def examples(*lines: str) -> str:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--kubeconfig`` and ``--context`` to a command."""
+    """Add ``--kubeconfig`` and ``--context`` to a command, and kubectl's other flags about the cluster, which aren't shown."""
     kubeconfig = click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config.")
     context = click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-    return kubeconfig(context(command))
+    return kubeconfig(context(with_flags(command)))
 
 
 def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:

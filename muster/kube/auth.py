@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.kube.errors import ConfigError
-from muster.kube.settings import ConnectionSettings
+from muster.kube.settings import NO_OVERRIDES, ConnectionSettings, Overrides
 
 SYSTEM_DEFAULT: Final = "~/.kube/config"
 
@@ -41,6 +41,8 @@ class Endpoint(Struct, frozen=True):
             `ConfigError`, which then explains more than the 401.
         server_name: what the certificate must name, where that isn't the host of the URL; empty otherwise.
         proxy: URL of an HTTP proxy; empty for none.
+        impersonation: headers of every request that say as whom to act: names may repeat.
+        identity: for messages: where the credentials come from, and whose they are.
     """
 
     server: str
@@ -49,6 +51,8 @@ class Endpoint(Struct, frozen=True):
     renew: Callable[[Mapping[str, str]], Awaitable[bool]] = _never
     server_name: str = ""
     proxy: str = ""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    identity: str = ""
 
     @classmethod
     def with_token(cls, server: str, authority: str, token: str) -> Self:
@@ -61,34 +65,54 @@ class Endpoint(Struct, frozen=True):
         return cls(server, ssl.create_default_context(cadata=authority), same)
 
 
-async def load(kubeconfig: str | None = None, context: str | None = None) -> Endpoint:
+async def load(
+    kubeconfig: str | None = None, context: str | None = None, overrides: Overrides = NO_OVERRIDES
+) -> Endpoint:
     """Find the cluster as kubectl does: ``kubeconfig``, else KUBECONFIG, else ~/.kube/config, else inside a pod.
+
+    ``overrides`` are what kubectl's global flags state instead.
 
     Raises:
         ConfigError: there is no usable one; the text names the file and says what to do.
     """
     _at_home()
     # A process that was given its endpoint needs no reader of files.
-    from muster.kube.kubeconfig import read_files, read_service_account
+    from muster.kube.kubeconfig import read_files, read_service_account, read_stated
 
     paths = kubeconfig or os.environ.get("KUBECONFIG") or SYSTEM_DEFAULT
 
     async def read() -> ConnectionSettings:
-        return await read_files(paths, context)
+        return await read_files(paths, context, overrides)
+
+    async def read_flags() -> ConnectionSettings:
+        return read_stated(overrides)
 
     async def read_pod() -> ConnectionSettings:
         return read_service_account()
 
     if paths != SYSTEM_DEFAULT or _has_default():
-        return await connect(read)
+        return _acting(await connect(read), overrides)
+    if overrides.server and not context:
+        return _acting(await connect(read_flags), overrides)
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         if context:
             raise ConfigError(f"--context {context} needs a kubeconfig: inside a pod there is one cluster only")
-        return await connect(read_pod)
+        return _acting(await connect(read_pod), overrides)
     raise ConfigError(
         f"no cluster to talk to: {SYSTEM_DEFAULT} doesn't exist and KUBECONFIG is not set; name a file with "
         "--kubeconfig, or start a cluster on this machine with `muster up`"
     )
+
+
+def _acting(endpoint: Endpoint, overrides: Overrides) -> Endpoint:
+    """Have every request say as whom to act."""
+    if overrides.groups and not overrides.impersonate:
+        raise ConfigError("--as-group needs --as: an API server takes groups together with a user only")
+    if not overrides.impersonate:
+        return endpoint
+    groups = [("Impersonate-Group", group) for group in overrides.groups]
+    identity = f"{endpoint.identity}, as {overrides.impersonate}"
+    return replace(endpoint, impersonation=(("Impersonate-User", overrides.impersonate), *groups), identity=identity)
 
 
 def namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -121,7 +145,15 @@ async def connect(read: Callable[[], Awaitable[ConnectionSettings]]) -> Endpoint
     settings = await read()
     tls = _context(settings) if settings.server.startswith("https:") else None
     credentials = _Credentials(read, settings, tls)
-    return Endpoint(settings.server, tls, credentials.headers, credentials.renew, settings.server_name, settings.proxy)
+    return Endpoint(
+        settings.server,
+        tls,
+        credentials.headers,
+        credentials.renew,
+        settings.server_name,
+        settings.proxy,
+        identity=", ".join(filter(None, (settings.source, settings.identity))),
+    )
 
 
 class _Credentials:

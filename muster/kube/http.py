@@ -216,9 +216,10 @@ class HttpTransport:
         if headers is not self._shown[0] or not self._shown[1]:
             # Uncompressed: see docs/decisions/0031-http-transport.md for what gzip costs and saves.
             own = {"Host": self._dialer.host, "User-Agent": "muster", "Accept-Encoding": "identity"}
-            if not all(value.isprintable() for value in headers.values()):
+            if not all(value.isprintable() for _, value in (*headers.items(), *self._endpoint.impersonation)):
                 raise errors.ConfigError("the credentials hold characters that no header has; write them again")
-            lines = "".join(f"{name}: {value}\r\n" for name, value in {**own, **headers}.items())
+            shown = (*{**own, **headers}.items(), *self._endpoint.impersonation)
+            lines = "".join(f"{name}: {value}\r\n" for name, value in shown)
             self._shown = (headers, lines.encode("latin-1") + self._dialer.headers + b"\r\n")
         return self._shown[1]
 

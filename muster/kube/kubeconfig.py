@@ -18,7 +18,7 @@ from msgspec import Struct
 from muster.kube import execplugin
 from muster.kube.clock import SystemClock
 from muster.kube.errors import ConfigError, bounded
-from muster.kube.settings import ConnectionSettings
+from muster.kube.settings import NO_OVERRIDES, ConnectionSettings, Overrides
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the cluster's certificate."""
@@ -51,8 +51,8 @@ class _Config(Struct, frozen=True):
     current: str
 
 
-async def read_files(paths: str, context: str | None) -> ConnectionSettings:
-    """Return the connection settings of a context; None for the current one.
+async def read_files(paths: str, context: str | None, overrides: Overrides = NO_OVERRIDES) -> ConnectionSettings:
+    """Return the connection settings of a context; None for the current one. What ``overrides`` states comes first.
 
     ``paths`` has one file, or several joined with a colon, of which the first counts, as with kubectl. Runs the context's
     credential plugin, if there is one. Source: ``k8s.io/client-go/tools/clientcmd``.
@@ -62,7 +62,7 @@ async def read_files(paths: str, context: str | None) -> ConnectionSettings:
     """
     config = _merged(paths)
     chosen = _chosen(config, paths, context)
-    cluster, user = _parts(config, paths, chosen)
+    cluster, user = _overridden(*_parts(config, paths, chosen, overrides), overrides)
     server = str(cluster.value.get("server") or "").rstrip("/")
     if urlsplit(server).scheme not in {"http", "https"} or not urlsplit(server).hostname:
         raise ConfigError(bounded(f"kubeconfig {paths} names the server {server!r}; it must be an https:// URL"))
@@ -82,9 +82,33 @@ async def read_files(paths: str, context: str | None) -> ConnectionSettings:
             proxy=_proxy(str(cluster.value.get("proxy-url") or ""), server, paths),
             verify=not cluster.value.get("insecure-skip-tls-verify"),
             fresh_for=fresh_for,
+            identity=_identity(config, chosen, overrides),
         )
     except (OSError, ValueError) as error:
         raise ConfigError(bounded(f"context {chosen!r} of kubeconfig {paths} can't be used: {error}")) from error
+
+
+def read_stated(overrides: Overrides) -> ConnectionSettings:
+    """Return the connection settings that flags alone state: a server, and how to speak to it.
+
+    Raises:
+        ConfigError: the URL is none, or a file can't be read.
+    """
+    source, server = "--server", overrides.server.rstrip("/")
+    if urlsplit(server).scheme not in {"http", "https"} or not urlsplit(server).hostname:
+        raise ConfigError(bounded(f"--server is {server!r}; it must be an https:// URL"))
+    try:
+        authority = Path(overrides.authority).expanduser().read_text(encoding="utf-8") if overrides.authority else ""
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--certificate-authority {overrides.authority} can't be read: {error}") from error
+    return ConnectionSettings(
+        source=source,
+        server=server,
+        authority=authority,
+        authorization=_bearer(overrides.token, "--token"),
+        proxy=_proxy("", server, source),
+        verify=not overrides.insecure,
+    )
 
 
 def context_namespace(paths: str, context: str | None) -> str:
@@ -180,18 +204,39 @@ def _chosen(config: _Config, paths: str, context: str | None) -> str:
     raise ConfigError(bounded(f"kubeconfig {paths} has no context {chosen!r}; {choice}"))
 
 
-def _parts(config: _Config, paths: str, chosen: str) -> tuple[_Entry, _Entry]:
-    """Return the cluster and the user of a context."""
+def _parts(config: _Config, paths: str, chosen: str, overrides: Overrides) -> tuple[_Entry, _Entry]:
+    """Return the cluster and the user of a context, or those that are named instead."""
     context = config.entries["contexts"][chosen].value
     found = []
-    for section, key in (("clusters", "cluster"), ("users", "user")):
-        entry = config.entries[section].get(str(context.get(key) or ""))
+    for section, key, other in (("clusters", "cluster", overrides.cluster), ("users", "user", overrides.user)):
+        entry = config.entries[section].get(other or str(context.get(key) or ""))
+        if entry is None and other:
+            known = ", ".join(config.entries[section])
+            raise ConfigError(bounded(f"kubeconfig {paths} has no {key} {other!r}; it has {known}"))
         if entry is None:
             raise ConfigError(
                 bounded(f"context {chosen!r} of kubeconfig {paths} needs a {key} that is described under {section}")
             )
         found.append(entry)
     return found[0], found[1]
+
+
+def _overridden(cluster: _Entry, user: _Entry, overrides: Overrides) -> tuple[_Entry, _Entry]:
+    value = dict(cluster.value)
+    if overrides.server:
+        value["server"] = overrides.server
+    if overrides.authority:
+        value.pop("certificate-authority-data", None)
+        value["certificate-authority"] = str(Path(overrides.authority).expanduser().resolve())
+    if overrides.insecure:
+        value["insecure-skip-tls-verify"] = True
+    given = {"token": overrides.token} if overrides.token else user.value
+    return _Entry(value, cluster.folder), _Entry(given, user.folder)
+
+
+def _identity(config: _Config, chosen: str, overrides: Overrides) -> str:
+    user = overrides.user or config.entries["contexts"][chosen].value.get("user")
+    return f"context {chosen}, " + ("the token of --token" if overrides.token else f"user {user}")
 
 
 # ── credentials ──────────────────────────────────────────────────────────────────────────────────────────────────

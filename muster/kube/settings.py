@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
+
+
+class Overrides(Struct, frozen=True):
+    """What kubectl's global flags state instead of a kubeconfig. Empty: what the kubeconfig says.
+
+    Attributes:
+        cluster: name of one of the kubeconfig's clusters.
+        user: name of one of its users.
+        server: URL.
+        token: a bearer token; takes the place of every credential of the user.
+        authority: path of a file of CA certificates.
+        insecure: whether the server's certificate isn't verified.
+        impersonate: the user to act as.
+        groups: the groups to act as.
+    """
+
+    cluster: str = ""
+    user: str = ""
+    server: str = ""
+    token: str = ""
+    authority: str = ""
+    insecure: bool = False
+    impersonate: str = ""
+    groups: tuple[str, ...] = ()
+
+
+NO_OVERRIDES: Final = Overrides()
 
 
 class ConnectionSettings(Struct, frozen=True):
@@ -12,6 +41,7 @@ class ConnectionSettings(Struct, frozen=True):
         source: the file, for messages.
         authorization: value of the header; empty when certificates alone identify us.
         fresh_for: seconds after which to read it all again; None: when the server says 401.
+        identity: for messages: which context and user of the source this is; empty where there is none.
     """
 
     source: str
@@ -24,3 +54,4 @@ class ConnectionSettings(Struct, frozen=True):
     proxy: str = ""
     verify: bool = True
     fresh_for: float | None = None
+    identity: str = ""

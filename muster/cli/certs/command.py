@@ -29,13 +29,14 @@ from muster.cli.certs.installation import (
     stated_waits,
 )
 from muster.cli.certs.run import run
+from muster.cli.flags import ClusterGroup
 from muster.cli.options import examples
 from muster.cli.output import DOCUMENTS, document, output_option
 
 FORWARD = ("publish", "spread", "switch", "soak", "retire")
 
 
-@click.group()
+@click.group(cls=ClusterGroup)
 def certs() -> None:
     """Create, show, rotate and repair the certificates of the webhook servers.
 

@@ -11,6 +11,7 @@ from muster.cli import completion
 from muster.cli.commands.quota import podgroups
 from muster.cli.commands.why import why
 from muster.cli.connect import connected, namespace_of, runs
+from muster.cli.flags import ClusterGroup
 from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.clock import SystemClock
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from muster.model.objects import PodGroup
 
 
-@click.group()
+@click.group(cls=ClusterGroup)
 def podgroup() -> None:
     """List and view PodGroups, and explain why one waits."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from muster.cli import completion
 from muster.cli.connect import connected, runs
+from muster.cli.flags import ClusterGroup
 from muster.cli.options import cluster_options, examples
 from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.client import Client
@@ -23,7 +24,7 @@ _COUNTS = ("pending", "running", "inqueue", "completed", "failed")
 _MORE_COUNTS = ("aborted", "unknown")
 
 
-@click.group()
+@click.group(cls=ClusterGroup)
 def queue() -> None:
     """Create, list, view, close, open and delete queues."""
 

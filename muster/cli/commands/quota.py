@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from muster.cli.connect import connected, namespace_of, runs
+from muster.cli.flags import ClusterGroup
 from muster.cli.options import cluster_options, examples, namespace_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
@@ -36,7 +37,7 @@ _POLICIES: Final = {
 }
 
 
-@click.group()
+@click.group(cls=ClusterGroup)
 def quota() -> None:
     """Show the reservations of a namespace's quotas."""
 

@@ -1,0 +1,140 @@
+"""kubectl's global flags, wherever they stand, and what the API server says beside its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import cluster, muster
+
+from muster.cli.connect import WarningTransport
+from muster.kube.client import Client
+from muster.kube.transport import Request, Response
+from muster.model import kinds
+
+
+@pytest.fixture
+async def client(tmp_path: Path, monkeypatch: Any) -> AsyncIterator[Client]:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    async with cluster(tmp_path) as reached:
+        yield reached
+
+
+@pytest.fixture
+async def installed(client: Client) -> Client:
+    assert (await muster("install"))[0] == 0
+    await client.create(kinds.QUEUES, {"metadata": {"name": "research"}})
+    return client
+
+
+PLACES = [
+    ["{flag}", "queue", "list", "-o", "name"],
+    ["queue", "{flag}", "list", "-o", "name"],
+    ["queue", "list", "-o", "name", "{flag}"],
+]
+
+
+def placed(words: list[str], flag: str) -> list[str]:
+    return [each.format(flag=flag) for each in words]
+
+
+@pytest.mark.parametrize("words", PLACES)
+async def test_a_flag_counts_wherever_it_stands(installed, tmp_path, words):
+    for flag in ("--context=nowhere", "--cluster=nowhere", "--user=nowhere"):
+        status, said = await muster(*placed(words, flag))
+        assert status == 1
+        assert "'nowhere'" in said
+        assert "muster-sandbox" in said
+    assert await muster(*placed(words, "--context=muster-sandbox")) == (0, "queue.scheduling.volcano.sh/research\n")
+    assert (await muster(*placed(words, "--request-timeout=10s")))[0] == 0
+    assert (await muster(*placed(words, "--request-timeout=soon")))[0] == 2
+    status, said = await muster(*placed(words, f"--kubeconfig={tmp_path / 'no-such-file'}"))
+    assert (status, "no-such-file doesn't exist" in said) == (1, True)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("words", PLACES)
+async def test_somebody_else_is_acted_as(real_control_plane, words):
+    words = [*words, f"--kubeconfig={real_control_plane.kubeconfig()}"]
+    status, said = await muster(*placed(words, "--as=somebody"))
+    assert status == 1
+    assert (
+        'the cluster denies permission: queues.scheduling.volcano.sh is forbidden: User "somebody" cannot list' in said
+    )
+
+
+@pytest.mark.processes
+async def test_groups_are_named_each_in_a_header_of_its_own(real_control_plane):
+    words = ("queue", "list", f"--kubeconfig={real_control_plane.kubeconfig()}", "--as=somebody")
+    _, said = await muster(*words, "--as-group=a", "--as-group=system:masters")
+    assert "denies permission" not in said
+    _, said = await muster(*words, "--as-group=system:masters\r\nX: a")
+    assert "the credentials hold characters that no header has" in said
+
+
+async def test_groups_need_a_user(installed):
+    assert (await muster("queue", "list", "--as-group=a"))[1].startswith("Error: --as-group needs --as")
+
+
+async def test_a_server_and_a_token_take_the_place_of_the_kubeconfig_s(installed, tmp_path, monkeypatch):
+    config = json.loads((tmp_path / "kubeconfig").read_text())
+    server = config["clusters"][0]["cluster"]["server"]
+    said = await muster("queue", "list", "--server=https://127.0.0.1:1")
+    assert said[1].startswith("Error: the API server does not answer")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG")
+    flags = (f"--server={server}", "--insecure-skip-tls-verify", "--token=token")
+    assert await muster("queue", "list", "-o", "name", *flags) == (0, "queue.scheduling.volcano.sh/research\n")
+
+
+async def test_credentials_that_are_refused_are_named_with_their_file_context_and_user(installed, tmp_path):
+    status, said = await muster("queue", "list", "--token=wrong")
+    assert status == 1
+    assert said.startswith(
+        f"Error: the API server doesn't accept the credentials of {tmp_path / 'kubeconfig'}, context muster-sandbox, "
+        "the token of --token: "
+    )
+    config = json.loads((tmp_path / "kubeconfig").read_text())
+    config["users"][0]["user"]["token"] = "old"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    assert "context muster-sandbox, user muster-sandbox: " in (await muster("podgroup", "list"))[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["queue", "list"],
+        ["queue", "create", "research"],
+        ["queue", "view", "research"],
+        ["queue", "close", "research"],
+        ["podgroup", "list"],
+        ["podgroup", "view", "train"],
+        ["why", "train"],
+        ["quota", "view"],
+        ["dump"],
+    ],
+    ids=" ".join,
+)
+async def test_a_cluster_without_muster_is_called_that(client, words):
+    status, said = await muster(*words)
+    assert status in {1, 2}
+    assert "this cluster does not have Muster's CRDs: run `muster install`" in said
+
+
+@pytest.mark.parametrize(("alias", "command"), [("pg", "podgroup"), ("q", "queue")])
+async def test_short_names_are_the_same_command(installed, alias, command):
+    assert await muster(alias, "list", "-o", "name") == await muster(command, "list", "-o", "name")
+
+
+async def test_warnings_of_the_api_server_are_printed_once(capsys):
+    class Warns:
+        async def request(self, _request: Request, *, within: float) -> Response:  # noqa: ARG002 - a Transport
+            return Response(200, b"{}", {"warning": '299 - "use \\"v2\\"", 299 - "a, b"'})
+
+    transport = WarningTransport(Warns())  # type: ignore[arg-type]
+    for _ in range(2):
+        await transport.request(Request("GET", "/"), within=1)
+    assert capsys.readouterr().err == 'Warning: use "v2"\nWarning: a, b\n'
