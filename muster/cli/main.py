@@ -22,8 +22,12 @@ REVISION: Final = "revision.txt"
 _COMMANDS: Final = {
     "up": ("muster.cli.local.up:up", "Run Muster on this machine, with an embedded cluster or beside an existing one."),
     "demo": ("muster.cli.demo.command:demo", "Run the steps of the README, and check each answer."),
-    "queue": ("muster.cli.commands.queue:queue", "Create, list, view, close, open and delete queues."),
-    "podgroup": ("muster.cli.commands.podgroup:podgroup", "List and view PodGroups, and explain why one waits."),
+    "queue": ("muster.cli.commands.queue:queue", "Create, change, list, view, close, open and delete queues."),
+    "podgroup": (
+        "muster.cli.commands.podgroup:podgroup",
+        "List, view, suspend and move PodGroups, and explain why one waits.",
+    ),
+    "job": ("muster.cli.commands.job:job", "List, view, suspend and resume Jobs."),
     "why": ("muster.cli.commands.why:why", "Explain why a workload or PodGroup waits."),
     "admit": ("muster.cli.commands.admit:admit", "Check whether files would be admitted, and when they would start."),
     "simulate": (
@@ -116,12 +120,12 @@ def kubectl_complete() -> NoReturn:
 
 
 def vcctl() -> NoReturn:
-    """Run ``vcctl``: the queue commands under the name of Volcano's command line."""
+    """Run ``vcctl``: the commands for queues and Jobs under the name of Volcano's command line."""
+    from muster.cli.commands.job import job
     from muster.cli.commands.queue import queue
 
-    group = click.Group(
-        "vcctl", commands={"queue": queue}, help="The queue commands of muster, with the options of Volcano's vcctl."
-    )
+    text = "Muster's commands for queues and for Jobs of Kubernetes, with the options of Volcano's vcctl."
+    group = ClusterGroup("vcctl", commands={"queue": queue, "job": job}, help=text)
     _run(group, "vcctl")
 
 

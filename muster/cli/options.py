@@ -31,6 +31,17 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return kubeconfig(context(with_flags(command)))
 
 
+def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--dry-run``: the API server judges what would be done, and does nothing."""
+    text = "Have the API server and its webhooks judge what would be done, and do nothing."
+    return click.option("--dry-run", is_flag=True, help=text)(command)
+
+
+def done(text: str, *, dry_run: bool) -> None:
+    """Print what was done."""
+    click.echo(f"{text} (dry run)" if dry_run else text)
+
+
 def namespace_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--namespace`` to a command."""
     text = "Default: the namespace of the context, then default."

@@ -19,7 +19,9 @@ The program has three names: `muster`, `kubectl muster` (kubectl finds the plugi
 the queue commands (`vcctl queue create --name myqueue --weight 10`). [asking.md](asking.md) shows how to find out why
 a workload waits, whether a file would be admitted, and when it would start.
 
-- **Cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. `-n` is the namespace; the default is the context's.
+- **Cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. Its flags `--cluster`, `--user`, `--server`, `--token`,
+  `--certificate-authority`, `--insecure-skip-tls-verify`, `--as`, `--as-group` and `--request-timeout` work too, before a command or behind it.
+  `muster pg` is `muster podgroup`, `muster q` is `muster queue`. `-n` is the namespace; the default is the context's.
 - **Output**: `-o table` for people (`-o text` for explanations), `wide` for more columns or unbroken lines, `json` and `yaml` for
   programs, `name` for names alone. Colours and progress appear on terminals only.
 - **Exit status**: 0 success; 1 failure, or the answer is no; 2 usage error. `muster admit` has its own: 0 admitted, 1 refused,

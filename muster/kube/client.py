@@ -156,8 +156,9 @@ class Client:
         *,
         subresource: str = "",
         content_type: str = transport.MERGE_PATCH,
+        dry_run: bool = False,
     ) -> T:
-        """Change part of an object, and return it as stored.
+        """Change part of an object, and return it as stored; ``dry_run``: as it would be stored.
 
         ``change`` is the patch as a JSON value: a merge patch (RFC 7386), or what ``content_type`` says. A merge patch with
         metadata.resourceVersion, or metadata.uid, applies to that version, or object, alone.
@@ -166,8 +167,8 @@ class Client:
             ConflictError: the object is at another version, or has another uid.
             NotFoundError: it doesn't exist.
         """
-        path = kind.path(namespace, name, subresource)
-        return await self._object(kind, Request("PATCH", path, _query(), msgspec.json.encode(change), content_type))
+        path, body = kind.path(namespace, name, subresource), msgspec.json.encode(change)
+        return await self._object(kind, Request("PATCH", path, _query(dry_run=dry_run), body, content_type))
 
     async def apply(self, kind: Kind[T], manifest: Any, namespace: str = "", *, manager: str, force: bool = True) -> T:
         """Create or change an object by server-side apply, and return it as stored.
@@ -184,9 +185,18 @@ class Client:
         return await self._object(kind, Request("PATCH", path, query, body, transport.APPLY_PATCH))
 
     async def delete(
-        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", propagation: str = "Background"
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+        dry_run: bool = False,
     ) -> None:
-        """Delete an object; with ``uid``, only that very one. ``propagation``: Background, Foreground or Orphan.
+        """Delete an object; with ``uid``, only that very one; ``dry_run``: only ask.
+
+        ``propagation``: Background, Foreground or Orphan.
 
         Raises:
             ConflictError: an object of this name exists, but not of this uid.
@@ -199,6 +209,9 @@ class Client:
         }
         if uid:
             options["preconditions"] = {"uid": uid}
+        if dry_run:
+            # Where there is a body, the server doesn't look at the query.
+            options["dryRun"] = ["All"]
         await self.send(Request("DELETE", kind.path(namespace, name), {}, msgspec.json.encode(options)))
 
     async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:

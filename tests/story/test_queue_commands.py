@@ -113,3 +113,153 @@ def test_what_can_not_be_done_is_one_line_that_names_it(run, words, complaint):
     assert complaint in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert "Traceback" not in result.stderr
+
+
+GROUP = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: %s, namespace: default}
+spec: {minMember: 1, queue: %s}
+"""
+
+
+def test_a_queue_with_groups_is_deleted_only_when_that_is_confirmed(run, up):
+    said(run("queue", "create", "full"))
+    wanted = ("--for=jsonpath={.status.state}=Open", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", "queues.scheduling.volcano.sh/full", *wanted).returncode == 0
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=GROUP % ("inside", "full")).returncode == 0
+    kept = run("queue", "delete", "full")
+    assert (kept.returncode, kept.stdout) == (1, "")
+    assert kept.stderr == (
+        "Error: queue full has 1 PodGroup; these and their Jobs and pods are deleted with it: nothing was deleted; "
+        "to delete them, say --yes\n"
+    )
+    told = said(run("queue", "delete", "full", "--dry-run"))
+    assert told == "queue full is being deleted, with 1 PodGroup and their Jobs (dry run)\n"
+    assert kubectl(up.kubeconfig, "get", "podgroups", "inside").returncode == 0
+    assert said(run("queue", "delete", "full", "--yes")).startswith("queue full is being deleted, with 1 PodGroup")
+    gone = kubectl(up.kubeconfig, "wait", "--for=delete", "queues.scheduling.volcano.sh/full", "--timeout=60s")
+    assert gone.returncode == 0, gone.stdout
+    assert kubectl(up.kubeconfig, "get", "podgroups", "inside").returncode == 1
+
+
+def test_what_is_set_changes_and_the_rest_stays(run):
+    assert said(run("queue", "create", "night", "--capability", "cpu=4", "--dry-run")).endswith("(dry run)\n")
+    assert run("queue", "view", "night").returncode == 1
+    said(run("queue", "create", "night", "--weight", "2", "--capability", "cpu=4", "--capability", "memory=1Gi"))
+    changed = run(
+        "queue", "set", "night", "--weight", "5", "--capability", "cpu=8", "--capability", "memory=", "--priority", "3"
+    )
+    assert said(changed) == "queue night changed\n"
+    spec = json.loads(said(run("queue", "view", "night", "-o", "json")))["spec"]
+    assert (spec["weight"], spec["capability"], spec["priority"]) == (5, {"cpu": "8"}, 3)
+    assert run("queue", "set", "night").returncode == 2
+    assert "much" in run("queue", "set", "night", "--capability", "cpu=much").stderr
+    assert "memory" in run("queue", "create", "other", "--capability", "memory=").stderr
+    said(run("queue", "delete", "night"))
+
+
+def test_what_vcctl_calls_otherwise_is_the_same(run):
+    said(run("queue", "create", "--name", "theirs"))
+    assert said(run("queue", "get", "--name", "theirs")).splitlines()[1].split()[0] == "theirs"
+    said(run("queue", "operate", "--name", "theirs", "--action", "update", "--weight", "7"))
+    said(run("queue", "operate", "-n", "theirs", "-a", "close"))
+    spec = json.loads(said(run("queue", "get", "-n", "theirs", "-o", "json")))["spec"]
+    assert (spec["weight"], spec["desiredState"]) == (7, "Closed")
+    assert run("queue", "operate", "-n", "theirs", "-a", "update").returncode == 2
+    said(run("queue", "delete", "theirs"))
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: %s, namespace: default, annotations: {scheduling.k8s.io/group-min-member: "%d"}}
+spec:
+  parallelism: %d
+  completions: %d
+  template:
+    metadata: {annotations: {sandbox.muster.sh/run-seconds: "300"}}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: job-node, labels: {kubernetes.io/hostname: job-node}}
+status:
+  capacity: {cpu: "4", memory: 16Gi, pods: "110"}
+  allocatable: {cpu: "4", memory: 16Gi, pods: "110"}
+"""
+
+
+@pytest.fixture
+def small_node(up):
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=NODE).returncode == 0
+    yield
+    kubectl(up.kubeconfig, "delete", "node", "job-node")
+
+
+def listed(run, name: str) -> list[str]:
+    (row,) = [line.split() for line in said(run("job", "list", "-n", "default")).splitlines() if line.startswith(name)]
+    return row
+
+
+@pytest.mark.usefixtures("small_node")
+def test_a_job_is_listed_suspended_and_resumed_and_one_that_muster_holds_is_told(run, up):
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=JOB % ("train", 2, 2, 2)).returncode == 0
+    running = ("job/train", "--for=jsonpath={.status.active}=2", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", *running).returncode == 0
+    group = listed(run, "train")[4]
+    assert listed(run, "train")[:4] == ["train", "Running", "0/2", "default"]
+    assert said(run("job", "suspend", "--name", "train", "-n", "default")).startswith("job train is suspended")
+    paused = ("job/train", "--for=condition=Suspended", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", *paused).returncode == 0
+    assert listed(run, "train")[1] == "Suspended"
+    assert (
+        said(run("job", "resume", "train", "-n", "default")) == "job train is resumed: it starts when it is admitted\n"
+    )
+    assert kubectl(up.kubeconfig, "wait", *running).returncode == 0
+    assert said(run("podgroup", "suspend", group, "-n", "default", program="main")) == "job train is suspended\n"
+    assert listed(run, "train")[1] == "Suspended"
+
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=JOB % ("large", 99, 99, 99)).returncode == 0
+    held = ("job/large", "--for=jsonpath={.spec.suspend}=true", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", *held).returncode == 0
+    assert listed(run, "large")[1] == "Held"
+    assert said(run("job", "resume", "large", "-n", "default")) == (
+        "job large isn't suspended by its user: Muster holds it until it is admitted; `muster why job/large` says why\n"
+    )
+    assert kubectl(up.kubeconfig, "delete", "jobs", "train", "large").returncode == 0
+
+
+def test_a_group_is_moved_to_another_queue_with_the_job_that_it_was_made_for(run, up):
+    said(run("queue", "create", "there"))
+    wanted = ("--for=jsonpath={.status.state}=Open", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", "queues.scheduling.volcano.sh/there", *wanted).returncode == 0
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=JOB % ("moves", 99, 99, 99)).returncode == 0
+    noted = ("job/moves", r"--for=jsonpath={.metadata.annotations.muster\.sh/group}", "--timeout=60s")
+    assert kubectl(up.kubeconfig, "wait", *noted).returncode == 0
+    group = listed(run, "moves")[4]
+    refused = run("podgroup", "move", group, "--to", "nowhere", "-n", "default", program="main")
+    assert (refused.returncode, "nowhere" in refused.stderr) == (1, True)
+    moved = said(run("podgroup", "move", group, "--to", "there", "-n", "default", program="main"))
+    assert moved == f"podgroup {group} is in queue there\n"
+    assert listed(run, "moves")[3] == "there"
+    shown = kubectl(up.kubeconfig, "get", "podgroups", group, "-o", "jsonpath={.spec.queue}").stdout
+    assert shown == "there"
+    assert kubectl(up.kubeconfig, "delete", "job", "moves").returncode == 0
+    said(run("queue", "delete", "there", "--yes"))
+
+
+def test_a_group_without_jobs_can_not_be_suspended(run, up):
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=GROUP % ("alone", "default")).returncode == 0
+    result = run("podgroup", "suspend", "alone", "-n", "default", program="main")
+    assert result.returncode == 1
+    assert result.stderr == (
+        "Error: podgroup alone has no Job: only Jobs can be suspended; scale other workloads to 0 instead\n"
+    )
+    assert kubectl(up.kubeconfig, "delete", "podgroup", "alone").returncode == 0

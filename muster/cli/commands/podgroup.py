@@ -8,15 +8,16 @@ import click
 import msgspec
 
 from muster.cli import completion
+from muster.cli.commands.job import resume_job, suspend_job
 from muster.cli.commands.quota import podgroups
 from muster.cli.commands.why import why
 from muster.cli.connect import connected, namespace_of, runs
 from muster.cli.flags import ClusterGroup
-from muster.cli.options import cluster_options, examples, namespace_option
+from muster.cli.options import cluster_options, done, dry_run_option, examples, namespace_option
 from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 from muster.whatif.cluster_view import PODGROUPS
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
     from muster.kube.client import Client
     from muster.model.kinds import Kind
-    from muster.model.objects import PodGroup
+    from muster.model.objects import Job, PodGroup
 
 
 @click.group(cls=ClusterGroup)
 def podgroup() -> None:
-    """List and view PodGroups, and explain why one waits."""
+    """List, view, suspend and move PodGroups, and explain why one waits."""
 
 
 podgroup.add_command(why)
@@ -72,6 +73,83 @@ async def view(name: str, namespace: str | None, output: str, kubeconfig: str | 
             document(msgspec.json.decode(answer.body), output)
             return
         _show([(kind, group)], output, named=False, created=True)
+
+
+@podgroup.command(epilog=examples("muster podgroup suspend train -n team-a"))
+@click.argument("name", shell_complete=completion.podgroups)
+@namespace_option
+@dry_run_option
+@cluster_options
+@runs
+async def suspend(
+    name: str, namespace: str | None, kubeconfig: str | None, context: str | None, *, dry_run: bool
+) -> None:
+    """Suspend the Jobs of a PodGroup: their pods end, and the group gives its reservation back."""
+    where = namespace_of(namespace, kubeconfig, context)
+    async with connected(kubeconfig, context) as client:
+        for each in await _jobs(client, name, where):
+            await suspend_job(client, each, dry_run=dry_run)
+            done(f"job {each.name} is suspended", dry_run=dry_run)
+
+
+@podgroup.command(epilog=examples("muster podgroup resume train -n team-a"))
+@click.argument("name", shell_complete=completion.podgroups)
+@namespace_option
+@dry_run_option
+@cluster_options
+@runs
+async def resume(
+    name: str, namespace: str | None, kubeconfig: str | None, context: str | None, *, dry_run: bool
+) -> None:
+    """Resume the Jobs of a PodGroup that their user suspended; they start when the group is admitted."""
+    where = namespace_of(namespace, kubeconfig, context)
+    async with connected(kubeconfig, context) as client:
+        for each in await _jobs(client, name, where):
+            done(await resume_job(client, each, dry_run=dry_run), dry_run=dry_run)
+
+
+@podgroup.command(epilog=examples("muster podgroup move train --to research -n team-a"))
+@click.argument("name", shell_complete=completion.podgroups)
+@click.option(
+    "--to", "queue", required=True, metavar="QUEUE", help="Queue to move to.", shell_complete=completion.queues
+)
+@namespace_option
+@dry_run_option
+@cluster_options
+@runs
+async def move(
+    name: str, queue: str, namespace: str | None, kubeconfig: str | None, context: str | None, *, dry_run: bool
+) -> None:
+    """Move a PodGroup to another queue, and the Jobs that it was made for. What runs goes on."""
+    where = namespace_of(namespace, kubeconfig, context)
+    async with connected(kubeconfig, context) as client:
+        kind, group = await _group(client, name, where)
+        owners = {each.uid for each in group.metadata.owner_references or ()}
+        # The queue is judged with the group first: a Job of another queue than its group's would be a lie.
+        await client.patch(kind, group.name, {"spec": {"queue": queue}}, where, dry_run=dry_run)
+        for each in await _jobs(client, name, where, needed=False):
+            if each.metadata.uid in owners:
+                noted = {"metadata": {"annotations": {names.QUEUE_NAME_KEYS[0]: queue}}}
+                await client.patch(kinds.JOBS, each.name, noted, where, dry_run=dry_run)
+    done(f"podgroup {name} is in queue {queue}", dry_run=dry_run)
+
+
+async def _jobs(client: Client, name: str, namespace: str, *, needed: bool = True) -> list[Job]:
+    """Read the Jobs of a group.
+
+    Raises:
+        ClickException: there is none, and it is ``needed``.
+    """
+    _, group = await _group(client, name, namespace)
+    found = [
+        each
+        for each in (await client.list(kinds.JOBS, namespace)).items
+        if grouping.group_of_job(each.metadata, each.spec.template.metadata) == group.name
+    ]
+    if needed and not found:
+        text = f"podgroup {name} has no Job: only Jobs can be suspended; scale other workloads to 0 instead"
+        raise click.ClickException(text)
+    return found
 
 
 async def _groups(client: Client, namespace: str) -> list[tuple[Kind[PodGroup], PodGroup]]:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
 import msgspec
 
 from muster.cli import completion
+from muster.cli.commands.quota import podgroups
 from muster.cli.connect import connected, runs
 from muster.cli.flags import ClusterGroup
-from muster.cli.options import cluster_options, examples
+from muster.cli.options import cluster_options, done, dry_run_option, examples
 from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Queue
+from muster.model.objects import PodGroup, Queue
 
 _COUNTS = ("pending", "running", "inqueue", "completed", "failed")
+_AMOUNTS = ("capability", "deserved", "guarantee")
 _MORE_COUNTS = ("aborted", "unknown")
 
 
 @click.group(cls=ClusterGroup)
 def queue() -> None:
-    """Create, list, view, close, open and delete queues."""
+    """Create, change, list, view, close, open and delete queues."""
 
 
 def _named(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +45,12 @@ def _named(command: Callable[..., Any]) -> Callable[..., Any]:
         shell_complete=completion.queues,
     )
     argument = click.argument("argument_name", metavar="NAME", required=False, shell_complete=completion.queues)
-    return argument(option(command))
+
+    @functools.wraps(command)
+    def named(*, argument_name: str | None, option_name: str | None, **options: Any) -> Any:
+        return command(name=_name(argument_name, option_name), **options)
+
+    return argument(option(named))
 
 
 def _name(argument_name: str | None, option_name: str | None) -> str:
@@ -52,6 +62,34 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
     return name
 
 
+def _spec_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the fields of a queue's spec that are set from the command line."""
+    amounts = "%s of a resource, e.g. cpu=64; repeatable."
+    options = (
+        click.option("--weight", "-w", type=click.IntRange(1, 65535), help="Share relative to other queues."),
+        click.option("--capability", multiple=True, metavar="RESOURCE=AMOUNT", help=amounts % "Hard limit"),
+        click.option("--deserved", multiple=True, metavar="RESOURCE=AMOUNT", help=amounts % "Deserved amount"),
+        click.option("--guarantee", multiple=True, metavar="RESOURCE=AMOUNT", help=amounts % "Guaranteed amount"),
+        click.option("--priority", type=int, help="Queues of higher priority come first."),
+        click.option("--reclaimable/--no-reclaimable", default=None, help="Whether others may reclaim what it uses."),
+        click.option("--parent", metavar="QUEUE", help="Parent queue.", shell_complete=completion.queues),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _spec(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the spec that were stated."""
+    spec = {key: options[key] for key in ("weight", "priority", "reclaimable", "parent") if options[key] is not None}
+    for key in ("capability", "deserved"):
+        if options[key]:
+            spec[key] = _amounts(key, options[key])
+    if options["guarantee"]:
+        spec["guarantee"] = {"resource": _amounts("guarantee", options["guarantee"])}
+    return spec
+
+
 @queue.command(
     epilog=examples(
         "muster queue create --name research --weight 10",
@@ -59,41 +97,37 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
     )
 )
 @_named
-@click.option(
-    "--weight",
-    "-w",
-    type=click.IntRange(1, 65535),
-    default=1,
-    show_default=True,
-    help="Share relative to other queues.",
-)
-@click.option(
-    "--capability", multiple=True, metavar="RESOURCE=AMOUNT", help="Hard limit of a resource, e.g. cpu=64; repeatable."
-)
-@click.option(
-    "--parent", metavar="QUEUE", help="Parent queue, whose share it divides.", shell_complete=completion.queues
-)
+@_spec_options
+@dry_run_option
 @cluster_options
 @runs
-async def create(
-    argument_name: str | None,
-    option_name: str | None,
-    weight: int,
-    capability: tuple[str, ...],
-    parent: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
-    """Create a queue."""
-    name = _name(argument_name, option_name)
-    spec: dict[str, Any] = {"weight": weight}
-    if capability:
-        spec["capability"] = _amounts(capability)
-    if parent:
-        spec["parent"] = parent
+async def create(name: str, *, kubeconfig: str | None, context: str | None, dry_run: bool, **options: Any) -> None:
+    """Create a queue. Its weight is 1 if nothing is said."""
+    spec = {"weight": 1} | _spec(options)
+    if empty := [f"{field} {pair}" for field in _AMOUNTS for pair in options[field] if pair.endswith("=")]:
+        raise click.BadParameter(f"{', '.join(empty)} has no amount")
+    manifest = {"metadata": {"name": name}, "spec": spec}
     async with connected(kubeconfig, context) as client:
-        await client.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": spec})
-    click.echo(f"queue {name} created")
+        await client.create(kinds.QUEUES, manifest, dry_run=dry_run)
+    done(f"queue {name} created", dry_run=dry_run)
+
+
+@queue.command("set", epilog=examples("muster queue set research --weight 4 --capability cpu=64"))
+@_named
+@_spec_options
+@dry_run_option
+@cluster_options
+@runs
+async def set_(name: str, *, kubeconfig: str | None, context: str | None, dry_run: bool, **options: Any) -> None:
+    """Change a queue's weight, amounts, priority or parent; what isn't named stays. An empty amount removes one: cpu=."""
+    spec = _spec(options)
+    if not spec:
+        raise click.UsageError(
+            "nothing to set: name at least one of --weight, --capability, --deserved, --guarantee, --priority, --reclaimable, --parent"
+        )
+    async with connected(kubeconfig, context) as client:
+        await client.patch(kinds.QUEUES, name, {"spec": spec}, dry_run=dry_run)
+    done(f"queue {name} changed", dry_run=dry_run)
 
 
 @queue.command("list", epilog=examples("muster queue list", "muster queue list -o wide"))
@@ -115,11 +149,8 @@ async def list_(output: str, kubeconfig: str | None, context: str | None) -> Non
 @output_option
 @cluster_options
 @runs
-async def view(
-    argument_name: str | None, option_name: str | None, output: str, kubeconfig: str | None, context: str | None
-) -> None:
+async def view(name: str, output: str, kubeconfig: str | None, context: str | None) -> None:
     """Show one queue with its PodGroups by phase."""
-    name = _name(argument_name, option_name)
     async with connected(kubeconfig, context) as client:
         if output in DOCUMENTS:
             document(await _raw(client, name), output)
@@ -130,55 +161,107 @@ async def view(
 
 @queue.command(epilog=examples("muster queue close research"))
 @_named
+@dry_run_option
 @cluster_options
 @runs
-async def close(
-    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
-) -> None:
+async def close(name: str, kubeconfig: str | None, context: str | None, *, dry_run: bool) -> None:
     """Close a queue: it admits no new workloads, those in it continue."""
-    name = _name(argument_name, option_name)
-    await _desire(name, "Closed", kubeconfig, context)
-    click.echo(f"queue {name} is closing: it admits no new workloads, those in it continue")
+    await _desire(name, "Closed", kubeconfig, context, dry_run=dry_run)
+    done(f"queue {name} is closing: it admits no new workloads, those in it continue", dry_run=dry_run)
 
 
 @queue.command("open", epilog=examples("muster queue open research"))
 @_named
+@dry_run_option
 @cluster_options
 @runs
-async def open_(
-    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
-) -> None:
+async def open_(name: str, kubeconfig: str | None, context: str | None, *, dry_run: bool) -> None:
     """Open a queue: it admits workloads again."""
-    name = _name(argument_name, option_name)
-    await _desire(name, "Open", kubeconfig, context)
-    click.echo(f"queue {name} is open")
+    await _desire(name, "Open", kubeconfig, context, dry_run=dry_run)
+    done(f"queue {name} is open", dry_run=dry_run)
 
 
-@queue.command(epilog=examples("muster queue delete research"))
+@queue.command(epilog=examples("muster queue delete research", "muster queue delete research --yes"))
 @_named
+@click.option("--yes", "-y", is_flag=True, help="Don't ask, though PodGroups and Jobs are deleted with the queue.")
+@dry_run_option
 @cluster_options
 @runs
-async def delete(
-    argument_name: str | None, option_name: str | None, kubeconfig: str | None, context: str | None
-) -> None:
-    """Delete a queue and all PodGroups and Jobs in it."""
-    name = _name(argument_name, option_name)
+async def delete(name: str, kubeconfig: str | None, context: str | None, *, yes: bool, dry_run: bool) -> None:
+    """Delete a queue and all PodGroups and Jobs in it; asks where there are some."""
     async with connected(kubeconfig, context) as client:
-        await client.delete(kinds.QUEUES, name)
-    click.echo(f"queue {name} is being deleted, with its PodGroups and Jobs")
+        await client.get(kinds.QUEUES, name)
+        inside = _inside(await podgroups(client, ""), name)
+        if inside and not (yes or dry_run):
+            _ask(f"queue {name} has {inside}; these and their Jobs and pods are deleted with it")
+        await client.delete(kinds.QUEUES, name, dry_run=dry_run)
+    done(f"queue {name} is being deleted" + (f", with {inside} and their Jobs" if inside else ""), dry_run=dry_run)
 
 
-async def _desire(name: str, state: str, kubeconfig: str | None, context: str | None) -> None:
+def _inside(groups: Mapping[str, Iterable[PodGroup]], name: str) -> str:
+    """Count a queue's PodGroups in words; empty where there are none."""
+    found = [each for some in groups.values() for each in some if (each.spec.queue or names.DEFAULT_QUEUE) == name]
+    running = sum(each.status.phase == "Running" for each in found)
+    if not found:
+        return ""
+    return (
+        f"{len(found)} PodGroup"
+        + ("s" if len(found) != 1 else "")
+        + (f", {running} of them running" if running else "")
+    )
+
+
+def _ask(text: str) -> None:
+    """Have a person confirm.
+
+    Raises:
+        ClickException: nobody can be asked, or the answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise click.ClickException(f"{text}: nothing was deleted; to delete them, say --yes")
+    if not click.confirm(f"{text}. Delete?", err=True):
+        raise click.ClickException("nothing was deleted")
+
+
+# ── as vcctl has them ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_get = copy.copy(view)
+_get.hidden = True
+queue.add_command(_get, "get")
+
+
+@queue.command(hidden=True)
+@_named
+@click.option("--action", "-a", required=True, type=click.Choice(["open", "close", "update"]), help="What to do.")
+@click.option("--weight", "-w", type=click.IntRange(1, 65535), help="With update: share relative to other queues.")
+@cluster_options
+@runs
+async def operate(name: str, action: str, weight: int | None, kubeconfig: str | None, context: str | None) -> None:
+    """Open, close or update a queue."""
+    if (action == "update") is not (weight is not None):
+        raise click.UsageError("--weight goes with --action update, and only with that")
+    if weight is None:
+        await _desire(name, "Open" if action == "open" else "Closed", kubeconfig, context, dry_run=False)
+    else:
+        async with connected(kubeconfig, context) as client:
+            await client.patch(kinds.QUEUES, name, {"spec": {"weight": weight}})
+    click.echo(f"queue {name}: {action} done")
+
+
+async def _desire(name: str, state: str, kubeconfig: str | None, context: str | None, *, dry_run: bool) -> None:
     async with connected(kubeconfig, context) as client:
-        await client.patch(kinds.QUEUES, name, {"spec": {"desiredState": state}})
+        await client.patch(kinds.QUEUES, name, {"spec": {"desiredState": state}}, dry_run=dry_run)
 
 
-def _amounts(pairs: tuple[str, ...]) -> dict[str, str]:
+def _amounts(field: str, pairs: tuple[str, ...]) -> dict[str, str | None]:
     split = dict(pair.partition("=")[::2] for pair in pairs)
     try:
-        return Resources.parse(split).quantities()
+        amounts = Resources.parse({name: text for name, text in split.items() if text}).quantities()
     except QuantityError as error:
-        raise click.BadParameter(str(error), param_hint="--capability") from error
+        raise click.BadParameter(str(error), param_hint=f"--{field}") from error
+    # Nothing behind the sign takes an amount away.
+    return amounts | {name: None for name, text in split.items() if not text}
 
 
 async def _raw(client: Client, name: str) -> Any:

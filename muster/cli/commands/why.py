@@ -28,7 +28,7 @@ _SHOWN: Final = 5
 """Names of PodGroups where one isn't found."""
 
 
-@click.command(epilog=examples("muster podgroup why train -n team-a", "muster podgroup why train --state state.yaml"))
+@click.command(epilog=examples("muster why job/train -n team-a", "muster podgroup why train --state state.yaml"))
 @click.argument("name", shell_complete=completion.podgroups)
 @question_options
 @uncollected()
