@@ -227,11 +227,11 @@ def _ask(text: str) -> None:
 
 
 _get = copy.copy(view)
-_get.hidden = True
+_get.hidden, _get.epilog = True, examples("muster queue get --name research")
 queue.add_command(_get, "get")
 
 
-@queue.command(hidden=True)
+@queue.command(hidden=True, epilog=examples("muster queue operate --name research --action close"))
 @_named
 @click.option("--action", "-a", required=True, type=click.Choice(["open", "close", "update"]), help="What to do.")
 @click.option("--weight", "-w", type=click.IntRange(1, 65535), help="With update: share relative to other queues.")
