@@ -31,6 +31,7 @@ KNOWN: Final = frozenset(
         names.SUSPENDED,
         names.JOB_GROUP,
         names.OWNER,
+        names.DESCRIBED,
         names.MEMBER_OF,
         names.OWNER_READER,
         names.QUOTA_MODE,

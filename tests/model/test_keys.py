@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.model import keys
+from muster.model import keys, names
 from muster.model.objects import Meta
 
 SOME = st.text("abc", max_size=6)
@@ -91,3 +91,8 @@ def test_the_distance_is_one(one: str, other: str, third: str) -> None:
 @pytest.mark.parametrize(("one", "other", "apart"), [("kitten", "sitting", 3), ("", "abc", 3), ("flaw", "lawn", 2)])
 def test_the_distance_of_some_words(one: str, other: str, apart: int) -> None:
     assert keys.edit_distance(one, other) == apart
+
+
+def test_every_key_that_muster_writes_itself_is_known():
+    own = {value for value in vars(names).values() if isinstance(value, str) and value.startswith("muster.sh/")}
+    assert own - {names.QUEUE_FINALIZER} <= keys.KNOWN
