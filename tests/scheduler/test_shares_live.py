@@ -98,6 +98,23 @@ async def test_of_two_jobs_that_each_ask_for_more_than_a_share_one_is_backfilled
     assert await have_nodes(full) == {"first": 1}
 
 
+FLAGGED = config.DEFAULT.replace("- name: gang", "- name: gang\n    enableJobOrder: true")
+TIERLESS = config.DEFAULT.partition("tiers:")[0]
+
+
+@pytest.mark.parametrize("policy", [FLAGGED, TIERLESS], ids=["a flag that is true", "no tiers"])
+async def test_no_gang_starts_in_part_under_a_file_that_turns_nothing_off(full, policy):
+    full.worker.adopt(config.parse(policy))
+    await full.create(group("six", minimum=6), *pods("six", 6))
+    await wait_in_line(full, "six")
+    await full.leave()
+    words = "6 pods need 6 cpu; 4 cpu are free in the cluster: short by 2 cpu"
+    await full.becomes(kinds.PODGROUPS, "six", lambda found: said(found) == words)
+    await full.create(group("four", minimum=4), *pods("four", 4))
+    await full.phase("four", "Running")
+    assert await have_nodes(full) == {"four": 4}
+
+
 async def test_queues_divide_what_gets_free_by_their_weights(full):
     await full.create(queue("research", weight=3), queue("reports", weight=1))
     await full.create(group("training", "research"), *pods("training", 6))
