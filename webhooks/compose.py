@@ -69,7 +69,7 @@ async def serving(client: Client, clock: Clock, options: WebhookOptions) -> Asyn
     admission = Admission(view, committer, client, options.settings, metrics)
     paths = LivePaths(options.paths, clock, certified=options.certificate.clients is not None)
     server = WebhookServer(admission, certificate, options.listen, waiting=view.watching.missing, paths=paths)
-    metrics.watches(view.watching.failing)
+    metrics.watches(view.watching.failing, view.watching.unknown)
     rules = OwnerRulesWatcher(client, options.namespace, _adopting(admission))
     watching = asyncio.gather(view.run(client), rules.run())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate
 from typing import Final
@@ -40,6 +40,7 @@ class WebhookMetrics(Collector):
         self._certificate_ends = 0.0
         self._certificate_stale = False
         self._watches_failing: Callable[[], int] = int
+        self._unreadable: Callable[[], Mapping[str, int]] = dict
         self.registry.register(self)
 
     def answered(self, webhook: str, operation: str, verdict: str, seconds: float) -> None:
@@ -68,9 +69,9 @@ class WebhookMetrics(Collector):
         """Note whether the files hold another certificate than is served, since it can't be."""
         self._certificate_stale = stale
 
-    def watches(self, failing: Callable[[], int]) -> None:
-        """Ask ``failing``, when somebody wants to know, how many kinds can't be watched."""
-        self._watches_failing = failing
+    def watches(self, failing: Callable[[], int], unreadable: Callable[[], Mapping[str, int]]) -> None:
+        """Ask these, when somebody wants to know, how many kinds can't be watched, and by kind how many objects can't be read."""
+        self._watches_failing, self._unreadable = failing, unreadable
 
     def collect(self) -> Iterator[Metric]:
         """Return everything as metrics, for the registry."""
@@ -100,6 +101,14 @@ class WebhookMetrics(Collector):
         yield GaugeMetricFamily(
             "muster_watches_failing", "Kinds that can't be watched now.", value=self._watches_failing()
         )
+        unreadable = GaugeMetricFamily(
+            "muster_webhook_unreadable_objects",
+            "Objects that can't be read, or whose change couldn't be followed; a quota with such a pod or PodGroup grants nothing.",
+            labels=("kind",),
+        )
+        for kind, count in self._unreadable().items():
+            unreadable.add_metric((kind,), count)
+        yield unreadable
         yield GaugeMetricFamily("muster_webhook_in_flight", "Reviews being answered.", value=self.in_flight)
         yield GaugeMetricFamily(
             "muster_webhook_certificate_not_after_timestamp_seconds",

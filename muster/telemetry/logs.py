@@ -15,6 +15,8 @@ from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
+from muster.telemetry.defects import DEFECTS
+
 Form = Literal["text", "json"]
 
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -37,7 +39,7 @@ def configure(level: str = "info", form: Form = "text", stream: TextIO | None = 
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, DEFECTS]
     root.setLevel(level.upper())
 
 

@@ -7,6 +7,7 @@ import platform
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
 
 import muster
+from muster.telemetry.defects import DEFECTS
 
 
 def registry(program: str) -> CollectorRegistry:
@@ -15,6 +16,7 @@ def registry(program: str) -> CollectorRegistry:
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation there
     made = CollectorRegistry()
     ProcessCollector(registry=made)
+    made.register(DEFECTS)
     build = Gauge(
         "muster_build_info", "1; what runs is in the labels.", ["program", "version", "python"], registry=made
     )

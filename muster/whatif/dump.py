@@ -65,6 +65,8 @@ def lines(state: ClusterObjects) -> Iterator[str]:
     yield f'taken: "{state.taken.isoformat()}"'
     if state.autoscaler:
         yield f"autoscaler: {state.autoscaler}"
+    if state.closed_nodes:
+        yield f"closedNodes: {msgspec.json.encode(sorted(state.closed_nodes)).decode()}"
     yield "items:" if any(state.objects.values()) else "items: []"
     for kind, items in state.objects.items():
         for item in sorted(items, key=lambda each: (each.namespace, each.name)):
@@ -156,7 +158,9 @@ def parse(text: str, name: str) -> ClusterObjects:
     for item in items:
         _take(item, found, name)
     objects = {kind: tuple(found[str(kind)]) for kind in KINDS}
-    return ClusterObjects(_taken(document, name), objects, autoscaler=str(document.get("autoscaler") or ""))
+    closed = frozenset(map(str, document.get("closedNodes") or ()))
+    autoscaler = str(document.get("autoscaler") or "")
+    return ClusterObjects(_taken(document, name), objects, autoscaler=autoscaler, closed_nodes=closed)
 
 
 def _take(item: str | bytes, found: dict[str, list[Any]], name: str) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from asked import DEDICATED, POLICY, TAKEN, Json, asked, gang, key, made, node, of_actions, pod, queue, state
+from msgspec.structs import replace
 
 from muster.cli.answers.why import lines, member, unasked
 from muster.cli.output import UNBROKEN
 from muster.model import kinds
-from muster.whatif import targets, why
+from muster.whatif import dump, targets, why
 from muster.whatif.cluster import WhatIfCluster
+from muster.whatif.cluster_view import ClusterObjects
 from scheduler.engine.policy import Policy
 from scheduler.model.snapshot import GroupKey
 
@@ -284,3 +286,18 @@ def test_an_action_that_is_not_configured_is_named_where_it_would_help() -> None
     )
     with_it = answered("train", *objects)
     assert not [line for line in with_it if "isn't configured" in line]
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["live", "dumped"])
+def test_a_node_with_a_pod_that_can_not_be_read_takes_nothing_and_is_told(*, written: bool) -> None:
+    there = state([queue("default"), node("node-0", {"cpu": "4"}), *gang("train", [2], "default")])
+    seen = replace(there, closed_nodes=frozenset({"node-0"}))
+    if written:
+        seen = dump.parse("\n".join(dump.lines(seen)) + "\n", "cluster.yaml")
+    assert "(1 node is closed, for a pod there can't be read)" in " ".join(of(seen))
+    assert "can't be read" not in " ".join(of(there))
+
+
+def of(seen: ClusterObjects) -> list[str]:
+    answer = why.ask(WhatIfCluster(seen, POLICY, ["muster"]), key("train"))
+    return list(lines(answer, UNBROKEN, TAKEN))

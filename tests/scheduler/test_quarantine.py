@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from muster.kube import decoding
 from muster.kube.subscription import DerivedState
+from muster.kube.transport import Request
 from muster.model import kinds, names
 from scheduler.controllers import podgroups
 from scheduler.leader import leadership
@@ -347,6 +349,32 @@ async def test_an_object_that_can_not_be_followed_is_quarantined_and_the_others_
     assert tasks_of(state.cluster) == tasks_of(fresh.cluster)
     state.cluster.validate()
     await gang(world, "third", node)
+
+
+async def test_what_can_not_be_followed_has_an_event_that_kubectl_describe_finds(world, poisoned):
+    node = await world.node("8")
+    await world.work()
+    meta = {"name": "poison"}
+    await world.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, **OBJECTS[kinds.PODS]})
+    await gang(world, "honest", node)
+    stored = await world.client.get(kinds.PODS, "poison", world.namespace)
+    # What `kubectl describe pod` asks for.
+    about = f"involvedObject.name=poison,involvedObject.namespace={world.namespace},involvedObject.uid={stored.metadata.uid}"
+    asked = Request("GET", kinds.EVENTS.path(world.namespace), {"fieldSelector": about})
+
+    async def described() -> list[Any]:
+        while True:
+            answer = await world.client.send(asked)
+            found = [each for each in json.loads(answer.body)["items"] if each["reason"] == "Unreadable"]
+            if found:
+                return found
+            await asyncio.sleep(0.2)
+
+    (event,) = await asyncio.wait_for(described(), 60)
+    assert (event["type"], event["involvedObject"]["kind"]) == ("Warning", "Pod")
+    assert event["message"].startswith("Muster can't read this Pod and counts what it takes as unknown: ")
+    assert event["message"].endswith("; correct or delete it")
+    assert unknown(world, kinds.PODS) == 1
 
 
 # ── in a cycle, and in a controller ──────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,11 @@ TARGETS = [
 ]
 VARIABLES = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "query"]
 # Without samples until something is wrong; so what labels it would have is said here.
-SILENT = {"muster_scheduler_plugin_faults_total": {"plugin", "point"}}
+SILENT = {
+    "muster_scheduler_plugin_faults_total": {"plugin", "point"},
+    "muster_scheduler_unreadable_objects": {"kind"},
+    "muster_webhook_unreadable_objects": {"kind"},
+}
 ADDED = {"instance"}  # by Prometheus
 
 
