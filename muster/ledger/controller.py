@@ -20,7 +20,7 @@ from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.subscription import reason_of
 from muster.kube.timeline import WentBackError
-from muster.ledger import seeding
+from muster.ledger import closing, seeding
 from muster.ledger.metrics import LedgerMetrics
 from muster.ledger.observer import Observer
 from muster.ledger.reservations import JOB
@@ -29,6 +29,7 @@ from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
 from muster.ledger.unreserved import UnreservedGroups
 from muster.ledger.view import covers
+from muster.ledger.windows import LABELLING, QuotaWindows, Window
 from muster.model.kinds import JOBS
 from muster.model.objects import Job, QuotaLedger
 
@@ -51,6 +52,7 @@ class LedgerController:
         ledgers: the cache of all QuotaLedgers.
         observer: fed by caches of all groups and quotas.
         waits: whether a new ledger of a namespace is seeded only after `DEADLINE`, so that nothing is late.
+        windows: of the namespaces that are labelled for the webhooks.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class LedgerController:
         clock: Clock,
         metrics: LedgerMetrics,
         waits: Callable[[str], bool] = lambda _: False,
+        windows: QuotaWindows | None = None,
     ) -> None:
         self._client = client
         self._store = Store(client, ledgers, observer.timeline)
@@ -80,8 +83,11 @@ class LedgerController:
         self._backoffs: dict[str, Backoff] = {}
         self._trouble: dict[str, str] = {}
         self._overcommitted: set[str] = set()
-        self.unreserved_groups = UnreservedGroups(self._store, ledgers, observer)
+        self._windows = windows
+        self.unreserved_groups = UnreservedGroups(self._store, ledgers, observer, windows)
         observer.subscribe(self._touch)
+        if windows is not None:
+            windows.subscribe(self._touch)
         observer.timeline.subscribe(self._begin_anew)
         observer.timeline.subscribe(metrics.restores.inc)
         ledgers.subscribe(lambda change: self._touch((change.new or change.old or QuotaLedger()).namespace))
@@ -187,6 +193,8 @@ class LedgerController:
         entry = await self._entry(namespace)
         if entry is None:
             self._forget(namespace)
+            if self._window(namespace) is Window.OPEN and self._windows is not None:
+                await self._windows.close(namespace)
             return
         healing = self._is_unreadable_for_good(namespace)
         if not (healing or entry.table.seeded_at) and (wait := self._wait_to_seed(namespace)):
@@ -196,8 +204,37 @@ class LedgerController:
             entry = await self._seed(namespace, entry)
         else:
             entry = await self._fold(namespace, entry)
+        if self._windows is not None and self._window(namespace) is not Window.CLOSED:
+            entry = await self._close_window(namespace, entry, self._windows)
         self._note(namespace, entry.table)
         self._look_again(namespace)
+
+    def _window(self, namespace: str) -> Window:
+        return self._windows.window(namespace) if self._windows is not None else Window.CLOSED
+
+    async def _close_window(self, namespace: str, entry: StoredLedger, windows: QuotaWindows) -> StoredLedger:
+        """Hold back the groups that no longer fit beside what slipped in, once every API server has seen the label."""
+        loop = asyncio.get_running_loop()
+        if windows.window(namespace) is Window.UNLABELLED:
+            if windows.waiting(namespace) and windows.holds(namespace):
+                self._due[namespace] = loop.time() + LABELLING - windows.unlabelled_for(namespace)
+            self.unreserved_groups.touch(namespace)
+            return entry
+        self._due[namespace] = loop.time() + (windows.grace(namespace) or QUIET)
+        if windows.grace(namespace):
+            return entry
+        # In this order: what the ledger says now, then what exists.
+        entry = await self._store.read(namespace) or entry
+        view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+        table = closing.hold_back(entry.table, view, windows.started(namespace))
+        if table is None:
+            return entry
+        if _differs(entry.table, table):
+            entry = await self._store.write(entry, table)
+        if closing.settled(table):
+            await windows.close(namespace)
+            self._due.pop(namespace, None)
+        return entry
 
     async def _entry(self, namespace: str) -> StoredLedger | None:
         """Return the ledger to be seen to; None where there is none and no quota that needs one."""

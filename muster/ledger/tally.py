@@ -149,7 +149,8 @@ class Tally:
         """Add a row if it fits, else change nothing and say what is short.
 
         It fits where each sum stays within its limit or doesn't grow: a quota that was lowered below what is reserved
-        stops growth and nothing else.
+        stops growth and nothing else. A group that exists and holds nothing fits where each sum is within its limit
+        with it, since its pods may be there and wait.
         """
         whole = self._whole(row)
         account, growth, beyond = self._change(whole)
@@ -198,7 +199,8 @@ class Tally:
             self._shortage(quota, resource, self.taken(quota, resource) + more, asked[limited(resource)], others)
             for quota, totals in self._quotas.items()
             for resource in totals.hard
-            if (more := growth[limited(resource)]) > max(0, totals.hard[resource] - self.taken(quota, resource))
+            if (more := growth[limited(resource)]) > totals.hard[resource] - self.taken(quota, resource)
+            and (more > 0 or (row.state is RowState.SEEN and asked[limited(resource)] > 0))
         )
 
     def _index(self, row: Row) -> None:

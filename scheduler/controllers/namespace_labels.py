@@ -55,7 +55,8 @@ class NamespaceLabelController:
             return
         labels: dict[str, str] = {}
         if self._mode and not namespace.metadata.label(names.QUOTA_MODE) and self._reserves(name):
-            labels[names.QUOTA_MODE] = self._mode
+            # Until every API server has seen the label, pods slip in: the leader looks once more, and then closes this.
+            labels |= {names.QUOTA_MODE: self._mode, names.QUOTA_WINDOW: names.WINDOW_OPEN}
         if _policy_differs(namespace.metadata):
             labels[names.QUOTA_POLICY] = namespace.metadata.annotation(names.QUOTA_POLICY)
         if not labels:

@@ -22,6 +22,7 @@ from muster.kube.subscription import DerivedState
 from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
+from muster.ledger.windows import QuotaWindows
 from muster.model import kinds
 from muster.model.objects import Object, Pod, PodGroup, QuotaLedger
 from scheduler.controllers.autoscaler import AutoscalerObserver
@@ -148,7 +149,10 @@ class Leadership:
             tuple(scheduler_names),
         )
         waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
-        self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits)
+        namespaces = informers.cache(kinds.NAMESPACES)
+        windows = QuotaWindows(client, namespaces, informers.pods, informers.groups, quota_mode, tuple(scheduler_names))
+        self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits, windows)
+        windows.subscribe(lambda name: self.handle(LedgerChanged(name)))
         self._auditor = Auditor(
             client,
             ledgers,

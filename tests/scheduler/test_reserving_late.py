@@ -232,6 +232,9 @@ async def test_a_group_starts_when_the_ledger_agreed_though_the_watch_shows_it_l
     monkeypatch.setattr(admitted.line, "watch", late)
     lag(admitted.line, monkeypatch, "/podgroups/one/status", back=0.2)
     await admitted.node("32")
+    # Labelled before: otherwise the first group of a namespace waits until every API server has seen the label.
+    labelled = {"metadata": {"labels": {names.QUOTA_MODE: names.GUARDED}}}
+    await admitted.client.patch(kinds.NAMESPACES, admitted.namespace, labelled)
     await admitted.work()
     queued = {names.QUOTA_POLICY: names.POLICY_QUEUE, names.GROUP_NAME: "one"}
     main = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
