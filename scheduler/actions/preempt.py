@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduler.engine.action import Action
-from scheduler.engine.claimants import starving_jobs
 from scheduler.engine.eviction import EvictionRun
 from scheduler.engine.eviction_rules import EvictionArguments, in_turns, preemption
+from scheduler.engine.preemptors import starving_jobs
 from scheduler.engine.session import Session
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduler.engine.action import Action
-from scheduler.engine.claimants import growing_jobs, starving_jobs
 from scheduler.engine.eviction import EvictionRun
 from scheduler.engine.eviction_rules import EvictionArguments, ReclaimArguments, in_turns, preemption, reclamation
+from scheduler.engine.preemptors import growing_jobs, starving_jobs
 from scheduler.engine.session import Session
 from scheduler.engine.states import QueueState
 from scheduler.model.snapshot import Phase
