@@ -44,7 +44,7 @@ def ask(spent: list[tuple[str, float]]) -> None:
     from muster.cli.options import SCHEDULERS, policy_of
     from muster.cli.questions import reading
     from muster.kube.clock import SystemClock
-    from muster.whatif import why
+    from muster.whatif import targets, why
     from muster.whatif.cluster import WhatIfCluster
 
     async def state() -> Any:
@@ -55,9 +55,10 @@ def ask(spent: list[tuple[str, float]]) -> None:
     spent.append(("reading, and decoding", time.process_time()))
     cluster = WhatIfCluster(found, policy_of(None), SCHEDULERS)
     spent.append(("counting who is where", time.process_time()))
-    key = why.find(found, *WHO)
-    assert key is not None, "the cluster has the group"
-    list(lines(why.ask(cluster, key), 80, found.taken))
+    subject = targets.find(found, *WHO, SCHEDULERS)
+    assert subject is not None, "the cluster has the group"
+    assert subject.key is not None, "the cluster has the group"
+    list(lines(why.ask(cluster, subject.key), 80, found.taken))
     spent.append(("deciding, and writing the answer", time.process_time()))
 
 

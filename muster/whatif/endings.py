@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from muster.model import kinds
+from muster.model.amounts import NOTHING, Resources
 from muster.model.text import listed
 from muster.whatif import trials
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.trials import Remedy
-from scheduler.model.snapshot import GroupKey
+from scheduler.model.records import Record
+from scheduler.model.snapshot import GroupKey, TaskClass
 
 _ROUNDS: Final = 8
 """Times that those that run end, and others start in between."""
 _PRUNED: Final = 6  # groups; so few are tried one by one for whether each of them matters
-SINGLES: Final = 100
-"""Groups whose end is supposed one by one, those of the same queue first, where not just the oldest is enough."""
+_MOST: Final = 100
+_FEWEST: Final = 4
+_EFFORT: Final = 40_000
+"""Groups whose end is supposed one by one: at most, at least, and times the pods of the cluster."""
 
 
 class WaitChain(Struct, frozen=True):
@@ -83,49 +87,58 @@ def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) 
     return WaitChain(tuple(ends))
 
 
-def single(cluster: WhatIfCluster, wanted: GroupKey, known: WaitChain) -> GroupKey | None:
-    """Return a group whose end alone is enough, whenever it began; None where that is none of those tried.
+def single(cluster: WhatIfCluster, record: Record, known: WaitChain) -> GroupKey | None:
+    """Return a group whose end alone is enough, whenever it began; None where that is none of the `candidates`.
 
-    ``known`` is what `wait_chain` found. Also tried are groups that were admitted and have nothing on nodes yet.
+    ``known`` is what `wait_chain` found.
     """
     if len(known.groups) == 1:
         return known.groups[0]
-    for key in islice(others(cluster, wanted), SINGLES):
+    for key in candidates(cluster, record):
         with cluster.assuming():
             cluster.end([key])
-            if cluster.run_until_idle([wanted]).started:
+            if cluster.run_until_idle([record.key]).started:
                 return key
     return None
 
 
-def others(cluster: WhatIfCluster, wanted: GroupKey) -> list[GroupKey]:
-    """Return the groups that aren't over, but for one: those of its queue first, then those that run, the oldest first."""
-    queue = cluster.queue_of(wanted)
-    found = [key for key in (*cluster.running(), *cluster.waiting()) if key != wanted]
-    return sorted(found, key=lambda key: cluster.queue_of(key) != queue)
+def candidates(cluster: WhatIfCluster, record: Record) -> list[GroupKey]:
+    """Return the groups whose end alone may be enough: those of its queue first, then those that run, the oldest first.
+
+    Of what runs, those that hold at least what the cluster is short of; and those that were admitted or are ahead, which may
+    hold others up. Few in a large cluster, where each trial takes long.
+    """
+    short = record.limit.short if record.limit is not None and record.limit.kind == "cluster" else NOTHING
+    holds = {job.key: job.task_counts.occupying for job in cluster.snapshot().jobs} if short else {}
+    running = [key for key in cluster.running() if _covers(holds.get(key, {}), short)]
+    found = [key for key in (*running, *cluster.waiting()) if key != record.key]
+    queue = cluster.queue_of(record.key)
+    most = max(_FEWEST, min(_MOST, _EFFORT // max(len(cluster.state.of(kinds.PODS)), 1)))
+    return sorted(found, key=lambda key: cluster.queue_of(key) != queue)[:most]
 
 
-def remedies(cluster: WhatIfCluster, wanted: GroupKey) -> Iterable[Remedy]:
+def _covers(holds: Mapping[TaskClass, int], short: Resources) -> bool:
+    has = Resources.total(kind.request * count for kind, count in holds.items()) if short else NOTHING
+    return not (short - has).positive()
+
+
+def remedies(cluster: WhatIfCluster, record: Record) -> Iterable[Remedy]:
     """Return which groups have to end: one alone, where one is enough, else those that began first."""
-    chain = wait_chain(cluster, wanted)
-    alone = single(cluster, wanted, chain)
+    chain = wait_chain(cluster, record.key)
+    alone = single(cluster, record, chain)
     if alone is not None:
         yield _remedy(cluster, WaitChain((alone,)))
     elif chain.groups:
         yield _remedy(cluster, chain)
 
 
-def tried(cluster: WhatIfCluster, wanted: GroupKey) -> str:
-    """Say what was tried, for who is told that nothing helps."""
-    count = len(others(cluster, wanted))
-    if not count:
+def tried(cluster: WhatIfCluster, record: Record) -> str:
+    """Say what was tried, for who is told that nothing helps; empty where there is no other group."""
+    if not any(key != record.key for key in (*cluster.running(), *cluster.waiting())):
         return ""
-    one = (
-        "the end of the other PodGroup"
-        if count == 1
-        else f"the end of each of {count} other PodGroups and of all that run"
-    )
-    return one if count <= SINGLES else f"the end of each of {SINGLES} other PodGroups (of {count}) and of all that run"
+    count = len(candidates(cluster, record))
+    alone = f"the end of one other PodGroup ({count} that may do)" if count else ""
+    return " and ".join(filter(None, [alone, "the end of all that run"]))
 
 
 def _remedy(cluster: WhatIfCluster, ends: WaitChain) -> Remedy:

@@ -71,8 +71,11 @@ def counts(job: JobInfo) -> tuple[int, int]:
     return sum(count for status, count in job.counts.items() if status in _COUNTED), max(job.min_member, 1)
 
 
-def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
-    """Say who creates the pods that are missing, and what to change where nobody does; empty where none is missing."""
+def sentence(cluster: WhatIfCluster, job: JobInfo, *, stuck: bool) -> str:
+    """Say who creates the pods that are missing, and what to change where nobody does; empty where none is missing.
+
+    ``stuck``: the group waits for them; else only what is sure to be in its way later is told.
+    """
     (there, least), known = counts(job), makers(cluster, job.key)
     if there >= least or job.counts.get(TaskStatus.GATED) or job.inadmissible:
         return ""
@@ -83,6 +86,8 @@ def sentence(cluster: WhatIfCluster, job: JobInfo) -> str:
             f"{ordered.title} creates its pods one after the other (podManagementPolicy {_ORDERED}), each once the one"
             f" before it runs, and none runs before {least} exist: create it anew with podManagementPolicy Parallel"
         )
+    if not stuck and (not known or wanted >= least):
+        return ""
     if not known:
         owner = grouping.owner_of(group.metadata) if (group := cluster.group(job.key)) is not None else ""
         if owner:

@@ -82,7 +82,7 @@ def _at_rest(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[R
     if record.reason is not Reason.NOT_ENOUGH_QUOTA:
         # No node helps where a queue is used up.
         yield from _more_nodes(cluster, job, record)
-    yield from endings.remedies(cluster, job.key)
+    yield from endings.remedies(cluster, record)
     yield from missing_actions.remedies(cluster, record)
 
 
@@ -99,7 +99,7 @@ def tried(cluster: WhatIfCluster, record: Record) -> str:
         kinds_ = ["another capability or weight of its queue, or a larger maxPodGroups"]
         if record.reason is not Reason.NOT_ENOUGH_QUOTA:
             kinds_.append("more nodes like those there are, also with other labels and without taints")
-        kinds_ += filter(None, [endings.tried(cluster, record.key)])
+        kinds_ += filter(None, [endings.tried(cluster, record)])
         kinds_ += filter(None, [missing_actions.tried(cluster)])
     return "; ".join(kinds_)
 

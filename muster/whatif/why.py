@@ -107,7 +107,9 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         held=bool(job.inadmissible),
         autoscaling=_autoscaling(cluster) if record.stage in _LACKS_NODES else "",
         grows=plan.tasks.get(key, {}).get(TaskStatus.PENDING, 0) if grows else 0,
-        makers=missing_pods.sentence(cluster, job) if record.stage is Stage.GANG else "",
+        makers=missing_pods.sentence(cluster, job, stuck=record.stage is Stage.GANG)
+        if record.stage is not Stage.BIND and not job.finished
+        else "",
         share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue))
         if record.stage in _LACKS_ROOM
         else "",

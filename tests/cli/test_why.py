@@ -194,7 +194,7 @@ def test_why_the_other_pods_of_a_group_that_runs_wait_and_what_would_help_one_of
     there = generated(WEB, [1, 1], 2, "node-0")
     more = [pod(there[0]["metadata"], number, 2, "", {}) for number in (2, 3, 4)]
     found = answered("deploy/web", node("node-0", {"cpu": "3"}), WEB, *there, *more)
-    assert found[0] == "Deployment team/web is Running: 2 pods run, 3 more waiting for nodes for its pods (stage nodes)"
+    assert found[0] == "Deployment team/web is Running: 2 pods run, 3 more wait for nodes (stage nodes)"
     assert "why    1 pod needs 2 cpu; 1 cpu is free in the cluster: short by 1 cpu" in found
     where = found.index("Each of these changes alone would let one more of its pods start:")
     assert found[where + 1] == "  - 1 more node with 2 cpu free for 1 pod"

@@ -46,10 +46,12 @@ def lines(answer: Explanation, width: int, now: datetime, configured: str = "") 
         return
     record = answer.record
     stages, phase = list(Stage), answer.group.status.phase or "Pending"
-    waiting = f"waiting for {_STAGES[record.stage]} (stage {record.stage.value})"
+    what = f"{_STAGES[record.stage]} (stage {record.stage.value})"
+    waiting = f"waiting for {what}"
     if answer.grows:
-        running = counted(answer.group.status.running, "pod")
-        waiting = f"{running} {'runs' if answer.group.status.running == 1 else 'run'}, {answer.grows} more {waiting}"
+        running, more = answer.group.status.running, what.replace(" for its pods", "")
+        runs = f"{counted(running, 'pod')} {'runs' if running == 1 else 'run'}"
+        waiting = f"{runs}, {answer.grows} more {'waits' if answer.grows == 1 else 'wait'} for {more}"
     yield from output.hanging(f"{answer.title} is {phase}: {waiting}", width)
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""

@@ -24,6 +24,7 @@ from certs.bundle import KeyPair
 from certs.serving import CertificateFiles
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.cli.local import kubeconfig_file
+from muster.cli.local.configuration import StoredConfiguration
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -167,19 +168,25 @@ async def _muster(
                 own_namespace=names.SYSTEM_NAMESPACE,
             ),
         )
-        leading = asyncio.create_task(_lead(client, clock, wishes, server), name="worker")
+        stored = StoredConfiguration(client, wishes.config)
+        stack.push_async_callback(stored.remove)
+        await stored.store()
+        leading = asyncio.create_task(_lead(client, clock, wishes, server, stored), name="worker")
         stack.push_async_callback(_cancelled, leading)
         await _led(client, leading)
         yield leading
 
 
-async def _lead(client: Client, clock: Clock, wishes: LocalOptions, server: WebhookServer) -> None:
+async def _lead(
+    client: Client, clock: Clock, wishes: LocalOptions, server: WebhookServer, stored: StoredConfiguration
+) -> None:
     worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
 
     def adopt(policy: Policy) -> None:
         # First admission: a Job that it suspends is resumed, one that it doesn't is never held back.
         server.delay(policy.enqueues)
         worker.adopt(policy)
+        stored.changed()
 
     async def lead(fence: Fence) -> None:
         await worker.run(fence)

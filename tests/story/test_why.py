@@ -1,0 +1,112 @@
+"""``muster podgroup why`` on a full cluster, by the name of whatever waits, as its users type it; and the same for `muster admit`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from running import Up, kubectl
+
+PATIENCE = 90.0
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: NAMESPACE, labels: {story: NAMESPACE}, annotations: {kwok.x-k8s.io/node: fake}}
+status:
+  capacity: {cpu: "64", memory: 64Gi, pods: "110", example.com/slots: "2"}
+  allocatable: {cpu: "64", memory: 64Gi, pods: "110", example.com/slots: "2"}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME}
+spec:
+  replicas: REPLICAS
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}, annotations: {scheduling.k8s.io/group-min-member: "MINIMUM"}}
+    spec:
+      schedulerName: muster
+      nodeSelector: {story: NAMESPACE}
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: main
+        image: busybox
+        resources: {requests: {example.com/slots: 1}, limits: {example.com/slots: 1}}
+"""
+
+
+@pytest.fixture
+def muster(up: Up, namespace: str) -> Callable[..., str]:
+    """Runs a command in the namespace; gives its output in one line."""
+
+    def ran(*words: str, stdin: str = "") -> str:
+        command = [sys.executable, "-m", "muster.cli", *words, "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+        assert not done.returncode, done.stdout + done.stderr
+        return " ".join(done.stdout.split())
+
+    return ran
+
+
+@pytest.fixture
+def apply(up: Up, namespace: str) -> Iterator[Callable[..., None]]:
+    """Applies a Deployment to a cluster with a node for two of its pods."""
+    made = kubectl(up.kubeconfig, "create", "-f", "-", stdin=NODE.replace("NAMESPACE", namespace))
+    assert made.returncode == 0, made.stdout
+
+    def applied(name: str, replicas: int, minimum: int) -> None:
+        done = kubectl(
+            up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=written(namespace, name, replicas, minimum)
+        )
+        assert done.returncode == 0, done.stdout
+
+    yield applied
+    kubectl(up.kubeconfig, "delete", "node", namespace, "--wait=false")
+
+
+def written(namespace: str, name: str, replicas: int, minimum: int) -> str:
+    text = DEPLOYMENT.replace("NAMESPACE", namespace).replace("NAME", name)
+    return text.replace("REPLICAS", str(replicas)).replace("MINIMUM", str(minimum))
+
+
+def comes_to_say(muster: Callable[..., str], name: str, said: str) -> str:
+    """Ask until the answer has a sentence: what is asked about is still on its way."""
+    end, answer = time.monotonic() + PATIENCE, ""
+    while time.monotonic() < end:
+        answer = muster("podgroup", "why", name)
+        if said in answer:
+            return answer
+        time.sleep(1)
+    raise AssertionError(f"{said!r} is not in: {answer}")
+
+
+def test_on_a_full_cluster_why_answers_for_whatever_waits(
+    apply: Callable[..., None], muster: Callable[..., str], up: Up, namespace: str
+) -> None:
+    apply("web", 4, 2)
+    answer = comes_to_say(muster, "deployment/web", "is Running: 2 pods run, 2 more wait for nodes (stage nodes)")
+    assert "1 pod needs 1 example.com/slots; nothing is free " in answer
+    assert ": short by 1 example.com/slots" in answer
+    assert "would let one more of its pods start:" in answer
+    assert "actions enqueue, allocate, reclaim, backfill (ConfigMap muster-system/muster-scheduler)" in answer
+
+    apply("late", 2, 2)
+    answer = comes_to_say(muster, "late", "would let it start:")
+    assert f"Deployment {namespace}/late is " in answer
+    assert f"the end of Deployment {namespace}/web, which holds 2 example.com/slots" in answer.replace("2 pods, ", "")
+    pods = kubectl(up.kubeconfig, "-n", namespace, "get", "pods", "-l", "app=late", "-o", "name").stdout.split()
+    assert f"It is a member of Deployment {namespace}/late:" in muster("podgroup", "why", pods[0])
+
+    apply("short", 1, 2)
+    # Room is what it waits for now; that it could never start all the same is told, too.
+    comes_to_say(muster, "deployment/short", "pods Deployment short wants 1 pod, fewer than the minimum of 2")
+
+    told = muster("admit", "-f", "-", stdin=written(namespace, "next", 2, 2))
+    assert "deployment.apps/next admitted" in told
+    # The one that waits goes first.
+    both = f"Deployments {namespace}/web and {namespace}/late"
+    assert f"Deployment {namespace}/next would start after the end of {both} Assumptions:" in told
