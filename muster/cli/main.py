@@ -13,11 +13,7 @@ from typing import Final, NoReturn
 
 import click
 
-from muster import __version__
 from muster.cli.flags import ClusterGroup
-
-REVISION: Final = "revision.txt"
-"""In the package ``muster`` of an image; the Dockerfile writes it."""
 
 _COMMANDS: Final = {
     "up": ("muster.cli.local.up:up", "Run Muster on this machine, with an embedded cluster or beside an existing one."),
@@ -41,6 +37,11 @@ _COMMANDS: Final = {
         "Install CRDs and permissions in a cluster, and register the webhooks.",
     ),
     "uninstall": ("muster.cli.commands.install:uninstall_command", "Uninstall Muster; workloads stay."),
+    "check": ("muster.cli.commands.check:check", "Check whether the installation in a cluster works."),
+    "version": (
+        "muster.cli.commands.check:version",
+        "Print the versions of this program, of Muster and of Kubernetes.",
+    ),
     "certs": ("muster.cli.certs.command:certs", "Create, rotate and check the webhooks' certificates."),
     "completion": (
         "muster.cli.commands.completion:completion",
@@ -84,11 +85,9 @@ class LazyGroup(ClusterGroup):
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's signature
     """Print the version and, in an image, the revision of the sources that it was built from."""
     if asked and not context.resilient_parsing:
-        from importlib import resources
+        from muster.cli.versions import own_version
 
-        file = resources.files("muster") / REVISION
-        revision = file.read_text().strip() if file.is_file() else ""
-        click.echo(f"muster {__version__}" + (f" ({revision})" if revision else ""))
+        click.echo(own_version())
         context.exit()
 
 

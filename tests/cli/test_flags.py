@@ -124,6 +124,14 @@ async def test_a_cluster_without_muster_is_called_that(client, words):
     assert "this cluster does not have Muster's CRDs: run `muster install`" in said
 
 
+async def test_a_check_of_a_cluster_without_muster_says_all_that_is_missing(client):
+    status, said = await muster("check")
+    assert status == 1
+    wrong = [line[8:].partition(":")[0] for line in said.splitlines() if line.startswith("WRONG")]
+    assert wrong == ["CRDs", "policies", "webhooks", "admission", "scheduler", "queue default"]
+    assert (await muster("version"))[1].splitlines()[1] == "server: not installed: run `muster install`"
+
+
 @pytest.mark.parametrize(("alias", "command"), [("pg", "podgroup"), ("q", "queue")])
 async def test_short_names_are_the_same_command(installed, alias, command):
     assert await muster(alias, "list", "-o", "name") == await muster(command, "list", "-o", "name")

@@ -60,6 +60,11 @@ def _read(folder: str, without: Iterable[str] = ()) -> list[Manifest]:
     return [manifest for text in texts for manifest in yaml.safe_load_all(text)]
 
 
+def kind_of(manifest: Manifest) -> Kind[Any]:
+    """Return the kind of a manifest of this module."""
+    return _KINDS[manifest["kind"]]
+
+
 async def apply(client: Client, manifests: Iterable[Manifest]) -> None:
     """Apply manifests of this module, in order.
 
