@@ -120,13 +120,16 @@ def test_after_reclaim_a_queue_is_under_its_share_only_where_no_permitted_victim
         assert not permitted(snapshot, share, gone), f"{[task.name for task, _ in gone]} would have done"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_of_pods_of_several_sizes_the_same_holds(make_build, data):
     """All subsets of what runs are tried, so the clusters are small: 4,096 subsets at most."""
     build = data.draw(shared(make_build, sizes=(1, 2)))
+    plugin = data.draw(st.sampled_from(["proportion", "capacity"]))
+    for name in ("default", "b", "c") if plugin == "capacity" else ():
+        build.queue(name, deserved={"cpu": str(data.draw(st.integers(0, 5)))})
     snapshot = build.cluster.snapshot()
-    plan = build.decide()
+    plan = build.decide(config.DEFAULT.replace("proportion", plugin))
     due = next(job for job in snapshot.jobs if job.key.name == "due")
     share = {name: each.deserved.nano.get("cpu", 0) / 10**9 for name, each in plan.queues.items()}
     event(f"{plan.groups[due.key].phase.value}, {len(evicted(plan))} evicted")
