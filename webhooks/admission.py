@@ -20,7 +20,7 @@ from muster.model import kinds
 from muster.model.amounts import Resources
 from webhooks import review
 from webhooks.begun import begin
-from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, evaluate
+from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, Trial, evaluate
 from webhooks.metrics import WebhookMetrics
 from webhooks.review import AdmissionRequest, ReviewError
 from webhooks.settings import WebhookSettings
@@ -160,7 +160,10 @@ class Admission:
             refs = question.refs
             found = await asyncio.gather(*(self._client.find(ref.kind, ref.name, ref.namespace) for ref in refs))
             return dict(zip(refs, found, strict=True))
-        namespace, dry_run = question.namespace, bool(request.dry_run)
+        dry_run = bool(request.dry_run)
+        if isinstance(question, Trial):
+            question, dry_run = question.reservation, True
+        namespace = question.namespace
         if namespace in self.settings.exempt:
             return Reserved(recorded=False) if isinstance(question, ReservationRequest) else Observed()
         # No API server reviews what isn't in a namespace, and a forged review gets no ledger made.

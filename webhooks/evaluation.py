@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
-from muster.model import grouping, kinds
+from muster.model import grouping
 from muster.model.objects import Object, PodGroup
 from muster.model.tenant_texts import InvalidTextError
-from webhooks.policies import hints, jobs, podgroups, pods, queues, quotas
+from webhooks.policies import hints, jobs, podgroups, pods, queues, quotas, workloads
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import (
@@ -59,6 +59,7 @@ HOOKS: Final[Mapping[str, Hook]] = {
     "/validate/pods": Hook(pods.validate),
     "/validate/resourcequotas": Hook(quotas.validate),
     "/validate/hints": Hook(hints.validate),
+    "/validate/workloads": Hook(workloads.validate),
 }
 
 
@@ -68,7 +69,13 @@ class ReadObjects(Struct, frozen=True):
     refs: tuple[ObjectRef, ...]
 
 
-Question = ReadObjects | ReservationRequest | QuotaChange
+class Trial(Struct, frozen=True):
+    """The question of whether a reservation could be made now; nothing is."""
+
+    reservation: ReservationRequest
+
+
+Question = ReadObjects | ReservationRequest | Trial | QuotaChange
 Reply = Mapping[ObjectRef, Object | None] | Reserved | Exceeded | Unavailable | Observed
 """Of a `ReadObjects` the objects, of a reservation and of a quota's change what the ledger says."""
 
@@ -104,7 +111,7 @@ def evaluate(
     if not isinstance(verdict, Allowed):
         return verdict
     if verdict.reservation is not None:
-        answer = yield verdict.reservation
+        answer = yield Trial(verdict.reservation) if verdict.trial else verdict.reservation
         owners = _owners(request, verdict.reservation, answer, view) if isinstance(answer, Exceeded) else {}
         return _reserved(verdict, verdict.reservation, answer, owners)
     if verdict.quota_change is not None:
@@ -130,7 +137,7 @@ def _owners(
     if reservation.kind == PODGROUP:
         found[reservation.name] = grouping.owner_of(request.new(PodGroup).metadata)
     elif reservation.kind == JOB and request.name and reservation.name == grouping.generated_name(reservation.uid):
-        found[reservation.name] = f"{kinds.JOBS.name} {request.name}"
+        found[reservation.name] = f"{request.kind.kind} {request.name}"
     return {name: owner for name, owner in found.items() if owner}
 
 
@@ -143,7 +150,7 @@ def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply, owne
             return replace(forbidden(text, DenialReason.QUOTA), warnings=allowed.warnings)
         case Unavailable(reason):
             return busy(reason)
-        case Reserved(recorded=True):
+        case Reserved(recorded=True) if not allowed.trial:
             return replace(allowed, audit={**allowed.audit, "reserved": str(request.amounts)})
     return allowed
 

@@ -17,6 +17,7 @@ from muster.ledger.reservations import COMPLETED
 from muster.model import kinds, names, webhooks
 from muster.model.kinds import Kind
 from muster.model.objects import Json
+from muster.model.workloads import WORKLOADS, WorkloadKind
 from webhooks import hint_conditions
 
 CONFIGURATION: Final = "muster"
@@ -26,6 +27,12 @@ _TIMEOUT: Final = 5
 _CREATE: Final = ("CREATE",)
 _WRITE: Final = ("CREATE", "UPDATE")
 _ANY: Final = ("CREATE", "UPDATE", "DELETE")
+
+
+_CONTROLLED: Final = (
+    "has(object.metadata.ownerReferences)"
+    " && object.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller)"
+)
 
 
 class UrlBase(Struct, frozen=True):
@@ -178,6 +185,7 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
             names.GUARANTEED,
         ),
         *_hints(scope),
+        *(_workload(scope, each) for each in WORKLOADS),
     ]
 
 
@@ -212,6 +220,23 @@ def _hints(scope: _RegistrationSettings) -> list[dict[str, Json]]:
         _webhook(scope, "workloads.hints.muster.sh", templated, "Ignore", hint_conditions.templated()),
         _webhook(scope, "cronjobs.hints.muster.sh", nightly, "Ignore", hint_conditions.cronjobs()),
     ]
+
+
+def _workload(scope: _RegistrationSettings, workload: WorkloadKind) -> dict[str, Json]:
+    """Judge a kind of workload when one is applied; its group is judged again when it is made, so this call may fail."""
+    schedulers = [f"{each.path}.{each.scheduler}" for each in workload.templates] + [*workload.scheduler_names]
+    ours = [_somewhere("object", path.split("."), scope) for path in schedulers]
+    annotated = (*names.QUEUE_NAME_KEYS, *names.GROUP_MIN_MEMBER_KEYS, names.GROUP_MIN_RESOURCES)
+    if not workload.templates:
+        ours.append(_annotated("object", annotated))
+    conditions = [
+        ("ours", " || ".join(f"({part})" for part in ours)),
+        ("applied", f"!({_CONTROLLED}) && !has(object.metadata.deletionTimestamp)"),
+        ("not-by-a-controller", _by_no_controller()),
+        ("judged-part-changes", f"oldObject == null || object.spec != oldObject.spec || {_any_differs(annotated)}"),
+    ]
+    name = f"{workload.kind.plural}.validate.muster.sh"
+    return _webhook(scope, name, _rule(_WRITE, workload.kind), "Ignore", conditions)
 
 
 def _webhook(
@@ -283,6 +308,25 @@ def _ours(scope: _RegistrationSettings, spec: str) -> str:
     return f"has({spec}.schedulerName) && {spec}.schedulerName in {_cel(*scope.scheduler_names)}"
 
 
+def _by_no_controller() -> str:
+    user = "request.userInfo.username"
+    prefixes = (f"!{user}.startsWith({_cel(prefix)[1:-1]})" for prefix in names.CONTROLLER_PREFIXES)
+    return " && ".join([f"!({user} in {_cel(*names.COMPONENTS)})", *prefixes])
+
+
+def _somewhere(where: str, keys: Sequence[str], scope: _RegistrationSettings, depth: int = 0) -> str:
+    """Write whether one of the schedulerNames at a path of `muster.model.workloads` is ours."""
+    key, rest = keys[0].rstrip("[]{}"), keys[1:]
+    here = f"{where}.{key}"
+    if not rest:
+        return f"has({here}) && {here} in {_cel(*scope.scheduler_names)}"
+    if keys[0] == key:
+        return f"has({here}) && {_somewhere(here, rest, scope, depth)}"
+    each = f"each{depth}"
+    inner = each if keys[0].endswith("[]") else f"{here}[{each}]"
+    return f"has({here}) && {here}.exists({each}, {_somewhere(inner, rest, scope, depth + 1)})"
+
+
 def _annotated(where: str, keys: Sequence[str]) -> str:
     """Write whether one of the annotations is there; a missing map is no error."""
     # A template may have no metadata at all; an object always has.
@@ -300,8 +344,13 @@ def _changed(part: str, *, annotations: Sequence[str] = (), more: str = "") -> t
     old = f"oldObject.{part}"
     changes = [f"has(object.{part}) != has({old}) || (has({old}) && object.{part} != {old})"]
     if annotations:
-        changes.append(f"{_cel(*annotations)}.exists(key, {_differs(_annotation)})")
+        changes.append(_any_differs(annotations))
     return "judged-part-changes", " || ".join(["object == null || oldObject == null", *changes, *filter(None, [more])])
+
+
+def _any_differs(annotations: Sequence[str]) -> str:
+    """Write whether the value of one of these annotations changes."""
+    return f"{_cel(*annotations)}.exists(key, {_differs(_annotation)})"
 
 
 def _differs(write: Callable[[str], str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -48,6 +48,19 @@ def refusal(request: ReservationRequest, refused: Exceeded, owners: Mapping[str,
     )
     begins = _EXCEEDED if request.kind == POD else ""
     return f"{begins}{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused, holders)}"
+
+
+def never_fits(who: str, shortages: Sequence[Shortage]) -> str:
+    """Say that a quota is too small for what somebody will request, however little of it is taken."""
+    asked = listed(_amount(each.asked, each.resource) for each in _first_of_each(shortages))
+    reasons = "; ".join(
+        f"quota {_quoted(quota)} has "
+        + "; ".join(
+            f"{_amount(each.hard, each.resource)} hard: short by {_amount(each.short, each.resource)}" for each in group
+        )
+        for quota, group in groupby(shortages, key=lambda shortage: shortage.quota)
+    )
+    return f"{who} requests {asked}, but {reasons}; lower what its pods request or raise the quota"
 
 
 def unreserved(shortages: Iterable[Shortage]) -> str:

@@ -23,6 +23,7 @@ from muster.model.requests import pod_request
 from muster.model.workloads import Steps, WorkloadKind, WorkloadObject, at_once
 
 _MAX_INT32: Final = 2**31 - 1
+_METADATA: Final = "metadata"
 
 
 class TaskTemplate(Struct, frozen=True):
@@ -38,12 +39,16 @@ class DescribedGang(Struct, frozen=True):
 
     Attributes:
         metas: of the templates, of what stands between, and of the object; the nearest to the pods first.
+        paths: where the object has each of them.
         tasks: the pods, as far as the object has their templates; in the order in which a controller creates them.
-        own: whether the group stands for the object itself; else one of its children, as each Job of a CronJob, has one.
+        owner: kind of what the group stands for.
+        own: whether that is the object itself; else each child of that kind, as each Job of a CronJob, has a group.
     """
 
     metas: tuple[Meta, ...]
+    paths: tuple[str, ...] = ()
     tasks: tuple[TaskTemplate, ...] = ()
+    owner: str = ""
     own: bool = True
 
     @property
@@ -113,57 +118,65 @@ def gangs_of(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerR
         msgspec.ValidationError: a field that is read has another type; the API server says best what is wrong.
     """
     if not workload.templates:
-        owns = _owns(workload.below, one.metadata, workload.kind, rules)
-        return (DescribedGang((one.metadata,), own=owns),) if owns is not None else ()
+        owner = _owner(workload.below, one.metadata, workload.kind, rules)
+        own = owner == workload.kind.name
+        return (DescribedGang((one.metadata,), (_METADATA,), owner=owner, own=own),) if owner else ()
     found = [*_gangs(workload, one, rules)]
-    own = [each for each in found if each.own]
-    return (*([_joined(own)] if own else []), *(each for each in found if not each.own))
+    mine = [each for each in found if each.own]
+    return (*([_joined(mine)] if mine else []), *(each for each in found if not each.own))
 
 
 def gang_of_job(job: Job) -> DescribedGang:
     """Return the gang that a Job's pods are."""
     count = at_once(job.spec.parallelism, job.spec.completions)
     tasks = (TaskTemplate("spec.template", job.spec.template, count),)
-    return DescribedGang((job.spec.template.metadata, job.metadata), tasks)
+    paths = ("spec.template.metadata", _METADATA)
+    return DescribedGang((job.spec.template.metadata, job.metadata), paths, tasks, grouping.JOB.kind)
 
 
 def _joined(parts: Sequence[DescribedGang]) -> DescribedGang:
     """Join gangs of the same object; of their metadata the nearest to the pods come first."""
     depth = max(len(each.metas) for each in parts)
-    metas = [each.metas[level] for level in range(depth) for each in parts if level < len(each.metas) - 1]
-    return DescribedGang((*metas, parts[0].metas[-1]), tuple(task for each in parts for task in each.tasks))
+    places = [(each, level) for level in range(depth) for each in parts if level < len(each.metas) - 1]
+    places.append((parts[0], -1))
+    metas, paths = ([each.metas[level] for each, level in places], [each.paths[level] for each, level in places])
+    tasks = tuple(task for each in parts for task in each.tasks)
+    return DescribedGang(tuple(metas), tuple(paths), tasks, parts[0].owner)
 
 
 def _gangs(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerRule]) -> Iterator[DescribedGang]:
     """Return a gang for each template that the object has."""
     for where in workload.templates:
-        own = _owns(where.below, one.metadata, workload.kind, rules)
-        if own is None:
+        owner = _owner(where.below, one.metadata, workload.kind, rules)
+        own = owner == workload.kind.name
+        if not owner:
             continue
         for steps in _walk([("", {"spec": one.spec})], where.path.split(".")):
             path, value = steps[-1]
             template = where.read(value)
-            between = [msgspec.convert(step["metadata"], Meta) for _, step in steps[:0:-1][1:] if _has_meta(step)]
+            between = [(f"{place}.{_METADATA}", step) for place, step in steps[:0:-1][1:] if _has_meta(step)]
+            metas = (template.metadata, *(msgspec.convert(step[_METADATA], Meta) for _, step in between), one.metadata)
+            paths = (f"{path}.{_METADATA}", *(place for place, _ in between), _METADATA)
             count = where.count(steps) * (where.copies(steps) if own else 1)
             task = TaskTemplate(path, template, min(max(count, 0), _MAX_INT32))
-            yield DescribedGang((template.metadata, *between, one.metadata), (task,), own)
+            yield DescribedGang(metas, paths, (task,), owner, own)
 
 
 def _has_meta(step: Json) -> bool:
-    return isinstance(step, dict) and isinstance(step.get("metadata"), dict)
+    return isinstance(step, dict) and isinstance(step.get(_METADATA), dict)
 
 
-def _owns(below: Sequence[tuple[str, str]], meta: Meta, kind: Kind[Any], rules: Sequence[OwnerRule]) -> bool | None:
-    """Tell whether the group of such pods stands for the object (True), for something below it (False), or neither (None)."""
+def _owner(below: Sequence[tuple[str, str]], meta: Meta, kind: Kind[Any], rules: Sequence[OwnerRule]) -> str:
+    """Return the kind of what the group of such pods stands for; empty where that is each pod, or something above."""
     chain = [OwnerReference(api_version=version, kind=name) for version, name in below]
     chain.append(OwnerReference(api_version=kind.api_version, kind=kind.name))
     for place, owner in enumerate(chain):
         if rule := grouping.matching_rule(owner, rules):
             chosen = place + rule.level
             if chosen < 0 or (chosen >= len(chain) and meta.controller() is not None):
-                return None
-            return chosen >= len(chain) - 1
-    return True if meta.controller() is None else None
+                return ""
+            return chain[min(chosen, len(chain) - 1)].kind
+    return kind.name if meta.controller() is None else ""
 
 
 def _walk(steps: Steps, keys: Sequence[str]) -> Iterator[Steps]:

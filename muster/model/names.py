@@ -72,6 +72,10 @@ QUEUE_FINALIZER: Final = "muster.sh/queue"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
+# User names of Kubernetes' own controllers: what they write follows from what somebody else wrote.
+COMPONENTS: Final = ("system:apiserver", "system:kube-controller-manager", "system:kube-scheduler")
+CONTROLLER_PREFIXES: Final = ("system:serviceaccount:kube-system:", "system:node:")
+
 # Pods on simulated nodes.
 RUN_SECONDS: Final = "sandbox.muster.sh/run-seconds"
 EXIT_CODE: Final = "sandbox.muster.sh/exit-code"

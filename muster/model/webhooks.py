@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+WORKLOADS: Final = "/validate/workloads"
+"""Where all kinds of workloads but Jobs are judged; each kind has a webhook named after it."""
+
 PATHS: Final[Mapping[str, str]] = {
     "pods.scheduler.muster.sh": "/mutate/scheduler",
     "workloads.scheduler.muster.sh": "/mutate/scheduler",
@@ -24,4 +27,17 @@ PATHS: Final[Mapping[str, str]] = {
     "hints.muster.sh": "/validate/hints",
     "workloads.hints.muster.sh": "/validate/hints",
     "cronjobs.hints.muster.sh": "/validate/hints",
+    "deployments.validate.muster.sh": WORKLOADS,
+    "statefulsets.validate.muster.sh": WORKLOADS,
+    "replicasets.validate.muster.sh": WORKLOADS,
+    "cronjobs.validate.muster.sh": WORKLOADS,
+    "pytorchjobs.validate.muster.sh": WORKLOADS,
+    "mpijobs.validate.muster.sh": WORKLOADS,
+    "trainjobs.validate.muster.sh": WORKLOADS,
+    "rayclusters.validate.muster.sh": WORKLOADS,
+    "rayjobs.validate.muster.sh": WORKLOADS,
+    "jobsets.validate.muster.sh": WORKLOADS,
+    "leaderworkersets.validate.muster.sh": WORKLOADS,
+    "sparkapplications.validate.muster.sh": WORKLOADS,
+    "workflows.validate.muster.sh": WORKLOADS,
 }

@@ -25,7 +25,7 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceQuota
 from muster.sandbox.codec.patching import apply_operations
 from scheduler.simulator.admission import Admitted
-from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, evaluate, hooks_in_order
+from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, Trial, evaluate, hooks_in_order
 from webhooks.review import AdmissionRequest, GroupKind, GroupResource
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import Denied, Patched, QuotaChange, Verdict
@@ -203,6 +203,8 @@ class InMemoryAdmission:
                 return {ref: self.get(ref.kind, ref.name, ref.namespace) for ref in refs}
             case QuotaChange():
                 return Observed()
+            case Trial():
+                raise AssertionError("a simulation applies no workload whose group comes later")
         ledger = self._ledger(question.namespace)
         return ledger.reserve(question, now) if ledger is not None and question.asked else Reserved(recorded=False)
 

@@ -77,7 +77,7 @@ def body(obj: Any, operation: str = "CREATE", **fields: Any) -> bytes:
     request = {
         "uid": "6f0c5b4e",
         "kind": {"group": group, "version": version, "kind": obj["kind"]},
-        "resource": {"group": group, "version": version, "resource": PLURALS[obj["kind"]]},
+        "resource": {"group": group, "version": version, "resource": PLURALS.get(obj["kind"], "")},
         "operation": operation,
         "name": metadata.get("name", ""),
         "namespace": metadata.get("namespace", ""),

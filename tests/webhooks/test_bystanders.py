@@ -81,6 +81,12 @@ _OURS: tuple[tuple[Kind[Any], Any, list[str]], ...] = (
 )
 
 
+def _deployment(scheduler: str) -> dict[str, Any]:
+    labels = {"app": "theirs"}
+    template = {"metadata": {"labels": labels}, "spec": {**_pods(scheduler), "restartPolicy": "Always"}}
+    return {"spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
 async def test_neither_the_system_nor_muster_itself_waits_for_a_webhook(watched: Watched) -> None:
     for kind, manifest, asked in _OURS:
         assert await watched.reviewed(kind, manifest) == asked
@@ -89,17 +95,16 @@ async def test_neither_the_system_nor_muster_itself_waits_for_a_webhook(watched:
 
 
 async def test_what_is_not_ours_to_judge_never_waits_for_a_webhook(watched: Watched) -> None:
-    labels = {"app": "theirs"}
-    template = {"metadata": {"labels": labels}, "spec": {**_pods("muster"), "restartPolicy": "Always"}}
     for kind, manifest in (
         (kinds.PODS, {"spec": _pods("default-scheduler")}),
         (kinds.JOBS, _job("default-scheduler")),
-        (kinds.DEPLOYMENTS, {"spec": {"selector": {"matchLabels": labels}, "template": template}}),
+        (kinds.DEPLOYMENTS, _deployment("default-scheduler")),
         (kinds.CONFIGMAPS, {"data": {"a": "b"}}),
         (kinds.NAMESPACES, {}),
         (kinds.PRIORITYCLASSES, {"value": 1}),
     ):
         assert await watched.reviewed(kind, manifest) == [], f"{kind}"
+    assert await watched.reviewed(kinds.DEPLOYMENTS, _deployment("muster")) == ["/validate/workloads"]
     # A Job of others that says it is in one of our queues is told that this does nothing.
     annotated = {"metadata": {"name": "tried", "annotations": {names.QUEUE_NAME_KEYS[0]: "q"}}, **_job("other")}
     assert await watched.reviewed(kinds.JOBS, annotated) == ["/validate/jobs"]

@@ -149,11 +149,17 @@ def test_annotations_that_say_nothing_legal_are_told(ask: Any, job: Any) -> None
 @pytest.mark.parametrize(
     ("spec", "most"), [({"parallelism": 2}, 2), ({"completions": 1}, 1), ({"parallelism": None}, 1)]
 )
-def test_a_gang_that_its_job_can_never_fill_is_pointed_out(ask: Any, job: Any, spec: Any, most: int) -> None:
+def test_a_gang_that_its_job_can_never_fill_is_refused(ask: Any, job: Any, spec: Any, most: int) -> None:
     verdict = ask(jobs.validate, job(annotations={NEW + "group-min-member": "3"}, **spec))
-    assert verdict.warnings == (
-        f"the gang never starts: it needs 3 pods at once, parallelism and completions allow {most}",
+    assert verdict.message == (
+        f"the gang never starts: it needs 3 pods at once, parallelism and completions allow {most}:"
+        f" raise them to 3 or lower annotation scheduling.k8s.io/group-min-member to {most}"
     )
+
+
+def test_a_gang_of_a_job_that_makes_no_pods_for_now_passes(ask: Any, job: Any) -> None:
+    verdict = ask(jobs.validate, job(annotations={NEW + "group-min-member": "3"}, parallelism=0))
+    assert verdict.reservation == requested({"cpu": "3"})
 
 
 def test_an_update_is_judged_by_the_queue_only_when_that_changes(ask: Any, job: Any) -> None:

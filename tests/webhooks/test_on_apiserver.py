@@ -256,11 +256,11 @@ async def test_all_that_is_wrong_is_told_at_once_and_what_is_unwise_passes_with_
     text = await _refused(lambda: cluster.create(kinds.PODGROUPS, wrong), ForbiddenError)
     assert "spec.minResources[example.com/gpu]: '1e30' is more than Kubernetes can count" in text
     assert 'queue "nope" (spec.queue) does not exist: ' in text
-    unwise = _job("unwise", **{names.DELAY: "later", names.GROUP_MIN_MEMBER: "3"})
+    unwise = _job("unwise", **{names.DELAY: "later", names.GROUP_MIN_MEMBER: "two"})
     created = Request("POST", kinds.JOBS.path(cluster.namespace), {}, msgspec.json.encode(unwise))
     warnings = (await cluster.client.send(created)).headers["warning"]
     assert 'muster.sh/delay \\"later\\" is ignored: write suspend or off' in warnings
-    assert "the gang never starts: it needs 3 pods at once, parallelism and completions allow 1" in warnings
+    assert f"{names.GROUP_MIN_MEMBER} 'two' counts as 1: write a whole number" in warnings
 
 
 # ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────────

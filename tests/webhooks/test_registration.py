@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from muster.model import webhooks
+from muster.model.workloads import WORKLOADS
 from webhooks.evaluation import HOOKS
 from webhooks.registration import ServiceRef, UrlBase, configurations
 
+_WRITE = ["CREATE", "UPDATE"]
 URL = UrlBase("https://127.0.0.1:9443/")
 
 
@@ -50,6 +53,10 @@ def test_there_is_one_configuration_of_each_kind() -> None:
             ["resourcequotas"],
             ["CREATE", "UPDATE", "DELETE"],
             "Fail",
+        ),
+        *(
+            (f"{each.kind.plural}.validate.muster.sh", webhooks.WORKLOADS, [each.kind.plural], _WRITE, "Ignore")
+            for each in WORKLOADS
         ),
     ],
 )
@@ -138,3 +145,19 @@ def test_conditions_keep_away_what_is_not_ours() -> None:
     assert conditions["jobs.validate.muster.sh"]["ours"].startswith(
         "(has(object.spec.template.spec.schedulerName) && object.spec.template.spec.schedulerName in"
     )
+
+
+def test_a_workload_that_names_no_scheduler_of_ours_costs_no_call() -> None:
+    conditions = {
+        each["name"]: each["expression"] for each in entries()["rayjobs.validate.muster.sh"]["matchConditions"]
+    }
+    head = "object.spec.rayClusterSpec.headGroupSpec.template.spec.schedulerName"
+    assert conditions["ours"].startswith("(has(object.spec) && has(object.spec.rayClusterSpec) && ")
+    assert f'has({head}) && {head} in ["muster","volcano"]) || (' in conditions["ours"]
+    assert "workerGroupSpecs.exists(each0, has(each0.template) && " in conditions["ours"]
+    assert conditions["applied"].endswith("&& !has(object.metadata.deletionTimestamp)")
+    assert conditions["not-by-a-controller"].startswith("!(request.userInfo.username in ")
+    assert conditions["judged-part-changes"].startswith("oldObject == null || object.spec != oldObject.spec || ")
+    maps = entries()["pytorchjobs.validate.muster.sh"]["matchConditions"][0]["expression"]
+    assert "pytorchReplicaSpecs.exists(each0, has(object.spec.pytorchReplicaSpecs[each0].template) && " in maps
+    assert "annotations" in entries()["trainjobs.validate.muster.sh"]["matchConditions"][0]["expression"]

@@ -180,10 +180,21 @@ def annotation_problems(*metas: Meta) -> list[Problem]:
     """Say which annotations of an object, or of its template, can't be read as what they are for."""
     problems: list[Problem] = []
     for meta, path in zip(metas, ("metadata", "spec.template.metadata"), strict=False):
-        if meta.annotations and not tenant_texts.READ.isdisjoint(meta.annotations):
-            faults = tenant_texts.faults(meta.annotations)
-            problems += [Problem(text, f"{path}.annotations[{key}]") for key, text in faults]
+        if meta.annotations:
+            problems += problems_at(path, meta)
     return problems
+
+
+def problems_at(path: str, meta: Meta) -> list[Problem]:
+    """Say which annotations of metadata that stands at ``path`` can't be read as what they are for."""
+    if not meta.annotations or tenant_texts.READ.isdisjoint(meta.annotations):
+        return []
+    return [Problem(text, f"{path}.annotations[{key}]") for key, text in tenant_texts.faults(meta.annotations)]
+
+
+def is_controller(username: str) -> bool:
+    """Whether a user is one of Kubernetes' own controllers: what they write follows from what somebody else wrote."""
+    return username in names.COMPONENTS or username.startswith(names.CONTROLLER_PREFIXES)
 
 
 def is_gang(meta: Meta) -> bool:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
-
 from muster.ledger.reservations import JOB, ReservationRequest, reserves_late, taken_by_spec
-from muster.model import grouping, kinds, names, scopes, tenant_texts
-from muster.model.amounts import QuantityError, Resources
+from muster.model import grouping, kinds, names, tenant_texts
+from muster.model.amounts import QuantityError
+from muster.model.gangs import gang_of_job
 from muster.model.objects import Job, Meta
-from muster.model.requests import pod_request
 from webhooks.patch import PatchRecorder
-from webhooks.policies import common
-from webhooks.policies.common import QueueRequest
+from webhooks.policies import common, gangs
+from webhooks.policies.gangs import GangSubject, Place
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Patched, Problem, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, Patched, Verdict, judge
 from webhooks.view import AdmissionView, groups_named
 
 _OFF: Final = "off"
@@ -46,33 +44,25 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     return _create(job, request, view, settings) if request.operation == "CREATE" else _update(job, request, view)
 
 
-class _TargetQueue(Struct, frozen=True):
-    """Where a Job's pods will wait: an existing group's queue, or the queue of the group to come."""
-
-    group: str
-    queue: str
-    where: str
-
-
 def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
+    subject = _subject(job, request)
     place = _place(job, request, view)
     problems = common.annotation_problems(job.metadata, job.spec.template.metadata)
-    problems += _queue_problems(place, request, view)
-    warnings = [*_annotation_warnings(job), *_group_warnings(place, request, view)]
+    problems += gangs.queue_problems(subject, place, view)
+    warnings = [*_annotation_warnings(job), *gangs.group_warnings(subject, place, view)]
     if place.group:
         # What the group states was judged when it was created.
         return judge(problems, warnings, _reserving_for_group(job, place.group, request, view))
     if not grouping.owns_group(job.metadata, settings.rules):
         # The group is made for an owner above or for each pod, and judged then.
         return judge(problems, warnings)
-    member, minimum, more = _minimum(job)
-    warnings += common.size_warnings(view, member, minimum)
-    warnings += common.quota_warnings(
-        view, request.namespace, member, minimum, scopes.scope_facts(job.spec.template.spec)
-    )
-    warnings += common.limit_warnings(view, place.queue)
-    warnings += _parallelism_warnings(job, member)
-    return judge(problems + more, warnings, _reserving(job, minimum, request, view))
+    minimum = gangs.minimum(subject, view)
+    problems += [*minimum.problems, *gangs.starting_problems(subject, minimum.member)]
+    warnings += [*gangs.capacity_warnings(subject, minimum, view), *common.limit_warnings(view, place.queue)]
+    if not minimum.resources or gangs.reserves_late(subject, view):
+        return judge(problems, warnings)
+    reservation = gangs.reservation(subject, job.metadata.uid, minimum.resources)
+    return judge(problems, warnings, Allowed(reservation=reservation))
 
 
 def _update(job: Job, request: AdmissionRequest, view: AdmissionView) -> Verdict:
@@ -80,10 +70,18 @@ def _update(job: Job, request: AdmissionRequest, view: AdmissionView) -> Verdict
     if job.metadata.deletion_timestamp is not None:
         return ALLOWED
     old, new = _place(before, request, view), _place(job, request, view)
-    problems = _queue_problems(new, request, view) if (old.group, old.queue) != (new.group, new.queue) else []
+    problems = []
+    if (old.group, old.queue) != (new.group, new.queue):
+        problems = gangs.queue_problems(_subject(job, request), new, view)
     faults, known = (common.annotation_problems(each.metadata, each.spec.template.metadata) for each in (job, before))
     problems += common.new_problems(faults, known)
-    return judge(problems, _late_warnings(before, job, moved=not new.group and old.queue != new.queue))
+    minima = [gangs.minimum(_subject(each, request), view) for each in (before, job)]
+    moved, resized = not new.group and old.queue != new.queue, minima[0] != minima[1]
+    return judge(problems, _late_warnings(moved=moved, resized=resized))
+
+
+def _subject(job: Job, request: AdmissionRequest) -> GangSubject:
+    return GangSubject(gang_of_job(job), kinds.JOBS.name, f"{kinds.JOBS.name} {job.name}", request.namespace)
 
 
 def _apart(job: Job, settings: WebhookSettings) -> bool:
@@ -100,50 +98,12 @@ def _metas(job: Job) -> tuple[Meta, Meta]:
     return job.spec.template.metadata, job.metadata
 
 
-def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> _TargetQueue:
-    if group := grouping.group_of(job.spec.template.metadata):
-        found = next(iter(groups_named(view, request.namespace, group).values()), None)
-        queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
-        return _TargetQueue(group, queue, f'of PodGroup "{group}"')
-    namespace = view.get(kinds.NAMESPACES, request.namespace)
-    if job.metadata.controller() is not None and not any(
-        meta.annotation(*names.QUEUE_NAME_KEYS) for meta in _metas(job)
-    ):
+def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> Place:
+    subject = _subject(job, request)
+    if job.metadata.controller() is not None and not (subject.gang.group() or subject.gang.names_queue()):
         # An owner above may name the queue. What it is will be known, and judged, when the group is made.
-        return _TargetQueue("", "", "")
-    metas = (*_metas(job), namespace.metadata if namespace else None)
-    annotated = any(meta is not None and meta.annotation(*names.QUEUE_NAME_KEYS) for meta in metas)
-    where = f"annotation {names.QUEUE_NAME_KEYS[0]}" if annotated else "where no annotation names another"
-    return _TargetQueue("", grouping.queue_name(*metas), where)
-
-
-def _queue_problems(place: _TargetQueue, request: AdmissionRequest, view: AdmissionView) -> list[Problem]:
-    if not place.queue:
-        return []
-    return common.queue_problems(view, QueueRequest(place.queue, request.namespace, place.where, "Job"))
-
-
-def _minimum(job: Job) -> tuple[int, Resources, list[Problem]]:
-    """Return minMember and minResources of the group to come."""
-    member, _ = grouping.min_member(*_metas(job))
-    stated, _ = grouping.min_resources(*_metas(job))
-    if stated is not None:
-        return member, stated, []
-    try:
-        return member, pod_request(job.spec.template.spec) * member, []
-    except QuantityError as error:
-        return member, Resources({}), [Problem(str(error), "spec.template.spec")]
-
-
-def _reserving(job: Job, minimum: Resources, request: AdmissionRequest, view: AdmissionView) -> Allowed:
-    namespace = view.get(kinds.NAMESPACES, request.namespace)
-    if not minimum or grouping.reserves_late(*_metas(job), namespace.metadata if namespace else None):
-        return ALLOWED
-    uid = job.metadata.uid
-    scope_facts = scopes.scope_facts(job.spec.template.spec)
-    place = (request.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
-    reservation = ReservationRequest(*place, minimum, scope_facts=scope_facts)
-    return Allowed(reservation=reservation)
+        return Place()
+    return gangs.place(subject, view)
 
 
 def _reserving_for_group(job: Job, name: str, request: AdmissionRequest, view: AdmissionView) -> Allowed:
@@ -185,25 +145,11 @@ def _annotation_warnings(job: Job) -> list[str]:
     return [warning for warning in (delay, member, resources) if warning]
 
 
-def _group_warnings(place: _TargetQueue, request: AdmissionRequest, view: AdmissionView) -> list[str]:
-    if not place.group or groups_named(view, request.namespace, place.group):
-        return []
-    return [f'PodGroup "{place.group}" does not exist yet; the pods wait until it does']
-
-
-def _parallelism_warnings(job: Job, member: int) -> list[str]:
-    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
-    at_once = parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
-    if member <= at_once:
-        return []
-    return [f"the gang never starts: it needs {member} pods at once, parallelism and completions allow {at_once}"]
-
-
-def _late_warnings(before: Job, after: Job, *, moved: bool) -> list[str]:
+def _late_warnings(*, moved: bool, resized: bool) -> list[str]:
     group = f"the Job's PodGroup, which its annotation {names.JOB_GROUP} names"
     warnings = []
     if moved:
         warnings.append(f"the queue was set at creation: change spec.queue of {group}")
-    if _minimum(before)[:2] != _minimum(after)[:2]:
+    if resized:
         warnings.append(f"the minimum was set at creation: change {group}")
     return warnings

@@ -27,10 +27,12 @@ from muster.sandbox.cel.types import (
     DYN,
     INT,
     NULL,
+    RESERVED,
     STRING,
     Type,
     compatible,
     converter,
+    escape,
     join,
     list_of,
     map_of,
@@ -158,9 +160,11 @@ class _Compiler:
         if holder is DYN:
             return node.field, DYN
         if holder.fields is not None:
-            if node.field not in holder.fields:
+            # A keyword is a field's name where nothing else can be meant: ``self.namespace`` is ``self.__namespace__``.
+            known = node.field if node.field in holder.fields or node.field not in RESERVED else escape(node.field)
+            if known not in holder.fields:
                 raise self._error(node, f"undefined field '{node.field}'")
-            return holder.fields[node.field]
+            return holder.fields[known]
         if holder.kind == "map":
             return node.field, holder.arguments[1]
         raise self._error(node, f"type '{holder}' does not support field selection")

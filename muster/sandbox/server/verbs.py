@@ -260,7 +260,8 @@ async def patch(writes: Writes, info: RequestInfo, change: Any, content_type: st
         check_name(obj["metadata"], info.target.name)
         return obj
 
-    return await writes.update(info, apply_to)
+    # Where the patch names no version it is tried again, as an API server does: webhooks take time.
+    return await writes.update(info, apply_to, pinned=bool(pinned))
 
 
 async def apply(writes: Writes, info: RequestInfo, body: Any, *, force: bool) -> tuple[Object, bool]:

@@ -97,8 +97,12 @@ class Writes:
             info.warnings.append(strategy.uncontrolled)
         return admitted if info.dry_run else self.store.put(resource.key, admitted)
 
-    async def update(self, info: RequestInfo, change: Change, *, subresource: str | None = None) -> Object:
+    async def update(
+        self, info: RequestInfo, change: Change, *, subresource: str | None = None, pinned: bool | None = None
+    ) -> Object:
         """Change an object; ``change`` may be asked again when somebody else was faster.
+
+        ``pinned``: whether the change is of one version only; None where the object that it gives says so.
 
         Raises:
             StatusError: whatever speaks against it.
@@ -109,13 +113,13 @@ class Writes:
             obj = change(old)
             if info.resource.namespaced:
                 _fit_namespace(obj["metadata"], info.target.namespace)
-            pinned = self._check_versions(info, obj, old)
+            versioned = self._check_versions(info, obj, old)
             self._ownership.updated(info, obj, old)
             admitted = await self._admit(info, "UPDATE", obj, old, subresource)
             assert admitted is not None, "admission gives the object of an UPDATE"
             if self._existing(info) is old:
                 return self._keep(info, admitted, old)
-            if pinned:
+            if versioned if pinned is None else pinned:
                 break
         raise conflict(info.resource, info.target.name)
 

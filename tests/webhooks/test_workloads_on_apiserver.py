@@ -1,0 +1,221 @@
+"""Workloads on an API server: refused when they are applied, and never in the way of who rolls out, scales, rolls back or deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from plane import PATIENCE, Plane
+
+from muster.kube.errors import ForbiddenError, NotFoundError
+from muster.kube.transport import Request
+from muster.model import kinds, names
+from muster.model.kinds import Kind
+from muster.model.workloads import CRONJOB, OPERATORS, WorkloadObject
+from tests.support.frameworks import definition, needs_them, sample
+from webhooks.admission import Admission
+from webhooks.compose import WebhookOptions, serving
+from webhooks.server import ListenOptions
+
+MEMBERS, QUEUE = names.GROUP_MIN_MEMBER, names.QUEUE_NAME_KEYS[0]
+HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+
+
+class Cluster:
+    """A namespace whose workloads are judged, with a queue of its own; ``down`` is set where nobody answers any more."""
+
+    def __init__(self, plane: Plane, namespace: str, queue: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.queue = queue
+        self.down = False
+        self.asked: list[str] = []
+
+    async def create(self, kind: Kind[Any], one: Any) -> Any:
+        return await self.plane.client.create(kind, one, self.namespace)
+
+    async def change(self, kind: Kind[Any], change: Any, subresource: str = "", **options: Any) -> Any:
+        return await self.plane.client.patch(kind, "web", change, self.namespace, subresource=subresource, **options)
+
+    async def refused(self, kind: Kind[Any], one: Any) -> str:
+        with pytest.raises(ForbiddenError) as found:
+            await self.create(kind, one)
+        return str(found.value)
+
+    async def close(self) -> None:
+        """Close the queue; return when the webhooks have seen it."""
+        await self.plane.client.patch(kinds.QUEUES, self.queue, {"spec": {"desiredState": "Closed"}})
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    await self.plane.client.create(
+                        kinds.DEPLOYMENTS, self.deployment("probe"), self.namespace, dry_run=True
+                    )
+                except ForbiddenError:
+                    return
+                await asyncio.sleep(0.02)
+
+    def deployment(self, name: str = "web", queue: str = "", members: int = 2, replicas: int = 2) -> dict[str, Any]:
+        labels = {"app": name}
+        metadata = {"name": name, "annotations": {MEMBERS: str(members), QUEUE: queue or self.queue}}
+        template = {"metadata": {"labels": labels}, "spec": pods("Always")}
+        return {
+            "metadata": metadata,
+            "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+        }
+
+
+def pods(restart: str = "Never") -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    return {"schedulerName": "muster", "restartPolicy": restart, "containers": [container]}
+
+
+@pytest.fixture
+async def cluster(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    namespace, queue = await plane.namespace(), plane.unique("research")
+    cluster, handle = Cluster(plane, namespace, queue), Admission.handle
+
+    async def answer(self: Admission, path: str, query: Mapping[str, str], body: bytes) -> Any:
+        cluster.asked.append(path)
+        return (503, {}, b"") if cluster.down else await handle(self, path, query, body)
+
+    monkeypatch.setattr(Admission, "handle", answer)
+    await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {}}, manager="test")
+    await plane.create(kinds.QUEUES, {"metadata": {"name": queue}, "spec": {}})
+    async with AsyncExitStack() as stack:
+        options = WebhookOptions(plane.certificate, ListenOptions("127.0.0.1", 0, 0.0))
+        server = await stack.enter_async_context(serving(await plane.connect(), plane.clock, options))
+        await plane.register(server, namespace=namespace)
+        # Before the server ends: nobody may be left to wait for it.
+        stack.push_async_callback(plane.unregister)
+        yield cluster
+
+
+async def test_a_deployment_a_cronjob_and_a_statefulset_that_can_never_run_are_refused_when_they_are_applied(
+    cluster: Cluster,
+) -> None:
+    text = await cluster.refused(kinds.DEPLOYMENTS, cluster.deployment(queue="nope"))
+    assert text.startswith(
+        'admission webhook "deployments.validate.muster.sh" denied the request:'
+        f' queue "nope" (annotation {QUEUE}) does not exist: use one of the open queues ('
+    )
+    quota = {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "10"}}}
+    await cluster.create(kinds.RESOURCEQUOTAS, quota)
+    text = await cluster.refused(kinds.DEPLOYMENTS, cluster.deployment(members=12, replicas=12))
+    assert 'Deployment web requests 12 requests.cpu, but quota "team" has 10 requests.cpu hard' in text
+    job = {"parallelism": 12, "template": {"spec": pods()}}
+    nightly = {"schedule": "0 3 * * *", "jobTemplate": {"metadata": {"annotations": {MEMBERS: "12"}}, "spec": job}}
+    text = await cluster.refused(CRONJOB.kind, {"metadata": {"name": "nightly"}, "spec": nightly})
+    assert 'a Job of CronJob nightly requests 12 requests.cpu, but quota "team" has 10 requests.cpu hard: short' in text
+    ordered = cluster.deployment()
+    ordered["spec"]["serviceName"] = "web"
+    assert "the gang never starts: it needs 2 pods at once, and a StatefulSet" in await cluster.refused(
+        kinds.STATEFULSETS, ordered
+    )
+    # What Muster doesn't schedule costs no call.
+    asked = len(cluster.asked)
+    foreign = cluster.deployment("foreign", "nope")
+    foreign["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
+    await cluster.create(kinds.DEPLOYMENTS, foreign)
+    assert "/validate/workloads" not in cluster.asked[asked:]
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["closed", "down"])
+async def test_what_runs_is_rolled_out_scaled_rolled_back_and_deleted_while_its_queue_is_closed_or_nobody_answers(
+    cluster: Cluster,
+    down: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    plane, namespace = cluster.plane, cluster.namespace
+    before = await cluster.create(kinds.DEPLOYMENTS, cluster.deployment())
+    await plane.all(kinds.REPLICASETS, namespace, holds=lambda found: len(found) == 1)
+    await cluster.close()
+    cluster.down = down
+    template = {"metadata": {"annotations": {"version": "2"}}, "spec": {"priority": None}}
+    await cluster.change(kinds.DEPLOYMENTS, {"spec": {"template": template}})
+    await plane.all(kinds.REPLICASETS, namespace, holds=lambda found: len(found) == 2)
+    await cluster.change(kinds.DEPLOYMENTS, {"spec": {"replicas": 3}}, "scale")
+    autoscaler = await plane.acting_as(HPA)
+    for replicas in (4, 1):
+        change = {"spec": {"replicas": replicas}}
+        await autoscaler.patch(kinds.DEPLOYMENTS, "web", change, namespace, subresource="scale")
+    await plane.until(
+        kinds.DEPLOYMENTS, "web", namespace, holds=lambda found: found is not None and found.spec.replicas == 1
+    )
+    # Back to the template that it had, as kubectl rollout undo does it.
+    await cluster.change(kinds.DEPLOYMENTS, {"spec": {"template": {"metadata": {"annotations": {"version": None}}}}})
+    found = await plane.client.get(kinds.DEPLOYMENTS, "web", namespace)
+    assert found.spec.template.metadata.annotations in (None, {})
+    assert found.metadata.uid == before.metadata.uid
+    foreground = {"propagationPolicy": "Foreground", "gracePeriodSeconds": "0"}
+    await plane.client.send(Request("DELETE", kinds.DEPLOYMENTS.path(namespace, "web"), foreground))
+    await plane.until(kinds.DEPLOYMENTS, "web", namespace, holds=lambda found: found is None)
+    await plane.all(kinds.PODS, namespace, holds=lambda found: not found)
+
+
+async def test_an_update_is_refused_for_what_it_makes_worse_itself(cluster: Cluster) -> None:
+    await cluster.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "10"}}})
+    await cluster.create(kinds.DEPLOYMENTS, cluster.deployment())
+    larger = {"metadata": {"annotations": {MEMBERS: "12"}}}
+    with pytest.raises(ForbiddenError, match=r"Deployment web requests 10 requests\.cpu more, but quota"):
+        await cluster.change(kinds.DEPLOYMENTS, larger)
+    with pytest.raises(ForbiddenError, match=r'queue "nope" .* does not exist'):
+        await cluster.change(kinds.DEPLOYMENTS, {"metadata": {"annotations": {QUEUE: "nope"}}})
+    # Tried as often as one likes, nothing is taken for it: the rest of the quota is there for others.
+    await cluster.change(kinds.DEPLOYMENTS, {"metadata": {"annotations": {MEMBERS: "8"}}})
+    await cluster.create(kinds.DEPLOYMENTS, cluster.deployment("other", members=8))
+
+
+@needs_them
+async def test_the_objects_of_every_framework_are_refused_in_a_queue_that_does_not_exist(cluster: Cluster) -> None:
+    plane = cluster.plane
+    for operator in OPERATORS:
+        await plane.create(kinds.CRDS, definition(str(operator.kind)))
+    for name, kind, change in SAMPLES:
+        workload = next(each for each in OPERATORS if each.kind.name == kind)
+        one = sample(name, kind) if name else TRAINJOB
+        one = {"spec": one["spec"], "metadata": {"name": "web", "annotations": {QUEUE: "nope"}}}
+        change(one["spec"])
+        text = await _refused_once_served(cluster, workload.kind, one)
+        plural = workload.kind.plural
+        assert text.startswith(f'admission webhook "{plural}.validate.muster.sh" denied the request: queue "nope" ')
+
+
+async def _refused_once_served(cluster: Cluster, kind: Kind[WorkloadObject], one: Any) -> str:
+    """Create an object of a CRD that was just made: it takes a moment until it is served, and tells nobody."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await cluster.create(kind, one)
+            except ForbiddenError as error:
+                return str(error)
+            except NotFoundError:
+                await asyncio.sleep(0.05)
+
+
+def _for_muster(spec: Any) -> None:
+    """Have the first template that is found name Muster."""
+    templates = [spec]
+    while templates:
+        value = templates.pop(0)
+        if isinstance(value, dict) and "containers" in value:
+            value["schedulerName"] = "muster"
+            return
+        templates += list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    raise AssertionError("no template")
+
+
+TRAINJOB: dict[str, Any] = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}
+SAMPLES: tuple[tuple[str, str, Any], ...] = (
+    ("pytorchjob-simple", "PyTorchJob", _for_muster),
+    ("mpijob-pi", "MPIJob", _for_muster),
+    ("", "TrainJob", lambda _: None),
+    ("raycluster-volcano-queue", "RayCluster", _for_muster),
+    ("rayjob-volcano-queue", "RayJob", _for_muster),
+    ("jobset-depends-on", "JobSet", _for_muster),
+    ("leaderworkerset", "LeaderWorkerSet", _for_muster),
+    ("spark-pi-python", "SparkApplication", lambda spec: spec["driver"].update(schedulerName="muster")),
+    ("workflow-steps", "Workflow", lambda spec: spec.update(schedulerName="muster")),
+)

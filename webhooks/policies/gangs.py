@@ -1,0 +1,165 @@
+"""The rules of gangs: of every object that describes one, whatever its kind, and in the same words.
+
+What holds a gang up for good is a problem; what may change (somebody scales it, nodes come) is a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from muster.ledger import wording
+from muster.ledger.reservations import JOB, ReservationRequest, Shortage, held, limited
+from muster.model import grouping, kinds, names, scopes
+from muster.model.amounts import QuantityError, Resources
+from muster.model.gangs import DescribedGang
+from muster.model.objects import Meta
+from webhooks.policies import common
+from webhooks.policies.common import QueueRequest
+from webhooks.verdict import DenialReason, ObjectRef, Problem
+from webhooks.view import AdmissionView, groups_named
+
+_MINIMUM: Final = f"annotation {names.GROUP_MIN_MEMBER}"
+
+
+class Place(Struct, frozen=True):
+    """Where a gang's pods will wait: an existing group's queue, or the queue of the group to come.
+
+    ``where``: what names the queue. Without a queue nobody knows it yet.
+    """
+
+    group: str = ""
+    queue: str = ""
+    where: str = ""
+
+
+class Minimum(Struct, frozen=True):
+    """minMember and minResources of the group to come; ``problems`` where a request can't be read."""
+
+    member: int
+    resources: Resources
+    problems: tuple[Problem, ...] = ()
+
+
+class GangSubject(Struct, frozen=True):
+    """An object of ``noun``'s kind that describes a gang; ``title`` is what sentences call it, as ``CronJob nightly``."""
+
+    gang: DescribedGang
+    noun: str
+    title: str
+    namespace: str
+
+
+def place(subject: GangSubject, view: AdmissionView) -> Place:
+    """Return where a gang will wait."""
+    gang = subject.gang
+    if group := gang.group():
+        found = next(iter(groups_named(view, subject.namespace, group).values()), None)
+        queue = found.spec.queue or names.DEFAULT_QUEUE if found is not None else ""
+        return Place(group, queue, f'of PodGroup "{group}"')
+    namespace = _namespace(subject, view)
+    annotated = gang.names_queue() or (namespace is not None and namespace.annotation(*names.QUEUE_NAME_KEYS))
+    where = f"annotation {names.QUEUE_NAME_KEYS[0]}" if annotated else "where no annotation names another"
+    return Place("", gang.queue(namespace), where)
+
+
+def queue_problems(subject: GangSubject, where: Place, view: AdmissionView) -> list[Problem]:
+    """Say why the queue can't take the gang."""
+    if not where.queue:
+        return []
+    return common.queue_problems(view, QueueRequest(where.queue, subject.namespace, where.where, subject.noun))
+
+
+def group_warnings(subject: GangSubject, where: Place, view: AdmissionView) -> list[str]:
+    """Say that nobody made the group that the pods name."""
+    if not where.group or groups_named(view, subject.namespace, where.group):
+        return []
+    return [f'PodGroup "{where.group}" does not exist yet; the pods wait until it does']
+
+
+def annotation_problems(gang: DescribedGang) -> list[Problem]:
+    """Say which annotations can't be read as what they are for."""
+    placed = zip(gang.paths, gang.metas, strict=True)
+    return [problem for path, meta in placed for problem in common.problems_at(path, meta)]
+
+
+def minimum(subject: GangSubject, view: AdmissionView) -> Minimum:
+    """Return what the group of a gang will be of."""
+    above = _namespace(subject, view)
+    member = subject.gang.min_member(above)
+    try:
+        return Minimum(member, subject.gang.min_resources(above))
+    except QuantityError as error:
+        path = f"{subject.gang.tasks[0].path}.spec" if subject.gang.tasks else "spec"
+        return Minimum(member, Resources({}), (Problem(str(error), path),))
+
+
+def reserves_late(subject: GangSubject, view: AdmissionView) -> bool:
+    """Whether the gang's group reserves when it becomes Inqueue."""
+    return grouping.reserves_late(*subject.gang.metas, _namespace(subject, view))
+
+
+def reservation(subject: GangSubject, uid: str, resources: Resources) -> ReservationRequest:
+    """Return the request for what the group of a new object will hold, under that group's name."""
+    group = (subject.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
+    return ReservationRequest(*group, resources, scope_facts=subject.gang.scope_facts)
+
+
+def starting_problems(subject: GangSubject, member: int) -> list[Problem]:
+    """Say that a Job's gang can never start: its pods come in turns. One that makes none for now has time to change."""
+    at_once = subject.gang.at_once
+    if member <= at_once or not at_once:
+        return []
+    text = (
+        f"the gang never starts: it needs {member} pods at once, parallelism and completions allow {at_once}:"
+        f" raise them to {member} or lower {_MINIMUM} to {at_once}"
+    )
+    return [Problem(text)]
+
+
+def ordered_problem(member: int) -> Problem:
+    """Say that a StatefulSet's gang can never start: it makes its pods one after the other."""
+    return Problem(
+        f"the gang never starts: it needs {member} pods at once, and a StatefulSet makes each only once the one before is"
+        f" ready: set spec.podManagementPolicy to Parallel, or lower {_MINIMUM} to 1"
+    )
+
+
+def scale_warnings(subject: GangSubject, member: int) -> list[str]:
+    """Say that a gang waits until somebody scales it."""
+    at_once = subject.gang.at_once
+    if member <= at_once or not at_once:
+        return []
+    return [f"the gang waits until it is scaled: it needs {member} pods at once, replicas allow {at_once}"]
+
+
+def capacity_warnings(subject: GangSubject, found: Minimum, view: AdmissionView) -> list[str]:
+    """Say what the cluster and the quotas, empty, could not hold."""
+    return [
+        *common.size_warnings(view, found.member, found.resources),
+        *common.quota_warnings(view, subject.namespace, found.member, found.resources, subject.gang.scope_facts),
+    ]
+
+
+def quota_problems(subject: GangSubject, resources: Resources, view: AdmissionView) -> list[Problem]:
+    """Say which quota is too small for a minimum even while nothing else takes any of it."""
+    facts, short, refs = subject.gang.scope_facts, list[Shortage](), list[ObjectRef]()
+    for quota in sorted(view.items(kinds.RESOURCEQUOTAS, subject.namespace), key=lambda each: each.name):
+        scope_set = scopes.scope_set(quota.spec)
+        if scope_set and not scopes.matches(scope_set, facts):
+            continue
+        hard, _ = common.amounts(quota.spec.hard, "spec.hard")
+        asked = held(resources)
+        beyond = [(name, asked[limited(name)], most) for name, most in hard.nano.items() if asked[limited(name)] > most]
+        short += [Shortage(name, most, 0, 0, need, need - most, quota.name) for name, need, most in beyond]
+        refs += [ObjectRef(kinds.RESOURCEQUOTAS, quota.name, subject.namespace)] if beyond else []
+    if not short:
+        return []
+    text = wording.never_fits(subject.title, short)
+    return [Problem(text, evidence=tuple(refs), denial_reason=DenialReason.QUOTA)]
+
+
+def _namespace(subject: GangSubject, view: AdmissionView) -> Meta | None:
+    found = view.get(kinds.NAMESPACES, subject.namespace)
+    return found.metadata if found is not None else None
