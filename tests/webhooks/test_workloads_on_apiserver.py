@@ -92,6 +92,7 @@ async def cluster(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         # Before the server ends: nobody may be left to wait for it.
         stack.push_async_callback(plane.unregister)
         yield cluster
+        cluster.down = False  # what shows that nobody is called any more is judged, too
 
 
 async def test_a_deployment_a_cronjob_and_a_statefulset_that_can_never_run_are_refused_when_they_are_applied(
