@@ -36,6 +36,7 @@ KNOWN: Final = frozenset(
         names.OWNER_READER,
         names.QUOTA_MODE,
         names.QUOTA_POLICY,
+        names.QUOTA_WINDOW,
         names.POD_TRAITS,
         names.TURN,
         names.RUN_SECONDS,

@@ -36,7 +36,7 @@ class Enqueue(Action):
         patience = arguments.requeue_after(scales=scales)
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
             job.rolled_back = requeue.due(session, job, patience)
-            if job.rolled_back is not None or requeue.judged_again(job):
+            if job.rolled_back is not None or requeue.judged_again(session, job):
                 session.requeue(job)
         scaling = {
             job.info.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.extensions.ready(job)

@@ -67,17 +67,19 @@ def evictions_paused(session: Session, job: JobState) -> str:
     return f"evictions for it wait until {moment:%H:%M:%S} UTC, since one was refused: {pause.reason}"
 
 
-def judged_again(job: JobState) -> bool:
+def judged_again(session: Session, job: JobState) -> bool:
     """Whether a group that was admitted is to be judged anew in each cycle: nothing of it runs, and nothing is lost.
 
-    So it is while all of it is held back by us, while it has lost what it reserved, and where its workload has no pods,
-    or had some until its user suspended it.
+    So it is while all of it is held back by us, while it has lost what it reserved, where its workload has no pods,
+    or had some until its user suspended it, and where those that were to leave for it stay: others may use meanwhile
+    what it has reserved.
     """
     if job.phase is not Phase.INQUEUE or job.ready:
         return False
     suspended = bool(job.info.inadmissible) and not job.info.tasks
     unreserved = bool(job.info.unreserved) or job.info.next_holding is not None
-    return job.info.suspended_by_us or suspended or unreserved or deserted(job)
+    in_vain = bool(evictions_paused(session, job)) and not session.reservation.serves(job)
+    return job.info.suspended_by_us or suspended or unreserved or deserted(job) or in_vain
 
 
 def deserted(job: JobState) -> bool:

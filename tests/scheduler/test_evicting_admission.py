@@ -334,6 +334,9 @@ async def attempted(refused):
     return refused
 
 
+WHY = "since one was refused: pod borrowing-"
+
+
 async def test_where_a_budget_refuses_one_of_them_nobody_goes_and_the_group_is_told(world):
     policy = SOON.replace("  - name: pdb\n", "")
     await filled_by_a_deployment(world, policy)
@@ -346,7 +349,9 @@ async def test_where_a_budget_refuses_one_of_them_nobody_goes_and_the_group_is_t
     )
     await world.create(job("training", 2, **{QUEUE: "due"}))
     name = f"podgroup-{(await world.job('training')).metadata.uid}"
-    await world.becomes(kinds.PODGROUPS, name, lambda one: "since one was refused: pod borrowing-" in said(one), 120)
+    await world.becomes(kinds.PODGROUPS, name, lambda one: WHY in said(one), 120)
+    # Long before its time is over.
+    await world.becomes(kinds.PODGROUPS, name, lambda one: one.status.phase == "Pending" and WHY in said(one), 20)
     assert {pod.metadata.uid for pod in await running_pods(world, 4, "borrowing")} == before
     await world.patch(kinds.DISRUPTIONBUDGETS, "all", {"spec": {"minAvailable": 0}})
     assert len(await world.until(lambda: running_pods(world, 2, "training"), within=180)) == 2
