@@ -140,6 +140,7 @@ async def test_a_gang_deployment_of_twelve_in_a_quota_of_ten_holds_nothing_says_
     assert made.metadata.uid == running.metadata.owner_references[0].uid
 
 
+@pytest.mark.only("sandbox", reason="tests/scheduler/test_workload_reservation.py has the reservation on both")
 async def test_the_group_of_a_deployment_that_fits_reserves_before_its_pods_come(admitted):
     await admitted.node("16")
     await admitted.work()

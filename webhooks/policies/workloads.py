@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from muster.model import grouping
 from muster.model.gangs import DescribedGang, gangs_of
@@ -41,7 +40,7 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
         wanted = gangs_of(workload, after, settings.rules)
     except (msgspec.ValidationError, FieldError):
         return ALLOWED  # the API server says best what is wrong
-    review = _WorkloadReview(request, view, workload, after, before)
+    review = _WorkloadReview(request, view, workload, after)
     for gang in wanted:
         if _ours(gang, workload, settings):
             review.judge(gang, _before(gang, had))
@@ -71,7 +70,6 @@ class _WorkloadReview(Struct):
     view: AdmissionView
     workload: WorkloadKind
     after: WorkloadObject
-    before: WorkloadObject | None
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     otherwise: Allowed = ALLOWED
@@ -124,8 +122,6 @@ class _WorkloadReview(Struct):
 
     def _reserve(self, subject: GangSubject, minimum: Minimum, had: Minimum | None) -> None:
         """Ask the ledger for a new gang's minimum; of one that grows only whether it would fit: its group will ask."""
+        # All of it: a name is charged once, by the largest of its rows, so what its group holds already costs nothing more.
         reservation = gangs.reservation(subject, self.after.metadata.uid, minimum.resources)
-        if self.before is not None and had is not None:
-            revision = self.before.metadata.resource_version
-            reservation = replace(reservation, revision=revision, previous=had.resources)
         self.otherwise = Allowed(reservation=reservation, trial=had is not None)
