@@ -39,17 +39,20 @@ def readable(amounts: Mapping[str, object] | None) -> Resources:
 
 
 def view_of_lists(
-    groups: Mapping[str, Iterable[PodGroup]], quotas: Iterable[ResourceQuota], pods: Iterable[Pod]
+    groups: Mapping[str, Iterable[PodGroup]],
+    quotas: Iterable[ResourceQuota],
+    pods: Iterable[Pod],
+    schedulers: Collection[str] | None = None,
 ) -> NamespaceView:
     """Return a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
 
-    ``groups`` are by API group.
+    ``groups`` are by API group; ``schedulers`` as in `member_of`.
     """
     view = NamespaceView({}, Tombstones())
     for quota in quotas:
         view.put_quota(observed_quota(quota))
     for pod in pods:
-        view.put_pod(observed_pod(pod))
+        view.put_pod(observed_pod(pod, schedulers=schedulers))
     for group, items in groups.items():
         for item in items:
             view.put(observed_group(group, item, 0))

@@ -82,7 +82,7 @@ class WhatIfCluster:
         first = self.snapshot()
         # To be found again once supposed nodes are gone.
         self._table = first.table
-        self.shortages = dict(shortages.found(state, first))
+        self.shortages = dict(shortages.found(state, first, self.schedulers))
         for key, lacks in self.shortages.items():
             self.cluster.refused(key, wording.unreserved(lacks))
         if alone:
@@ -120,7 +120,7 @@ class WhatIfCluster:
             return
         metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
         if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
-            self.cluster.unreserved(namespace, shortages.reasons(self.state, namespace, table))
+            self.cluster.unreserved(namespace, shortages.reasons(self.state, namespace, table, self.schedulers))
             self.cluster.ledger(namespace, table)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────

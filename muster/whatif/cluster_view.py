@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -133,11 +133,14 @@ def with_objects(
     return replace(state, objects=objects)
 
 
-def ledger_view(state: ClusterObjects, namespace: str) -> LedgerView:
-    """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else."""
+def ledger_view(state: ClusterObjects, namespace: str, schedulers: Collection[str]) -> LedgerView:
+    """Return what exists in a namespace, as the ledger counts it; what has no version that counts is newer than all else.
+
+    ``schedulers``: the names of those whose pods are members of the groups that they name.
+    """
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
     quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
-    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods))
+    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods), schedulers)
 
 
 def _versioned(item: T) -> T:

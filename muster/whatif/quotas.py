@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from muster.ledger.reservations import Shortage
 from muster.model import grouping, kinds, scopes
 from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.kinds import Kind
-from muster.model.objects import ResourceQuota
+from muster.model.objects import Pod, ResourceQuota
 from muster.model.text import listed
 from muster.whatif import trials
 from muster.whatif.cluster import WhatIfCluster
@@ -46,7 +46,7 @@ def remedies(cluster: WhatIfCluster, record: Record, shortage: QuotaShortage) ->
     if then is not None:
         yield Remedy(f"{_more(shortage.short)}{then}", _data(shortage.short) | {"enough": not then})
     for name in _holders(cluster, record.key, shortage):
-        then = _outcome(cluster, rest, record, {}, _objects_of(rest, record.key.namespace, name))
+        then = _outcome(cluster, rest, record, {}, _objects_of(rest, record.key.namespace, name, cluster.schedulers))
         if then is not None:
             holds = trials.shown(dict(shortage.holders).get(name, NOTHING))
             key = next((key for key in _keys(record.key.namespace, name) if cluster.group(key) is not None), record.key)
@@ -66,12 +66,18 @@ def _keys(namespace: str, name: str) -> list[GroupKey]:
     return [GroupKey(kind.group, namespace, name) for kind in PODGROUPS]
 
 
-def _objects_of(state: ClusterObjects, namespace: str, name: str) -> Mapping[Kind[Any], Sequence[Any]]:
+def _objects_of(
+    state: ClusterObjects, namespace: str, name: str, schedulers: Collection[str]
+) -> Mapping[Kind[Any], Sequence[Any]]:
     """Return a group, its Jobs and its pods."""
     groups = {kind: [each] for kind in PODGROUPS if (each := state.find(kind, name, namespace)) is not None}
     jobs = [each for each in state.of(kinds.JOBS, namespace) if conversion.group_of_job(each) == name]
-    pods = [each for each in state.of(kinds.PODS, namespace) if grouping.group_of(each.metadata) == name]
+    pods = [each for each in state.of(kinds.PODS, namespace) if _is_member(each, name, schedulers)]
     return {**groups, kinds.JOBS: jobs, kinds.PODS: pods}
+
+
+def _is_member(pod: Pod, group: str, schedulers: Collection[str]) -> bool:
+    return grouping.member_of(pod.metadata, pod.spec.scheduler_name, schedulers) == group
 
 
 def _outcome(
@@ -88,7 +94,7 @@ def _outcome(
     if table is None or ledger is None:
         return None
     # As the ledger is once it has seen these objects; lists say nothing of how new they are.
-    seen = replace(table.seed(ledger_view(state, namespace), state.taken), observed=table.observed)
+    seen = replace(table.seed(ledger_view(state, namespace, cluster.schedulers), state.taken), observed=table.observed)
     state = with_objects(state, {kinds.QUOTALEDGERS: [replace(ledger, data=seen.render())]})
     return trials.outcome(cluster.made_of(state), record, lambda: None)
 

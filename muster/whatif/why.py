@@ -156,7 +156,7 @@ def _quotas(cluster: WhatIfCluster, key: GroupKey) -> tuple[tuple[QuotaUsage, ..
     table = state.ledger(key.namespace)
     if table is None:
         return (), QuotaShortage()
-    view = ledger_view(state, key.namespace)
+    view = ledger_view(state, key.namespace, cluster.schedulers)
     outside = table.outside(view).items()
     short = next((lacks for each, lacks in outside if each.name == key.name), cluster.shortages.get(key, ()))
     return report(key.namespace, "", "", table, view).quotas, QuotaShortage(short, table.holders(view, short))

@@ -35,7 +35,7 @@ async def test_it_shows_who_holds_what_and_what_is_left(
     lab.run(replica.controller.run())
     await lab.ledger_says(lambda ledger: not ledger.data.rows)
     assert await asking(replica, "ghost", "1") == Reserved()
-    assert printed(capsys, await quota.read(lab.client, lab.namespace)) == [
+    assert printed(capsys, await quota.read(lab.client, lab.namespace, ["nobody"])) == [
         "namespace NAMESPACE: quota is guarded (pods are checked while a webhook replica answers)",
         "policy Reject: a PodGroup reserves when it is created",
         "ledger created 5m ago",
@@ -92,3 +92,18 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
         'PodGroup late: its minimum isn\'t reserved, for quota "team" is short by 3 cpu; its pods wait until that is free:'
         " lower spec.minResources, delete other PodGroups or raise the quota"
     )
+
+
+async def test_a_pod_of_another_scheduler_that_names_a_group_counts_outside_it(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = await lab.process()
+    await lab.quota(replica, "team", cpu="10")
+    assert await lab.create(replica, "train", "6") == Reserved()
+    assert await lab.pod(replica, "train-0", "1", "train") == Reserved()
+    assert await lab.pod(replica, "guest", "2", "train", schedulerName="another") == Reserved()
+    lab.run(replica.controller.run())
+    await lab.ledger_says(lambda ledger: not ledger.data.rows)
+    report = await quota.read(lab.client, lab.namespace, ["nobody"])
+    assert [(each.resource, each.reserved, each.other) for each in report.quotas] == [("cpu", "6", "2")]
+    assert [each.used for each in report.groups] == [{"cpu": "1"}]

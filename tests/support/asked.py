@@ -201,7 +201,7 @@ def seeded(objects: list[Json], refused: Sequence[str] = ()) -> list[Json]:
     now = state(objects)
     table = now.ledger("team") or Table()
     rows = [*table.rows, *(_unreserved(now, name) for name in refused)]
-    seen = replace(table, rows=tuple(rows)).seed(ledger_view(now, "team"), TAKEN)
+    seen = replace(table, rows=tuple(rows)).seed(ledger_view(now, "team", ["muster"]), TAKEN)
     objects[:] = [each for each in objects if each["kind"] != "QuotaLedger"]
     meta = {"name": names.LEDGER_NAME, "namespace": "team", "uid": "ledger"}
     data = replace(seen, observed={source(kinds.PODGROUPS.group): 1}).render()

@@ -10,7 +10,7 @@ import msgspec
 
 from muster.cli.connect import connected, namespace_of, runs
 from muster.cli.flags import ClusterGroup
-from muster.cli.options import cluster_options, examples, namespace_option
+from muster.cli.options import SCHEDULERS, cluster_options, examples, namespace_option, schedulers_option
 from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
@@ -18,7 +18,7 @@ from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservatio
 from muster.model import kinds, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from muster.kube.client import Client
     from muster.ledger.table import Table
@@ -45,19 +45,22 @@ def quota() -> None:
 @quota.command(epilog=examples("muster quota view --namespace team-a", "muster quota view -o json"))
 @namespace_option
 @click.option("-o", "--output", type=click.Choice(_FORMATS), default="table", show_default=True, help="Output format.")
+@schedulers_option()
 @cluster_options
 @runs
-async def view(namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
+async def view(
+    namespace: str | None, output: str, schedulers: tuple[str, ...], kubeconfig: str | None, context: str | None
+) -> None:
     """Show each quota of a namespace: hard limit, reserved, used by other pods, free; and the PodGroups that hold it."""
     async with connected(kubeconfig, context) as client:
-        found = await read(client, namespace_of(namespace, kubeconfig, context))
+        found = await read(client, namespace_of(namespace, kubeconfig, context), schedulers)
     if output != "table":
         document(msgspec.to_builtins(found), output)
         return
     show(found, SystemClock().now())
 
 
-async def read(client: Client, namespace: str) -> LedgerReport:
+async def read(client: Client, namespace: str, schedulers: Collection[str] = SCHEDULERS) -> LedgerReport:
     """Read a namespace's ledger and what it is about.
 
     Raises:
@@ -65,13 +68,13 @@ async def read(client: Client, namespace: str) -> LedgerReport:
         KubeError: something couldn't be read.
     """
     found = await client.get(kinds.NAMESPACES, namespace)
-    stored, shown = await ledger_of(client, namespace)
+    stored, shown = await ledger_of(client, namespace, schedulers)
     mode = found.metadata.label(names.QUOTA_MODE) or "off"
     policy = found.metadata.annotation(names.QUOTA_POLICY) or found.metadata.label(names.QUOTA_POLICY)
     return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown)
 
 
-async def ledger_of(client: Client, namespace: str) -> tuple[Table, LedgerView]:
+async def ledger_of(client: Client, namespace: str, schedulers: Collection[str]) -> tuple[Table, LedgerView]:
     """Read what a namespace has reserved, and what exists there; without a ledger the table is empty.
 
     Raises:
@@ -85,7 +88,7 @@ async def ledger_of(client: Client, namespace: str) -> tuple[Table, LedgerView]:
     quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
     pods = (await client.list(kinds.PODS, namespace)).items
     stored = Table.parse(ledger.data) if ledger is not None else Table()
-    return stored, view_of_lists(await podgroups(client, namespace), quotas, pods)
+    return stored, view_of_lists(await podgroups(client, namespace), quotas, pods, schedulers)
 
 
 async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:
