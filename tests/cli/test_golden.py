@@ -44,6 +44,7 @@ CASES: dict[str, tuple[int, str]] = {
     "admit-a-kind-without-rules": (0, f"admit -f files/other.yaml --state {EMPTY}"),
     "admit-workloads": (0, f"admit -f files/workloads.yaml --state {EMPTY}"),
     "admit-workloads-on-a-full-cluster": (0, f"admit -f files/workloads.yaml --state {BUSY}"),
+    "admit-workloads-in-no-queue": (1, f"admit -f files/noqueue.yaml --state {EMPTY}"),
     "admit-an-operator-s-object": (0, f"admit -f files/ray.yaml --state {EMPTY}"),
     "admit-broken-yaml": (2, f"admit -f files/broken.yaml --state {EMPTY}"),
     "admit-no-such-file": (2, f"admit -f files/nothing.yaml --state {EMPTY}"),
