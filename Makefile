@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-interpreters soak lint format controlplane manifests image kind clean
+.PHONY: help demo test test-fast test-all test-interpreters soak siege lint format controlplane manifests image kind clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -50,9 +50,13 @@ test-interpreters:  ## The tests of what decodes, on other versions of Python (P
 
 # Histories of the quota ledger, thousands of objects under a rotation of certificates, minutes of hostile objects.
 SOAK ?= 20
+IN_FLIGHT ?= 8
 soak: .venv/.installed controlplane  ## For as long as it takes: random histories, a real one under faults, load under a rotation, hostile objects, fuzzing
 	HYPOTHESIS_PROFILE=random MUSTER_SOAK=$(SOAK) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO \
 	  tests/ledger/histories tests/linearizable tests/certs/test_under_load.py tests/hostile
+
+siege: .venv/.installed controlplane  ## Hostile objects alone, for SOAK minutes with IN_FLIGHT requests of each tenant at once
+	MUSTER_SOAK=$(SOAK) MUSTER_IN_FLIGHT=$(IN_FLIGHT) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO tests/hostile/test_soak.py
 
 lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ ROUND = 300
 """Requests of a tenant between two counts of what it has."""
 FULL = MOST_ALIVE // len(HOSTILE) - 4 * ROUND
 """Objects of a tenant at which it deletes them all; with those that are made of others, a round more doesn't make it too many."""
-IN_FLIGHT = int(os.environ.get("IN_FLIGHT", "8"))
+IN_FLIGHT = int(os.environ.get("MUSTER_IN_FLIGHT", "8"))
 """Requests of a tenant at once."""
 PAUSE = 5.0
 FLAT = 64 * 1024
