@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.model import grouping, kinds, names
-from muster.model.objects import Job, Pod, PodTemplate, Workload
+from muster.model.objects import Job, Meta, Pod, PodTemplate, Workload
 from muster.model.text import counted
 from muster.whatif import trials
 from muster.whatif.cluster import WhatIfCluster
@@ -27,7 +27,7 @@ _ORDERED: Final = "OrderedReady"
 class Maker(Struct, frozen=True):
     """A workload that creates pods of a group: kind and name, how many it wants, and the template of each.
 
-    ``ordered``: it creates the next pod once the one before it runs.
+    ``ordered``: it creates the next pod once the one before it runs; ``metas`` are read for annotations, the nearest first.
     """
 
     kind: str
@@ -35,6 +35,7 @@ class Maker(Struct, frozen=True):
     wanted: int
     template: PodTemplate
     ordered: bool = False
+    metas: tuple[Meta, ...] = ()
 
     @property
     def title(self) -> str:
@@ -53,7 +54,7 @@ def makers(cluster: WhatIfCluster, key: GroupKey) -> list[Maker]:
         return said == key.name if said else generated and one.metadata.uid in owners
 
     found = [
-        Maker("Job", job.name, conversion.pods_wanted(job), job.spec.template)
+        Maker("Job", job.name, conversion.pods_wanted(job), job.spec.template, metas=_metas(job))
         for job in state.of(kinds.JOBS, key.namespace)
         if conversion.group_of_job(job) == key.name and not conversion.job_finished(job)
     ]
@@ -62,8 +63,19 @@ def makers(cluster: WhatIfCluster, key: GroupKey) -> list[Maker]:
             if stands_for(one):
                 wanted = 1 if one.spec.replicas is None else one.spec.replicas
                 ordered = kind is kinds.STATEFULSETS and (one.spec.pod_management_policy or _ORDERED) == _ORDERED
-                found.append(Maker(kind.name, one.name, wanted, one.spec.template, ordered))
+                found.append(Maker(kind.name, one.name, wanted, one.spec.template, ordered, _metas(one)))
     return found
+
+
+def _metas(one: Job | Workload) -> tuple[Meta, ...]:
+    return (one.spec.template.metadata, one.metadata)
+
+
+def warnings(cluster: WhatIfCluster, key: GroupKey) -> tuple[str, ...]:
+    """Say which annotations of a group's workloads, or of its pods where these aren't known, can't be meant as they are written."""
+    known = [each.metas for each in makers(cluster, key)] or [(pod.metadata,) for pod in cluster.members(key)]
+    said = (text for metas in known for text in (grouping.min_member(*metas)[1], grouping.min_resources(*metas)[1]))
+    return tuple(dict.fromkeys(filter(None, said)))
 
 
 def counts(job: JobInfo) -> tuple[int, int]:

@@ -40,6 +40,7 @@ class Explanation(Struct, frozen=True):
         makers: who creates the pods that are missing, a sentence; empty where none is.
         share: what its queue deserves, has and doesn't take back, a sentence; empty where it isn't so.
         tried: what was tried in vain, where nothing helps.
+        warnings: annotations that can't be meant as they are written, a sentence each.
         ahead: the groups of its queue that have their turn before it: (name, title).
         changes: what would let it start, each by itself.
         quotas: where its namespace's quotas stand.
@@ -62,6 +63,7 @@ class Explanation(Struct, frozen=True):
     makers: str = ""
     share: str = ""
     tried: str = ""
+    warnings: tuple[str, ...] = ()
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
@@ -76,6 +78,7 @@ class Explanation(Struct, frozen=True):
             ("tried", self.tried),
         )
         told |= {name: text for name, text in sentences if text} | ({"podsWaiting": self.grows} if self.grows else {})
+        told |= {"warnings": list(self.warnings)} if self.warnings else {}
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
 
@@ -114,6 +117,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         if record.stage in _LACKS_ROOM
         else "",
         tried="" if changes else remedies.tried(cluster, record),
+        warnings=missing_pods.warnings(cluster, key),
     )
 
 

@@ -301,3 +301,12 @@ def test_a_node_with_a_pod_that_can_not_be_read_takes_nothing_and_is_told(*, wri
 def of(seen: ClusterObjects) -> list[str]:
     answer = why.ask(WhatIfCluster(seen, POLICY, ["muster"]), key("train"))
     return list(lines(answer, UNBROKEN, TAKEN))
+
+
+def test_a_minimum_that_can_not_be_read_is_told_and_the_group_of_a_workload_is_named() -> None:
+    owner = workload("Deployment", "web", 2)
+    owner["spec"]["template"]["metadata"] = {"annotations": {"scheduling.k8s.io/group-min-member": "two"}}
+    found = answered("web", node("node-0", {"cpu": "4"}), owner, *generated(owner, [9], 1))
+    said = "scheduling.k8s.io/group-min-member 'two' counts as 1: write a whole number from 0 to 2147483647"
+    assert [line.split(maxsplit=1) for line in found if line.startswith("warning")] == [["warning", said]]
+    assert ["podgroup", "podgroup-uid-web"] in [line.split() for line in found]

@@ -85,6 +85,8 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
     yield "needs", answer.needs
     if answer.makers:
         yield "pods", answer.makers
+    for warning in answer.warnings:
+        yield "warning", warning
     yield "ahead", _line(answer, record)
     for sentence in record.nodes.sentences() if record.nodes is not None else ():
         yield "nodes", sentence
@@ -115,6 +117,8 @@ def _sources(answer: Explanation, now: datetime, configured: str) -> Iterator[tu
         if condition.status == "True" and condition.type == "Unschedulable":
             since = output.age(condition.last_transition_time, now)
             yield "condition", f"{condition.type} for {since}: {condition.reason}: {condition.message}"
+    if not answer.title.startswith("PodGroup "):
+        yield "podgroup", answer.key.name
     yield "queue", _queue(answer)
     for each in answer.quotas:
         other = f", {each.other} used by other pods" if each.other != "0" else ""
