@@ -270,7 +270,8 @@ class Table(Struct, frozen=True):
             return Unavailable(
                 f"the namespace's quota ledger holds {MOST_ROWS} reservations under way, as many as it can"
             )
-        if tally.size + row.size > (MOST_BYTES if row.size <= ORDINARY_ROW else MOST_BYTES // 2):
+        most = MOST_BYTES if row.size <= ORDINARY_ROW else MOST_BYTES // 2
+        if tally.size + row.size > min(most, tally.room):
             return Unavailable(
                 f"the namespace's quota ledger has no room for the {row.size} bytes of this reservation while so many"
                 " are under way; try again, or list fewer resources"

@@ -108,6 +108,7 @@ class Tally:
         self._charged = Resources.total(each.cost for each in self._accounts.values())
         self._beyond = Resources.total(each.beyond for each in self._accounts.values() if each.pods)
         self._size: int | None = None
+        self._room: int | None = None
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -120,6 +121,13 @@ class Tally:
         if self._size is None:
             self._size = sum(row.size for row in self._rows.values())
         return self._size
+
+    @property
+    def room(self) -> int:
+        """The bytes that rows may take beside the totals of the quotas."""
+        if self._room is None:
+            self._room = OBJECT_BYTES - _totals_size(self._quotas)
+        return self._room
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -224,9 +232,12 @@ def outgrows(quotas: Mapping[str, Totals], rows: Collection[Row], before: Collec
     """
     if len(rows) <= max(_FEW_ROWS, len(before)):
         return False
+    return _totals_size(quotas) + sum(row.size for row in rows) > OBJECT_BYTES
+
+
+def _totals_size(quotas: Mapping[str, Totals]) -> int:
     totals = [amounts for each in quotas.values() for amounts in (each.hard, each.reserved, each.used, each.other)]
-    size = sum(len(name) + _AMOUNT_BYTES for amounts in totals for name in amounts)
-    return size + sum(row.size for row in rows) > OBJECT_BYTES
+    return sum(len(name) + _AMOUNT_BYTES for amounts in totals for name in amounts)
 
 
 def charge(rows: Iterable[Row]) -> Resources:

@@ -512,3 +512,17 @@ def test_the_size_of_a_row_is_never_less_than_its_text() -> None:
         Row(POD, "", "a", "u", Resources({})),
     ):
         assert len(str(row)) + 3 <= row.size <= ORDINARY_ROW
+
+
+def test_what_quotas_limit_leaves_less_room_for_rows_and_the_object_is_never_too_large() -> None:
+    # Each name is in the ledger twice for each quota: as a limit, and as what is held of it.
+    names = {f"example.com/{'r' * 40}{n}": "1000000" for n in range(600)}
+    quotas = {f"team-{n}": amounts(**names, cpu="1000000") for n in range(5)}
+    group = shown("large", Resources(dict.fromkeys(quotas["team-0"], 10**9)))
+    table, given = seeded(group, **quotas).reserve(
+        request(f"g-{n:04}-{'x' * 100}", amounts(cpu="1")) for n in range(4000)
+    )
+    kinds_of_answers = {type(answer) for answer in given}
+    assert kinds_of_answers == {Reserved, Unavailable}
+    assert "no room for the" in next(answer.reason for answer in given if isinstance(answer, Unavailable))
+    assert len(msgspec.json.encode(table.render())) <= 1_400_000
