@@ -132,18 +132,21 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
                 parts.create_task(collector.settle(worker.synced), name="settling")
 
         heartbeat = Heartbeat(worker.not_alive)
+        worker.standing_by = lambda: False  # Nothing is known of an election yet.
 
         async def elect() -> None:
             # With connections and credentials of its own: nothing that a tenant wrote is read here.
             async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as own:
-                await LeaderElector(
+                elector = LeaderElector(
                     Client(own),
                     options["lease_namespace"],
                     options["lease_name"],
                     socket.gethostname(),
                     clock,
                     alive=heartbeat.beats,
-                ).run(leading_here)
+                )
+                worker.standing_by = lambda: elector.leader not in {"", elector.identity}
+                await elector.run(leading_here)
 
         leading_here = on_loop(asyncio.get_running_loop(), lead)
         beating = asyncio.create_task(heartbeat.run(), name="heartbeat")

@@ -23,7 +23,7 @@ from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.ledger.windows import QuotaWindows
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.model.objects import Object, Pod, PodGroup, QuotaLedger
 from scheduler.controllers.autoscaler import AutoscalerObserver
 from scheduler.controllers.namespace_labels import NamespaceLabelController
@@ -203,6 +203,10 @@ class Leadership:
     def missing(self) -> list[str]:
         """Say what isn't known yet of the cluster."""
         return self._informers.watching.missing()
+
+    def has_default_queue(self) -> bool:
+        """Whether there is the queue of groups that name none; what a fresh installation makes last, through its webhooks."""
+        return self._informers.queue(names.DEFAULT_QUEUE) is not None
 
     def hangs(self) -> bool:
         """Whether a cycle is being decided for so long that it won't end."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from muster.kube.client import Client
@@ -22,6 +22,10 @@ class Worker:
     ``run`` is called with each new fence and starts from nothing: what a former leader left half done is found in the
     objects and finished. ``namespace`` is Muster's own, where its ConfigMaps are. ``quota_mode`` is what namespaces are
     labelled with whose groups reserve of a quota; empty for leaving that to their owners.
+
+    Attributes:
+        synced: set while the cluster is known.
+        standing_by: whether another process leads, as far as this one has seen; from any thread.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class Worker:
         self._namespace = namespace
         self._quota_mode = quota_mode
         self.synced = asyncio.Event()
+        self.standing_by: Callable[[], bool] = lambda: True
+        self._ready = False
         self.metrics = SchedulerMetrics()
         self._term: Leadership | None = None
 
@@ -53,8 +59,19 @@ class Worker:
             self._term.adopt(policy)
 
     def not_ready(self) -> list[str]:
-        """Say what a process that leads still waits for; one that stands by is ready to take over."""
-        return self._term.missing() if self._term is not None and not self.synced.is_set() else []
+        """Say what a process that leads still waits for; one that stands by is ready to take over.
+
+        A process that starts is ready when it leads and there is a default queue, or when another one leads: then whoever waits
+        for all of them to be ready can use what they make.
+        """
+        if self._term is not None and not self.synced.is_set():
+            return self._term.missing()
+        if not self._ready and (self._term is None or not self._term.has_default_queue()):
+            waits = "the queue default" if self._term is not None else "a leader"
+            self._ready = self._term is None and self.standing_by()
+            return [] if self._ready else [f"{waits} isn't there yet"]
+        self._ready = True
+        return []
 
     def not_alive(self) -> list[str]:
         """Say what only a restart can fix: a plugin that never returns, say; another process leads then."""
