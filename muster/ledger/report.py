@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from muster.ledger.reservations import JOB, POD, Shortage, limited
 from muster.ledger.rows import Row, RowState
@@ -14,6 +17,8 @@ from muster.ledger.view import LedgerView, ObservedGroup
 from muster.ledger.wording import unreserved
 from muster.model import scopes
 from muster.model.amounts import Resources, exact_text
+
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QuotaUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,11 +35,15 @@ class QuotaUsage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QuotaHolder(msgspec.Struct, frozen=True, rename="camel"):
-    """A group and what it holds of what is limited; ``used`` is what its pods take of it."""
+    """A group and what it holds of what is limited; ``used`` is what its pods take of it.
+
+    ``owner``: what it was generated for, ``Job train``; empty for a group that people named.
+    """
 
     name: str
     reserved: dict[str, str]
     used: dict[str, str]
+    owner: str = ""
 
 
 class UnconfirmedReservation(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,10 +57,11 @@ class UnconfirmedReservation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UnreservedGroup(msgspec.Struct, frozen=True, rename="camel"):
-    """A group that exists and holds nothing, and why."""
+    """A group that exists and holds nothing, and why; its owner as in `QuotaHolder`."""
 
     name: str
     reason: str
+    owner: str = ""
 
 
 class LedgerReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -67,8 +77,13 @@ class LedgerReport(msgspec.Struct, frozen=True, rename="camel"):
     unreserved: tuple[UnreservedGroup, ...] = ()
 
 
-def report(namespace: str, mode: str, policy: str, table: Table, view: LedgerView) -> LedgerReport:
-    """Write a ledger for people; ``view`` shows what exists in the namespace now."""
+def report(
+    namespace: str, mode: str, policy: str, table: Table, view: LedgerView, owners: Mapping[str, str] = _NOBODY
+) -> LedgerReport:
+    """Write a ledger for people.
+
+    ``view`` shows what exists in the namespace now; ``owners``: by the name of a group, what it was generated for.
+    """
     view.follow(table.scope_sets)
     names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
     return LedgerReport(
@@ -77,9 +92,12 @@ def report(namespace: str, mode: str, policy: str, table: Table, view: LedgerVie
         policy,
         table.seeded_at,
         tuple(_standings(table)),
-        tuple(_holders(table, view, names)),
+        tuple(replace(each, owner=owners.get(each.name, "")) for each in _holders(table, view, names)),
         tuple(_coming(row, names) for row in table.rows if row.counts and _comes(row, view)),
-        tuple(UnreservedGroup(each.name, unreserved(lacks)) for each, lacks in _outside(table, view)),
+        tuple(
+            UnreservedGroup(each.name, unreserved(lacks), owners.get(each.name, ""))
+            for each, lacks in _outside(table, view)
+        ),
     )
 
 

@@ -21,6 +21,12 @@ CASES: dict[str, tuple[int, str]] = {
     "why-a-queue-too-small": (0, f"podgroup why study -n team-a --state {BUSY}"),
     "why-its-pods-are-missing": (0, f"podgroup why alone -n team-a --state {BUSY}"),
     "why-no-such-queue": (0, f"podgroup why lost -n team-a --state {BUSY}"),
+    "why-a-job-with-a-minimum-that-is-no-number": (0, "podgroup why job/train --state states/generated.yaml"),
+    "why-a-job-with-a-minimum-that-is-no-number-json": (
+        0,
+        "podgroup why job/train --state states/generated.yaml -o json",
+    ),
+    "why-a-deployment-on-too-few-nodes": (0, "podgroup why deployment/web --state states/generated.yaml"),
     "why-it-runs": (0, f"podgroup why first --state {BUSY}"),
     "why-it-is-over": (0, f"podgroup why done -n team-a --state {BUSY}"),
     "why-it-is-over-with-pods-that-wait": (0, f"podgroup why late -n team-a --state {AGAIN}"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from muster.cli.commands import quota
-from muster.ledger.report import LedgerReport
+from muster.ledger.report import LedgerReport, QuotaHolder, QuotaUsage, UnreservedGroup
 from muster.ledger.reservations import Reserved
 from muster.model import kinds
 
@@ -52,6 +52,19 @@ async def test_it_shows_who_holds_what_and_what_is_left(
         "",
         "KIND       NAME    REQUESTED",
         "PodGroup   ghost   1 cpu",
+    ]
+
+
+def test_a_group_made_for_a_workload_is_shown_by_the_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = QuotaUsage("team", "cpu", "", "10", "6", "0", "4", "0")
+    holder = QuotaHolder("podgroup-1", {"cpu": "6"}, {"cpu": "2"}, "Job train")
+    waiting = UnreservedGroup("podgroup-2", "quota team is short by 2 cpu", "Deployment web")
+    report = LedgerReport("ns", "guarded", "Reject", NOW.isoformat(), (usage,), (holder,), (), (waiting,))
+    assert printed(capsys, report)[-4:] == [
+        "PODGROUP    RESERVED   USED BY ITS PODS",
+        "Job train   6 cpu      2 cpu",
+        "",
+        "Deployment web: quota team is short by 2 cpu",
     ]
 
 

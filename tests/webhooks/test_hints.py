@@ -208,6 +208,47 @@ async def test_a_gang_without_our_scheduler_is_told_and_gets_it_where_the_namesp
     assert (await client.get(kinds.JOBS, "held", space)).metadata.annotation(names.SUSPENDED) == "true"
 
 
+async def test_a_held_job_that_its_user_resumes_is_told_why_it_waits(hinted: Hinted) -> None:
+    client, space = hinted.plane.client, hinted.namespace
+    job = workload(kinds.JOBS, "train", "muster", **{MEMBER: "3"})
+    job["metadata"]["annotations"] = {names.SUSPENDED: "true"}
+    await hinted.said("POST", kinds.JOBS, job)
+    made = await client.get(kinds.JOBS, "train", space)
+    name = f"podgroup-{made.metadata.uid}"
+    await hinted.plane.create(kinds.PODGROUPS, {"metadata": {"name": name}, "spec": {"minMember": 3}}, space)
+    wrong = {"type": "Unschedulable", "status": "True", "message": "3 pods need 3 cpu; 1 cpu is free: short by 2 cpu"}
+    status = {"status": {"phase": "Pending", "conditions": [wrong]}}
+    await client.patch(kinds.PODGROUPS, name, status, space, subresource="status")
+    path, resume = kinds.JOBS.path(space, "train"), msgspec.json.encode({"spec": {"suspend": False}})
+    dry = Request("PATCH", path, {"dryRun": "All"}, resume, content_type=MERGE_PATCH)
+    async with asyncio.timeout(PATIENCE):
+        # The webhook sees the group when its watch has shown it.
+        while (await client.send(dry)).headers.get("warning") != (  # noqa: ASYNC110
+            '299 - "Job train is held, and suspended again: 3 pods need 3 cpu; 1 cpu is free: short by 2 cpu"'
+        ):
+            await asyncio.sleep(0.05)
+    # As Muster resumes it: its note goes with the suspension.
+    ours = {"metadata": {"annotations": {names.SUSPENDED: None}}, "spec": {"suspend": False}}
+    assert await hinted.said("PATCH", kinds.JOBS, ours, "train") == ""
+
+
+async def test_a_job_for_a_queue_that_is_misspelt_is_asked_for_the_nearest(hinted: Hinted) -> None:
+    team = hinted.plane.unique("research")
+    await hinted.plane.create(kinds.QUEUES, {"metadata": {"name": team}})
+    body = {"metadata": {"name": "g"}, "spec": {"minMember": 1, "queue": team.replace("research", "reserch")}}
+
+    async def answer() -> str:
+        try:
+            await hinted.plane.client.create(kinds.PODGROUPS, body, hinted.namespace)
+        except errors.ForbiddenError as error:
+            return error.message
+        return ""
+
+    async with asyncio.timeout(PATIENCE):
+        while f"does not exist: did you mean {team}? Or use one of the open queues" not in await answer():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
 # ── values that mean nothing: a policy ───────────────────────────────────────────────────────────────────────────
 
 

@@ -184,7 +184,7 @@ def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, name
             click.echo(f"podgroup.{kind.group}/{group.name}")
         return
     groups = [group for _, group in found]
-    columns = [*(["namespace"] if named else []), "name", "status", "minmember", "running", "queue", "age"]
+    columns = [*(["namespace"] if named else []), "name", "status", "minmember", "running", "queue", "owner", "age"]
     rows = [
         [
             *([group.namespace] if named else []),
@@ -193,6 +193,7 @@ def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, name
             group.spec.min_member,
             group.status.running,
             group.spec.queue or names.DEFAULT_QUEUE,
+            grouping.owner_of(group.metadata) or "-",
             age(group.metadata.creation_timestamp, now),
         ]
         for group in groups
@@ -202,10 +203,8 @@ def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, name
         for row, group in zip(rows, groups, strict=True):
             row.append(moment(group.metadata.creation_timestamp))
     if output == "wide":
-        columns += ["made for", "waits for"]
+        columns.append("waits for")
         for row, group in zip(rows, groups, strict=True):
-            owner = next(iter(group.metadata.owner_references or ()), None)
-            row.append(f"{owner.kind} {owner.name}" if owner is not None else "-")
             row.append(
                 next(
                     (

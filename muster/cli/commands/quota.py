@@ -15,7 +15,7 @@ from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube import errors
 from muster.kube.clock import SystemClock
 from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservation, report
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -68,13 +68,17 @@ async def read(client: Client, namespace: str, schedulers: Collection[str] = SCH
         KubeError: something couldn't be read.
     """
     found = await client.get(kinds.NAMESPACES, namespace)
-    stored, shown = await ledger_of(client, namespace, schedulers)
+    groups = await podgroups(client, namespace)
+    stored, shown = await _ledger(client, namespace, groups, schedulers)
     mode = found.metadata.label(names.QUOTA_MODE) or "off"
     policy = found.metadata.annotation(names.QUOTA_POLICY) or found.metadata.label(names.QUOTA_POLICY)
-    return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown)
+    owners = {each.name: grouping.owner_of(each.metadata) for some in groups.values() for each in some}
+    return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown, owners)
 
 
-async def ledger_of(client: Client, namespace: str, schedulers: Collection[str]) -> tuple[Table, LedgerView]:
+async def _ledger(
+    client: Client, namespace: str, groups: Mapping[str, Iterable[PodGroup]], schedulers: Collection[str]
+) -> tuple[Table, LedgerView]:
     """Read what a namespace has reserved, and what exists there; without a ledger the table is empty.
 
     Raises:
@@ -88,7 +92,7 @@ async def ledger_of(client: Client, namespace: str, schedulers: Collection[str])
     quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
     pods = (await client.list(kinds.PODS, namespace)).items
     stored = Table.parse(ledger.data) if ledger is not None else Table()
-    return stored, view_of_lists(await podgroups(client, namespace), quotas, pods, schedulers)
+    return stored, view_of_lists(groups, quotas, pods, schedulers)
 
 
 async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:
@@ -123,14 +127,14 @@ def show(found: LedgerReport, now: datetime) -> None:
     )
     if found.groups:
         click.echo()
-        rows = [(each.name, _amounts(each.reserved), _amounts(each.used)) for each in found.groups]
+        rows = [(each.owner or each.name, _amounts(each.reserved), _amounts(each.used)) for each in found.groups]
         table(("podgroup", "reserved", "used by its pods"), rows)
     if found.under_way:
         click.echo("\nReserved for objects that are being created (released after a minute without them):\n")
         table(("kind", "name", "requested"), [(each.kind, each.name, _requested(each)) for each in found.under_way])
     for waiting in found.unreserved:
         click.echo()
-        for line in hanging(f"PodGroup {waiting.name}: {waiting.reason}", WIDTH):
+        for line in hanging(f"{grouping.called(waiting.name, waiting.owner)}: {waiting.reason}", WIDTH):
             click.echo(line)
 
 
