@@ -33,6 +33,7 @@ KNOWN: Final = frozenset(
         names.OWNER,
         names.DESCRIBED,
         names.MEMBER_OF,
+        names.DESCRIBED,
         names.OWNER_READER,
         names.QUOTA_MODE,
         names.QUOTA_POLICY,

@@ -55,6 +55,17 @@ def test_what_is_known_or_may_be_anothers_is_not_told_of(key: str) -> None:
     assert told(key) == []
 
 
+def test_every_key_that_muster_reads_or_writes_is_known() -> None:
+    texts = [
+        each
+        for value in vars(names).values()
+        if isinstance(value, str | tuple)
+        for each in ([value] if isinstance(value, str) else value)
+    ]
+    mine = {each for each in texts if isinstance(each, str) and each.startswith((keys.OURS, *keys.SHARED))}
+    assert mine - keys.KNOWN == {names.QUEUE_FINALIZER}
+
+
 def test_under_our_own_prefix_each_unknown_key_is_told_even_where_none_is_near() -> None:
     assert told("muster.sh/gpu", ours=False) == [
         "unknown annotation muster.sh/gpu: the nearest that Muster knows is muster.sh/group"
