@@ -36,6 +36,7 @@ KNOWN: Final = frozenset(
         names.DESCRIBED,
         names.OWNER_READER,
         names.QUOTA_MODE,
+        names.QUOTA_WINDOW,
         names.QUOTA_POLICY,
         names.QUOTA_WINDOW,
         names.POD_TRAITS,
