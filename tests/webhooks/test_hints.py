@@ -147,7 +147,7 @@ def workload(kind: Any, name: str, scheduler: str = "", **annotations: str) -> d
         "apiVersion": kind.api_version,
         "kind": kind.name,
         "metadata": meta,
-        "spec": {"suspend": True, "template": template},
+        "spec": {"suspend": True, "parallelism": 3, "completions": 3, "template": template},
     }
 
 
