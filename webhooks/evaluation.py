@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
-from muster.model import grouping
+from muster.model import grouping, kinds
 from muster.model.objects import Object, PodGroup
 from muster.model.tenant_texts import InvalidTextError
 from webhooks.policies import hints, jobs, podgroups, pods, queues, quotas, workloads
@@ -136,9 +136,15 @@ def _owners(
     found = {name: owner_named(view, request.namespace, name) for name in wanted if grouping.is_generated(name)}
     if reservation.kind == PODGROUP:
         found[reservation.name] = grouping.owner_of(request.new(PodGroup).metadata)
-    elif reservation.kind == JOB and request.name and reservation.name == grouping.generated_name(reservation.uid):
+    elif reservation.kind == JOB and request.name and _is_own(request, reservation):
         found[reservation.name] = f"{request.kind.kind} {request.name}"
     return {name: owner for name, owner in found.items() if owner}
+
+
+def _is_own(request: AdmissionRequest, reservation: ReservationRequest) -> bool:
+    """Whether the group that something is reserved for will be generated for the object under review."""
+    # A Job may reserve for a group that its pods name; other workloads never do.
+    return request.kind.kind != kinds.JOBS.name or reservation.name == grouping.generated_name(reservation.uid)
 
 
 def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply, owners: Mapping[str, str]) -> Verdict:

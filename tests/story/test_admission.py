@@ -105,6 +105,33 @@ def test_applying_a_job_shows_what_its_group_would_be_short_of(run: Run, queue: 
     assert "NotFound" in run("get", "job", "train", fails=True)
 
 
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {scheduling.k8s.io/group-min-member: "6"}}
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      schedulerName: muster
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+def test_a_deployment_whose_gang_does_not_fit_is_refused_when_it_is_applied_or_grows(run: Run):
+    run("apply", "-f", "-", stdin=QUOTA)
+    said = run("apply", "-f", "-", stdin=DEPLOYMENT, fails=True)
+    assert said.strip().endswith(
+        'admission webhook "deployments.validate.muster.sh" denied the request: Deployment web requests 6 cpu, but quota'
+        ' "quota" has 4 cpu hard, 0 reserved, so 4 are free: short by 2 cpu; lower what its pods request or raise the quota'
+    )
+    assert "NotFound" in run("get", "deployment", "web", fails=True)
+    run("apply", "-f", "-", stdin=DEPLOYMENT.replace('"6"', '"3"'))
+    assert "short by 2 cpu" in run("apply", "-f", "-", stdin=DEPLOYMENT, fails=True)
+
+
 def test_the_ledger_is_seen_by_kubectl_and_by_the_command_for_it(run: Run, up: Up, namespace: str, queue: str):
     run("apply", "-f", "-", stdin=QUOTA)
     run("apply", "-f", "-", stdin=GROUP.replace("QUEUE", queue))

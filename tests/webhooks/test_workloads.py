@@ -122,6 +122,14 @@ def answered(review_of: Any, cluster: Any, answer: Any, *args: Any, **fields: An
 TEN = Exceeded("team", (Shortage("requests.cpu", 10 * NANO, 0, 0, 12 * NANO, 2 * NANO, "team"),))
 
 
+def test_a_gang_whose_group_is_there_asks_for_what_is_more_than_that_holds(judged: Any, cluster: Any) -> None:
+    metadata = {"uid": "uid-group", "resourceVersion": "42"}
+    cluster.put(kinds.PODGROUPS, "podgroup-uid-web", "dev", metadata=metadata, spec={"minResources": {"cpu": "5"}})
+    wanted = judged(deployment(12), old=deployment(4)).reservation
+    assert (wanted.uid, wanted.revision, wanted.previous) == ("uid-group", "42", Resources.parse({"cpu": "5"}))
+    assert wanted.asked == Resources.parse({"cpu": "7"})
+
+
 def test_a_gang_of_twelve_in_a_quota_of_ten_is_refused_by_its_name(review_of: Any, cluster: Any) -> None:
     question, verdict = answered(review_of, cluster, TEN, deployment(12))
     assert isinstance(question, ReservationRequest)
@@ -137,7 +145,7 @@ def test_a_gang_that_grows_is_only_tried_since_its_group_will_ask(review_of: Any
     question, verdict = answered(review_of, cluster, TEN, deployment(12), **fields)
     assert isinstance(question, Trial)
     wanted = question.reservation
-    # All of it: under its group's name it is charged by how much it is more than what the group holds.
+    # All of it: under its group's name what is reserved already costs nothing more.
     assert (wanted.previous, wanted.amounts, wanted.revision) == (None, Resources.parse(FLEET), "")
     assert isinstance(verdict, Denied)
     _, verdict = answered(review_of, cluster, Reserved(), deployment(12), **fields)
@@ -169,8 +177,8 @@ def test_what_controllers_write_and_what_is_being_deleted_is_never_refused(judge
         assert judged(lost, userInfo={"username": user}) == ALLOWED
     # A GitOps tool is no controller of Kubernetes: it applies what somebody wrote.
     assert judged(lost, userInfo={"username": "system:serviceaccount:argocd:argocd"}).code == 403
-    muster = WebhookSettings(accounts=frozenset({"alice"}))
-    assert judged(lost, settings=muster) == ALLOWED
+    # `muster up` runs as the user who applies: Muster's own accounts apply no workloads.
+    assert judged(lost, settings=WebhookSettings(accounts=frozenset({"alice"}))).code == 403
     leaving = copy.deepcopy(lost)
     leaving["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
     assert judged(leaving, old=deployment(1)) == ALLOWED

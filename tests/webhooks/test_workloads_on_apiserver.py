@@ -45,6 +45,16 @@ class Cluster:
             await self.create(kind, one)
         return str(found.value)
 
+    async def refused_once_seen(self, change: Any) -> str:
+        """Try a change until it is refused: it takes a moment until webhooks see what was made."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    await self.change(kinds.DEPLOYMENTS, change, dry_run=True)
+                except ForbiddenError as error:
+                    return str(error)
+                await asyncio.sleep(0.02)
+
     async def close(self) -> None:
         """Close the queue; return when the webhooks have seen it."""
         await self.plane.client.patch(kinds.QUEUES, self.queue, {"spec": {"desiredState": "Closed"}})
@@ -160,13 +170,18 @@ async def test_an_update_is_refused_for_what_it_makes_worse_itself(cluster: Clus
     await cluster.create(kinds.RESOURCEQUOTAS, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "10"}}})
     await cluster.create(kinds.DEPLOYMENTS, cluster.deployment())
     larger = {"metadata": {"annotations": {MEMBERS: "12"}}}
-    with pytest.raises(ForbiddenError, match=r"Deployment web requests 10 requests\.cpu more, but quota"):
+    with pytest.raises(ForbiddenError, match=r"Deployment web requests 12 requests\.cpu, but quota"):
         await cluster.change(kinds.DEPLOYMENTS, larger)
     with pytest.raises(ForbiddenError, match=r'queue "nope" .* does not exist'):
         await cluster.change(kinds.DEPLOYMENTS, {"metadata": {"annotations": {QUEUE: "nope"}}})
-    # Tried as often as one likes, nothing is taken for it: the rest of the quota is there for others.
+    # So it is once its group is there, which the scheduler makes.
     await cluster.change(kinds.DEPLOYMENTS, {"metadata": {"annotations": {MEMBERS: "8"}}})
-    await cluster.create(kinds.DEPLOYMENTS, cluster.deployment("other", members=8))
+    uid = (await cluster.plane.client.get(kinds.DEPLOYMENTS, "web", cluster.namespace)).metadata.uid
+    group = {"metadata": {"name": f"podgroup-{uid}"}, "spec": {"minMember": 8, "minResources": {"cpu": "8"}}}
+    await cluster.create(kinds.PODGROUPS, group)
+    assert "short by 2 requests.cpu" in await cluster.refused_once_seen(larger)
+    # Tried as often as one likes, nothing is taken for it: the rest of the quota is there for others.
+    await cluster.create(kinds.DEPLOYMENTS, cluster.deployment("other", members=2))
 
 
 @needs_them

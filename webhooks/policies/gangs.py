@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.reservations import JOB, ReservationRequest, Shortage, held, limited
-from muster.model import grouping, kinds, names, scopes
+from muster.ledger.reservations import JOB, ReservationRequest, Shortage, held, holding, limited, stated_minimum
+from muster.model import grouping, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
 from muster.model.objects import Meta
@@ -104,6 +105,22 @@ def reservation(subject: GangSubject, uid: str, resources: Resources) -> Reserva
     """Return the request for what the group of a new object will hold, under that group's name."""
     group = (subject.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
     return ReservationRequest(*group, resources, scope_facts=subject.gang.scope_facts)
+
+
+def growth(subject: GangSubject, uid: str, resources: Resources, view: AdmissionView) -> ReservationRequest:
+    """Return the request for a gang that is larger now: for what is more than its group holds.
+
+    Where nobody sees the group yet, for all of it: a name is charged once, so what is reserved for it costs nothing more.
+    """
+    asked = reservation(subject, uid, resources)
+    group = groups_named(view, subject.namespace, asked.name).get(names.VOLCANO_GROUP)
+    if group is None or not group.metadata.resource_version:
+        return asked
+    # By the group's uid: to the ledger, rows of one name and several uids are alternatives.
+    holds = holding(group, common.amounts(stated_minimum(group), "spec.minResources")[0])
+    facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS)) or asked.scope_facts
+    version = group.metadata.resource_version
+    return replace(asked, uid=group.metadata.uid, revision=version, previous=holds, previous_facts=facts)
 
 
 def starting_problems(subject: GangSubject, member: int) -> list[Problem]:

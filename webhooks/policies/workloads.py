@@ -29,7 +29,7 @@ _PARALLEL: Final = "Parallel"
 def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Judge the gangs of an object; a gang whose group is the object's own asks the ledger for its minimum."""
     workload = _BY_RESOURCE.get((request.resource.group, request.resource.resource))
-    if workload is None or _is_controllers(request, settings):
+    if workload is None or common.is_controller(request.user_info.username):
         return ALLOWED
     try:
         after = request.new(WorkloadObject)
@@ -45,12 +45,6 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
         if _ours(gang, workload, settings):
             review.judge(gang, _before(gang, had))
     return judge(list(dict.fromkeys(review.problems)), review.warnings, review.otherwise)
-
-
-def _is_controllers(request: AdmissionRequest, settings: WebhookSettings) -> bool:
-    """Whether it is a write of a controller: of Kubernetes, or Muster's own."""
-    user = request.user_info.username
-    return user in settings.accounts or common.is_controller(user)
 
 
 def _ours(gang: DescribedGang, workload: WorkloadKind, settings: WebhookSettings) -> bool:
@@ -122,6 +116,8 @@ class _WorkloadReview(Struct):
 
     def _reserve(self, subject: GangSubject, minimum: Minimum, had: Minimum | None) -> None:
         """Ask the ledger for a new gang's minimum; of one that grows only whether it would fit: its group will ask."""
-        # All of it: a name is charged once, by the largest of its rows, so what its group holds already costs nothing more.
-        reservation = gangs.reservation(subject, self.after.metadata.uid, minimum.resources)
-        self.otherwise = Allowed(reservation=reservation, trial=had is not None)
+        uid = self.after.metadata.uid
+        if had is None:
+            self.otherwise = Allowed(reservation=gangs.reservation(subject, uid, minimum.resources))
+        else:
+            self.otherwise = Allowed(reservation=gangs.growth(subject, uid, minimum.resources, self.view), trial=True)
