@@ -9,17 +9,28 @@ WORKERS ?= 2
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
 
-.venv/.installed: requirements/dev.txt pyproject.toml
+# $(1): the requirements of what is set up, $(2): for what.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Muster needs Python 3.11 or newer; name one with: make PYTHON=python3.12"; exit 1; }
 	@[ ! -L .venv ] || { echo "$$(pwd)/.venv is a link: what it leads to isn't emptied for $<; install there, or remove the link"; exit 1; }
-	@echo "setting up .venv (once, about a minute)"
+	@echo "setting up .venv for $(2) (once, about a minute)"
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(1:%=-r requirements/%.txt)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+endef
 
-demo: .venv/.installed  ## Play the story of the README on an embedded control plane
+.venv/.installed: requirements/dev.txt pyproject.toml
+	$(call install,dev,the tests)
+
+# What runs Muster, without linters and tests. Where what the tests need is there already, that has it too.
+.venv/.runs: requirements/runtime.txt requirements/build.txt pyproject.toml
+	$(call install,runtime build,the demo)
+
+RUNS := $(if $(wildcard .venv/.installed),.venv/.installed,.venv/.runs)
+
+demo: $(RUNS)  ## Play the story of the README on an embedded control plane
 	@$(BIN)/muster demo
 
 # What everybody's loop leaves out and CI doesn't: the sandbox's own proof, whole installations, all hostile objects at once,
