@@ -164,7 +164,7 @@ def test_reclaim_comes_to_an_end_where_shares_do_not_divide_evenly(build):
     for number in range(5):
         build.pod(f"late-{number}", "late")
     # Half of 5 cpu is 2.5: the third pod would leave its queue with less than that.
-    settled(build, EVICTING, 1)
+    settled(build, EVICTING, 2)
 
 
 def test_reclaim_shares_what_is_scarce_also_where_pods_use_what_there_is_enough_of(build):

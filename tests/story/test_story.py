@@ -12,8 +12,7 @@ import pytest
 
 from muster.cli.demo.command import Kubectl, Terminal
 from muster.cli.demo.requests import ClientTerminal
-from muster.cli.demo.story import STORY, StoryStep, refused, running_pods, succeeds
-from muster.cli.demo.story import Result as Answer
+from muster.cli.demo.story import STORY, CommandResult, StoryStep, refused, running_pods, succeeds
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,14 +49,14 @@ def test_the_page_shows_the_story_with_every_command():
 @pytest.mark.parametrize(
     ("check", "answer", "complaint"),
     [
-        (succeeds("created"), Answer(0, "x created"), ""),
-        (succeeds("created"), Answer(1, "x created"), "ended with status 1"),
-        (succeeds("created"), Answer(0, "x configured"), "doesn't say created"),
-        (refused("night"), Answer(1, "queue night is closed"), ""),
-        (refused("night"), Answer(0, "queue night is closed"), "ended with status 0"),
-        (running_pods(1), Answer(0, "NAME READY STATUS\na 1/1 Running"), ""),
-        (running_pods(1), Answer(0, "NAME READY STATUS\na 0/1 Pending"), "shows pods ['Pending']"),
-        (running_pods(2), Answer(0, "NAME READY STATUS\na 1/1 Running"), "shows pods ['Running']"),
+        (succeeds("created"), CommandResult(0, "x created"), ""),
+        (succeeds("created"), CommandResult(1, "x created"), "ended with status 1"),
+        (succeeds("created"), CommandResult(0, "x configured"), "doesn't say created"),
+        (refused("night"), CommandResult(1, "queue night is closed"), ""),
+        (refused("night"), CommandResult(0, "queue night is closed"), "ended with status 0"),
+        (running_pods(1), CommandResult(0, "NAME READY STATUS\na 1/1 Running"), ""),
+        (running_pods(1), CommandResult(0, "NAME READY STATUS\na 0/1 Pending"), "shows pods ['Pending']"),
+        (running_pods(2), CommandResult(0, "NAME READY STATUS\na 1/1 Running"), "shows pods ['Running']"),
     ],
 )
 def test_a_check_of_the_story_can_fail(check, answer, complaint):

@@ -64,13 +64,9 @@ async def muster(*words: str) -> tuple[int, str]:
     # A command ends before its TLS connections have said goodbye, and its process with it; here the process goes on.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        # What was there before needn't be looked through: in a worker of pytest that is a million objects, each time.
-        gc.freeze()
-        try:
-            done = await asyncio.to_thread(CliRunner().invoke, main.muster, words)
-            gc.collect()
-        finally:
-            gc.unfreeze()
+        done = await asyncio.to_thread(CliRunner().invoke, main.muster, words)
+        # Of everything, also of what another command left that runs at the same time.
+        gc.collect()
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.output
