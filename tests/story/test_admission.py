@@ -96,7 +96,8 @@ def test_applying_a_job_shows_what_its_group_would_be_short_of(run: Run, queue: 
     run("apply", "-f", "-", stdin=QUOTA)
     run("apply", "-f", "-", stdin=GROUP.replace("QUEUE", queue))
     annotations = 'metadata: {name: train, annotations: {scheduling.k8s.io/group-min-member: "6"}}'
-    said = run("apply", "-f", "-", stdin=JOB.replace("metadata: {name: train}", annotations), fails=True)
+    job = JOB.replace("metadata: {name: train}", annotations).replace("spec:\n", "spec:\n  parallelism: 6\n", 1)
+    said = run("apply", "-f", "-", stdin=job, fails=True)
     assert said.strip().endswith(
         'admission webhook "jobs.validate.muster.sh" denied the request: Job train requests 6 cpu, but quota'
         ' "quota" has 4 cpu hard, 3 reserved (gang 3), so 1 is free: short by 5 cpu; lower what its pods request or raise'
