@@ -166,7 +166,8 @@ class EventRecorder:
 
     def _drop(self, series: _Series, error: errors.KubeError) -> None:
         self.dropped += 1
-        log.warning("the event %s/%s could not be written: %s", series.namespace, series.name, error)
+        level = logging.DEBUG if errors.namespace_ends(error) else logging.WARNING
+        log.log(level, "the event %s/%s could not be written: %s", series.namespace, series.name, error)
 
     async def _send(self, series: _Series) -> None:
         if series.written:

@@ -136,6 +136,8 @@ class GeneratedGroups:
         except errors.AlreadyExistsError:
             return True  # Another leader's, or an answer that got lost: the watch will show it.
         except errors.ForbiddenError as error:
+            if errors.namespace_ends(error):
+                return False
             self.tell(kind, about, "NoPodGroup", error.message)
             raise
         if source.owner.kind != kinds.PODS.name:
