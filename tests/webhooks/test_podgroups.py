@@ -32,13 +32,18 @@ OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u
 
 
 @pytest.mark.parametrize(
-    ("name", "accounts", "verdict"),
-    [("podgroup-uid-web", {"alice"}, Allowed), ("podgroup-uid-web", {"bob"}, Denied), ("gang", {"alice"}, Denied)],
+    ("name", "owner", "accounts", "verdict"),
+    [
+        ("podgroup-uid-web", OWNER, {"alice"}, Allowed),
+        ("podgroup-uid-web", OWNER, {"bob"}, Denied),
+        ("gang", OWNER, {"alice"}, Denied),
+        ("podgroup-uid-web", OWNER | {"apiVersion": "v1", "kind": "Pod"}, {"alice"}, Denied),
+    ],
 )
 def test_a_group_that_muster_makes_for_a_workload_is_stored_without_a_reservation_where_there_is_no_room(
-    review_of: Any, podgroup: Any, cluster: Any, name: str, accounts: set[str], verdict: type
+    review_of: Any, podgroup: Any, cluster: Any, name: str, owner: dict[str, Any], accounts: set[str], verdict: type
 ) -> None:
-    made = podgroup(name, minResources={"cpu": "12"}, metadata={"ownerReferences": [OWNER]})
+    made = podgroup(name, minResources={"cpu": "12"}, metadata={"ownerReferences": [owner]})
     settings = WebhookSettings(accounts=frozenset(accounts))
     steps = evaluate(HOOKS["/validate/podgroups"], review.parse(review_of(made)), cluster, settings)
     assert isinstance(next(steps), ReservationRequest)

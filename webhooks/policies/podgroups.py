@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, holding, stated_minimum
 from muster.model import grouping, kinds, names, tenant_texts
 from muster.model.amounts import Resources
-from muster.model.objects import PodGroup
+from muster.model.objects import Meta, PodGroup
 from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
@@ -70,10 +70,15 @@ def _create(request: AdmissionRequest, view: AdmissionView, *, by_muster: bool) 
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
     reserving = _reserving(request, podgroup, minimum=minimum if podgroup.spec.min_resources is not None else None)
-    if by_muster and grouping.owner_of(podgroup.metadata):
-        # Its workload exists already. A group that holds nothing says so to whoever looks, and keeps its pods out.
+    if by_muster and grouping.owner_of(podgroup.metadata) and not _of_a_pod(podgroup.metadata):
+        # Its workload exists already. A group that holds nothing says so to whoever looks, and keeps its pods out. That of
+        # a bare pod has no other pods to keep out, so it isn't stored: nobody's minimum is beyond the quota then.
         reserving = replace(reserving, unreserved=True)
     return judge(problems, warnings, reserving)
+
+
+def _of_a_pod(group: Meta) -> bool:
+    return any(owner.kind == kinds.PODS.name for owner in group.owner_references or ())
 
 
 def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
