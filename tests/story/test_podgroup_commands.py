@@ -47,7 +47,7 @@ def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: st
     judged = kubectl(up.kubeconfig, "-n", namespace, "wait", GROUP, "--for=condition=Unschedulable", "--timeout=60s")
     assert judged.returncode == 0, judged.stdout
     header, row = muster("list").splitlines()
-    assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "AGE"]
+    assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "OWNER", "AGE"]
     assert row.split()[:5] == ["train", "Pending", "2", "0", "default"]
     assert muster("view", "train", "-o", "name") == "podgroup.scheduling.volcano.sh/train\n"
     assert json.loads(muster("view", "train", "-o", "json"))["spec"]["minMember"] == 2

@@ -86,7 +86,8 @@ class Fleet:
         self.ports = free_ports(3)
         self.balancer = Balancer(self.ports)
         self.webhooks = [deployed.start_webhook(port) for port in self.ports]
-        self.workers = [deployed.start_scheduler() for _ in range(2)]
+        # They are ready when the queue `default` is there, which the webhooks have to see: when the balancer serves.
+        self.workers = [deployed.start_scheduler(wait=False) for _ in range(2)]
         self.faults: list[str] = []
 
     def end(self) -> None:

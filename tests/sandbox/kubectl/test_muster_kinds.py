@@ -57,7 +57,7 @@ def test_groups_and_queues_print_their_columns(group: Kubectl) -> None:
     status = {"phase": "Running", "running": 3, "conditions": [{"type": "Scheduled", "status": "True", "reason": "Ok"}]}
     group("patch", "pg", "g", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
     header, row = group("get", "pg").words
-    assert header == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "REASON", "AGE"]
+    assert header == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "OWNER", "REASON", "AGE"]
     assert row[:-1] == ["g", "Running", "3", "3", group.namespace, "Ok"]
     header, row = group("get", "q", group.namespace).words
     assert header == ["NAME", "WEIGHT", "STATE", "TOTAL", "PENDING", "INQUEUE", "RUNNING", "AGE"]
