@@ -10,7 +10,7 @@ import pytest
 from plane import Plane
 from workloads import deployment, template
 
-from muster.kube import errors
+from muster.kube import errors, wait
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
@@ -177,7 +177,12 @@ async def operator(world: Any, kind: Kind[Any]) -> None:
         },
         "versions": [{"name": kind.version, "served": True, "storage": True, "schema": schema}],
     }
-    if await world.client.find(kinds.CRDS, str(kind)) is None:
+    found = await world.client.find(kinds.CRDS, str(kind))
+    if found is not None and found.metadata.deletion_timestamp is not None:
+        # Of another test of this control plane, which has ended.
+        await wait.until(world.client, kinds.CRDS, str(kind), holds=lambda crd: crd is None, within=60)
+        found = None
+    if found is None:
         meta = {"name": str(kind), "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}}
         await world.client.create(kinds.CRDS, {"metadata": meta, "spec": spec})
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from plane import PATIENCE, Plane
 
+from muster.kube import wait
 from muster.kube.errors import ForbiddenError, NotFoundError
 from muster.kube.transport import Request
 from muster.model import kinds, names
@@ -188,7 +189,12 @@ async def test_an_update_is_refused_for_what_it_makes_worse_itself(cluster: Clus
 async def test_the_objects_of_every_framework_are_refused_in_a_queue_that_does_not_exist(cluster: Cluster) -> None:
     plane = cluster.plane
     for operator in OPERATORS:
-        await plane.create(kinds.CRDS, definition(str(operator.kind)))
+        name = str(operator.kind)
+        if await plane.client.find(kinds.CRDS, name) is not None:
+            # Of another test of this control plane, with a schema of its own.
+            await plane.client.delete(kinds.CRDS, name)
+            await wait.until(plane.client, kinds.CRDS, name, holds=lambda crd: crd is None, within=PATIENCE)
+        await plane.create(kinds.CRDS, definition(name))
     for name, kind, change in SAMPLES:
         workload = next(each for each in OPERATORS if each.kind.name == kind)
         one = sample(name, kind) if name else TRAINJOB
