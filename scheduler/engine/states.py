@@ -15,6 +15,7 @@ from scheduler.model.tasks import JobAmounts, RequestVectors
 from scheduler.model.vectors import Axes, Vector
 
 _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
+_RAN: Final = frozenset({Phase.RUNNING, Phase.UNKNOWN})
 
 
 class QueueState:
@@ -101,6 +102,7 @@ class JobState:
             self.roles = Counter((task.role, TaskStatus.ALLOCATED) for task in job.tasks if task.status in READY)
         self.allocated: Vector = amounts.allocated
         self._need: Vector | None = None
+        self._lacking: tuple[Phase, Vector, Vector] | None = None
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
         self.voted_down = False
@@ -150,7 +152,7 @@ class JobState:
         """Return its pods by class: those that run, those that are placed first, those that don't exist yet."""
         yield from self.info.task_counts.occupying.items()
         for kind, alike in groupby(self.waiting, key=_task_class):
-            yield kind, sum(1 for _ in alike)
+            yield kind, len(list(alike))
         yield from ((each.task_class, each.count) for each in self.info.expected_pods)
 
     def spares(self, roles: Counter[str]) -> bool:
@@ -175,7 +177,14 @@ class JobState:
 
         A group that ran and has no pods waits for nothing: it goes back to Pending.
         """
-        ran = self.phase in {Phase.RUNNING, Phase.UNKNOWN} and not self.info.tasks
+        # Several plugins ask for each job of a cycle.
+        known = self._lacking
+        if known is None or known[0] is not self.phase or known[1] is not self.allocated:
+            known = self._lacking = self.phase, self.allocated, self._lacks()
+        return known[2]
+
+    def _lacks(self) -> Vector:
+        ran = self.phase in _RAN and not self.info.tasks
         if self.info.finished or ran or (self.info.min_resources is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated

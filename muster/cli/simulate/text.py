@@ -89,28 +89,24 @@ def _undone(report: SimulationReport) -> Iterator[str]:
 
 
 def _refusals(report: SimulationReport) -> Iterator[str]:
-    if not report.refusals:
-        return
-    yield ""
-    yield f"Refused: {counted(len(report.refusals), 'creation')}"
-    for refusal in report.refusals[:_SHOWN]:
-        yield f"  at {human_duration(refusal.at)}, {refusal.subject}: {refusal.text}"
-    yield from _more(len(report.refusals))
+    lines = [f"at {human_duration(each.at)}, {each.subject}: {each.text}" for each in report.refusals]
+    return _first_of("Refused", "creation", lines)
 
 
 def _late(report: SimulationReport) -> Iterator[str]:
-    if not report.late:
+    lines = [f"{each.name}, after {human_duration(each.waited)}: {each.why}" for each in report.late]
+    return _first_of("Never started", "group", lines)
+
+
+def _first_of(title: str, noun: str, lines: Sequence[str]) -> Iterator[str]:
+    if not lines:
         return
     yield ""
-    yield f"Never started: {counted(len(report.late), 'group')}"
-    for late in report.late[:_SHOWN]:
-        yield f"  {late.name}, after {human_duration(late.waited)}: {late.why}"
-    yield from _more(len(report.late))
-
-
-def _more(count: int) -> Iterator[str]:
-    if count > _SHOWN:
-        yield f"  and {count - _SHOWN} more; -o json has all"
+    yield f"{title}: {counted(len(lines), noun)}"
+    for line in lines[:_SHOWN]:
+        yield f"  {line}"
+    if len(lines) > _SHOWN:
+        yield f"  and {len(lines) - _SHOWN} more; -o json has all"
 
 
 def _side_by_side(first: SimulationReport, second: SimulationReport) -> Iterator[tuple[str, str, str]]:

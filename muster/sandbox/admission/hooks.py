@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.admission.matching import Conditions, Rule, Scope
+from muster.sandbox.admission.matching import Conditions, Scope, ScopeIndex, Targets
 from muster.sandbox.core.registry import Registry, Resource
-from muster.sandbox.core.store import Key, Object, Store, StoreEvent
+from muster.sandbox.core.store import Key, Object, Store
 
 MUTATING: Final[Key] = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING: Final[Key] = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
@@ -67,41 +67,24 @@ def service_url(service: Mapping[str, Any]) -> str:
     return f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{path}"
 
 
-Candidate = tuple[Hook, tuple[tuple[Rule, Resource], ...]]
+Candidate = tuple[Hook, Targets]
 
 
 class Hooks:
     """The webhooks of one kind of configuration, ordered by its name and their place in it.
 
-    Compiles a configuration when it changes, and finds the candidates for a resource once: a request that no webhook
-    is for costs one look into a dictionary.
+    Compiles a configuration when it changes.
     """
 
     def __init__(self, store: Store, registry: Registry, key: Key) -> None:
         self._store = store
-        self._registry = registry
         self._key = key
         self._compiled: dict[str, tuple[str, tuple[Hook, ...]]] = {}
-        self._index: dict[tuple[Resource, str], tuple[Candidate, ...]] = {}
-        self._resources = -1
-        self._all: tuple[Hook, ...] | None = None
-        store.subscribe(self._changed)
-
-    def _changed(self, event: StoreEvent) -> None:
-        if event.key == self._key:
-            self._all = None
+        self._index = ScopeIndex(store, registry, {key}, self._compile)
 
     def candidates(self, resource: Resource, subresource: str) -> tuple[Candidate, ...]:
         """Return the webhooks whose rules take a resource, each with those rules."""
-        if self._all is None or self._resources != self._registry.changes:
-            self._all = self._compile()
-            self._resources = self._registry.changes
-            self._index.clear()
-        found = self._index.get((resource, subresource))
-        if found is None:
-            targets = [(hook, hook.scope.targets(self._registry, resource, subresource)) for hook in self._all]
-            found = self._index[resource, subresource] = tuple(each for each in targets if each[1])
-        return found
+        return self._index.candidates(resource, subresource)
 
     def _compile(self) -> tuple[Hook, ...]:
         objects = self._store.list(self._key)

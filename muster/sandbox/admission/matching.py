@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.codec.selectors import Requirement, from_object, matches_labels
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.status import not_found
-from muster.sandbox.core.store import Store
+from muster.sandbox.core.store import Key, Store, StoreEvent
 
 Json = Mapping[str, Any]
 
@@ -143,6 +143,56 @@ class Scope(Struct, frozen=True):
         if not self.namespaces or not attributes.scope:
             return True
         return matches_labels(self.namespaces, _namespace_labels(attributes, store, namespaces))
+
+
+class Scoped(Protocol):
+    """What is registered for some resources."""
+
+    @property
+    def scope(self) -> Scope:
+        """What it is registered for."""
+
+
+Targets: TypeAlias = tuple[tuple[Rule, Resource], ...]
+_T = TypeVar("_T", bound=Scoped)
+
+
+class ScopeIndex(Generic[_T]):
+    """What is registered, compiled when one of its objects changes, and found by resource.
+
+    A request that nothing is registered for costs one look into a dictionary.
+
+    Args:
+        keys: of the objects that it is compiled from.
+        compile_all: compiles all of them, in their order.
+    """
+
+    def __init__(
+        self, store: Store, registry: Registry, keys: Collection[Key], compile_all: Callable[[], tuple[_T, ...]]
+    ) -> None:
+        self._registry = registry
+        self._keys = keys
+        self._compile_all = compile_all
+        self._all: tuple[_T, ...] | None = None
+        self._resources = -1
+        self._found: dict[tuple[Resource, str], tuple[tuple[_T, Targets], ...]] = {}
+        store.subscribe(self._changed)
+
+    def _changed(self, event: StoreEvent) -> None:
+        if event.key in self._keys:
+            self._all = None
+
+    def candidates(self, resource: Resource, subresource: str) -> tuple[tuple[_T, Targets], ...]:
+        """Return what has rules that take a resource, each with those rules."""
+        if self._all is None or self._resources != self._registry.changes:
+            self._all = self._compile_all()
+            self._resources = self._registry.changes
+            self._found.clear()
+        found = self._found.get((resource, subresource))
+        if found is None:
+            targets = [(each, each.scope.targets(self._registry, resource, subresource)) for each in self._all]
+            found = self._found[resource, subresource] = tuple(each for each in targets if each[1])
+        return found
 
 
 def _labels(obj: Json) -> Mapping[str, str]:

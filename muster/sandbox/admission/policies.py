@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from muster.sandbox import cel
 from muster.sandbox.admission.attributes import Attributes
-from muster.sandbox.admission.matching import POLICY_RESOURCES, VARIABLES, ConditionError, Conditions, Rule, Scope
+from muster.sandbox.admission.matching import POLICY_RESOURCES, VARIABLES, ConditionError, Conditions, Scope, ScopeIndex
 from muster.sandbox.admission.webhooks import variables
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.core.status import StatusError, quote
-from muster.sandbox.core.store import Key, Object, Store, StoreEvent
+from muster.sandbox.core.store import Key, Object, Store
 
 POLICIES: Final[Key] = ("admissionregistration.k8s.io", "validatingadmissionpolicies")
 BINDINGS: Final[Key] = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
@@ -136,14 +136,7 @@ class Policies:
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
-        self._all: tuple[Policy, ...] | None = None
-        self._resources = -1
-        self._index: dict[tuple[Resource, str], tuple[tuple[Policy, tuple[tuple[Rule, Resource], ...]], ...]] = {}
-        store.subscribe(self._changed)
-
-    def _changed(self, event: StoreEvent) -> None:
-        if event.key in {POLICIES, BINDINGS}:
-            self._all = None
+        self._index = ScopeIndex(store, registry, {POLICIES, BINDINGS}, self._compile)
 
     def check(self, attributes: Attributes, warnings: list[str]) -> None:
         """Hold a request to the policies; append the warnings of bindings that only warn.
@@ -154,7 +147,7 @@ class Policies:
         if attributes.resource.key in POLICY_RESOURCES:
             return
         denial: StatusError | None = None
-        for policy, targets in self._candidates(attributes.resource, attributes.subresource):
+        for policy, targets in self._index.candidates(attributes.resource, attributes.subresource):
             resource = next((target for rule, target in targets if rule.matches(attributes)), None)
             if resource is None or not self._concerns(policy.scope, attributes):
                 continue
@@ -165,19 +158,6 @@ class Policies:
                         denial = denial or refusal
         if denial is not None:
             raise denial
-
-    def _candidates(
-        self, resource: Resource, subresource: str
-    ) -> tuple[tuple[Policy, tuple[tuple[Rule, Resource], ...]], ...]:
-        if self._all is None or self._resources != self._registry.changes:
-            self._all = self._compile()
-            self._resources = self._registry.changes
-            self._index.clear()
-        found = self._index.get((resource, subresource))
-        if found is None:
-            targets = [(policy, policy.scope.targets(self._registry, resource, subresource)) for policy in self._all]
-            found = self._index[resource, subresource] = tuple(each for each in targets if each[1])
-        return found
 
     def _compile(self) -> tuple[Policy, ...]:
         bound: dict[str, list[Binding]] = {}
