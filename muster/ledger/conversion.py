@@ -82,7 +82,7 @@ def _minimum(written: bytes) -> Resources:
 
 
 def observed_pod(pod: Pod, amounts: Resources | None = None, schedulers: Collection[str] | None = None) -> ObservedPod:
-    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes, ``schedulers`` as in `member_of`."""
+    """Return a Pod as a view shows it; ``amounts`` where it is known what it takes, ``schedulers`` as in `counted_with`."""
     if amounts is None:
         try:
             amounts = taken_by(pod)
@@ -90,7 +90,7 @@ def observed_pod(pod: Pod, amounts: Resources | None = None, schedulers: Collect
             amounts = NOTHING
     meta = pod.metadata
     version = versions.number(meta.resource_version)
-    group = grouping.member_of(meta, pod.spec.scheduler_name, schedulers)
+    group = grouping.counted_with(meta, pod.spec.scheduler_name, schedulers)
     return ObservedPod(meta.uid, group, version, amounts, scopes.scope_facts(pod.spec))
 
 

@@ -47,7 +47,7 @@ class ObservedPod(Struct, frozen=True):
     """A Pod as a view shows it.
 
     Attributes:
-        group: the name of the PodGroup that it is in; empty where it is in none.
+        group: the name of the PodGroup that it is counted with; empty where there is none.
         amounts: what it takes of quotas; nothing once it has ended.
         scope_facts: what decides in which scopes of quotas it is.
     """

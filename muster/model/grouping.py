@@ -136,6 +136,20 @@ def member_of(meta: Meta, scheduler: str, schedulers: Collection[str] | None) ->
     return noted if noted and tenant_texts.is_subdomain(noted) else ""
 
 
+def counted_with(pod: Meta, scheduler: str, schedulers: Collection[str] | None) -> str:
+    """Return the PodGroup whose reservation a pod that exists is counted against: as `member_of`, and a bare pod's own.
+
+    That is made a moment after the pod; until the pod names it, both would be counted.
+    """
+    ours = schedulers is None or scheduler in schedulers
+    return member_of(pod, scheduler, schedulers) or (own_group(pod) if ours else "")
+
+
+def own_group(pod: Meta) -> str:
+    """Name the PodGroup that is generated for a pod itself; empty where the pod has a controller, or no uid yet."""
+    return generated_name(pod.uid) if pod.uid and pod.controller() is None else ""
+
+
 def generated_name(uid: str) -> str:
     """Name the PodGroup generated for the owner of this uid; making it twice makes it once.
 

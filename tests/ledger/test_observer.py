@@ -127,3 +127,13 @@ def test_a_pod_of_another_scheduler_is_no_member_of_the_group_that_it_names():
         noted = named | {"annotations": named["annotations"] | {"muster.sh/member-of": "gang"}}
         member = msgspec.convert({"metadata": noted, "spec": {"schedulerName": scheduler}}, Pod)
         assert observed_pod(member, schedulers=("muster",)).group == "gang"
+
+
+def test_a_bare_pod_is_counted_with_its_own_group_before_it_names_it():
+    bare = {"name": "p", "namespace": "dev", "uid": "u", "resourceVersion": "1"}
+    for scheduler, group in (("muster", "podgroup-u"), ("theirs", "")):
+        pod = msgspec.convert({"metadata": bare, "spec": {"schedulerName": scheduler}}, Pod)
+        assert observed_pod(pod, schedulers=("muster",)).group == group
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+    owned = msgspec.convert({"metadata": bare | {"ownerReferences": [owner]}, "spec": {"schedulerName": "muster"}}, Pod)
+    assert observed_pod(owned, schedulers=("muster",)).group == ""

@@ -208,7 +208,8 @@ def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
 
 def _moves(before: Meta, after: Meta) -> list[Problem]:
     had, has = grouping.group_of(before), grouping.group_of(after)
-    if had == has:
+    # A bare pod was a member of its own group before it named it.
+    if had == has or (not had and has == grouping.own_group(before)):
         return []
     change = f'"{had or "none"}" to "{has or "none"}"'
     return [
