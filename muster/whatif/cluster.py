@@ -18,21 +18,21 @@ from msgspec.structs import replace
 from muster.ledger import wording
 from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.model import grouping, kinds, names
-from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.outcomes import RunOutcome, is_stuck
 from muster.whatif.policies import without_reservations
-from muster.whatif.supposed_pods import of_job
+from muster.whatif.satisfied_groups import SatisfiedGroups
+from muster.whatif.supposed_pods import missing_of_job
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.plan import Bind, Eviction, Plan
-from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, SatisfiedJobs, Snapshot
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, Snapshot
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.apply import apply_plan, carry_over
@@ -74,10 +74,9 @@ class WhatIfCluster:
         self._removed: set[str] = set()
         self._undo: list[Callable[[], None]] | None = None
         self._applied: Plan | None = None
-        self._standing: Mapping[GroupKey, JobInfo] = {}
+        self._satisfied = SatisfiedGroups()
         self._cache = DecisionCache()
-        self._beside: Mapping[str, SatisfiedJobs] = {}
-        alone = satisfied.may_aggregate(policy)
+        alone = satisfied.may_set_aside(policy)
         self._feed(alone=alone)
         first = self.snapshot()
         # To be found again once supposed nodes are gone.
@@ -86,9 +85,8 @@ class WhatIfCluster:
         for key, lacks in self.shortages.items():
             self.cluster.refused(key, wording.unreserved(lacks))
         if alone:
-            self._standing = {job.key: job for job in satisfied.found(first)}
-            self._beside = satisfied.sum_by_queue(self._standing.values(), first.axes)
-            for key in self._groups.keys() - self._standing.keys():
+            self._satisfied = SatisfiedGroups.of(satisfied.found(first), first)
+            for key in self._groups.keys() - self._satisfied.jobs.keys():
                 self.cluster.expand_group(key)
 
     def _feed(self, *, alone: bool) -> None:
@@ -131,10 +129,20 @@ class WhatIfCluster:
 
     def decide(self, requeues: Mapping[str, RequeueState] | None = None, growing: Collection[GroupKey] = ()) -> Plan:
         """Decide once; ``requeues`` as `Snapshot` has them, ``growing`` as `decide` has it."""
+        plan = decide(self._seen(requeues or {}), self.policy, self.now, self._cache, growing=growing)
+        if plan.lacks_victims and self._satisfied.may_lose_some(self.policy):
+            # That takes long where there are many, and is seldom asked for.
+            for key in self._satisfied.jobs:
+                self.cluster.expand_group(key)
+            self._satisfied = self._satisfied.again(self.cluster.snapshot())
+            plan = decide(self._seen(requeues or {}), self.policy, self.now, self._cache, growing=growing)
+        return plan
+
+    def _seen(self, requeues: Mapping[str, RequeueState]) -> Snapshot:
+        """Return what a decision looks at: groups that are satisfied only by what they have."""
         snapshot = self.snapshot()
-        jobs = tuple([job for job in snapshot.jobs if job.key not in self._standing])
-        seen = replace(snapshot, jobs=jobs, satisfied=self._beside, requeues=requeues or {})
-        return decide(seen, self.policy, self.now, self._cache, growing=growing)
+        jobs = tuple([job for job in snapshot.jobs if job.key not in self._satisfied.jobs])
+        return replace(snapshot, jobs=jobs, satisfied=self._satisfied.by_queue, requeues=requeues)
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""
@@ -206,16 +214,7 @@ class WhatIfCluster:
 
     def job(self, key: GroupKey) -> JobInfo:
         """Return a group as the scheduler sees it."""
-        return self._standing.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
-
-    def holds(self, key: GroupKey) -> Resources:
-        """Return what a group's pods have on nodes."""
-        job = self.job(key)
-        if not job.tasks:
-            return Resources.total(kind.request * count for kind, count in job.task_counts.occupying.items())
-        return Resources.total(
-            each.task_class.request for each in job.tasks if each.node and each.status not in conversion.ENDED
-        )
+        return self._satisfied.jobs.get(key) or next(each for each in self.snapshot().jobs if each.key == key)
 
     # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,11 +237,7 @@ class WhatIfCluster:
         """Suppose that groups are over, in a while, and their pods gone."""
         self._pass_time()
         keys = frozenset(ended)
-        for each in ("_standing", "_beside"):
-            self._on_undo(setattr, self, each, getattr(self, each))
-        stood = [self._standing[key] for key in keys if key in self._standing]
-        self._beside = satisfied.without(self._beside, stood)
-        self._standing = {key: job for key, job in self._standing.items() if key not in keys}
+        self._disturb(keys)
         for key in keys:
             for pod in (*self.members(key), *self._made.get((key.namespace, key.name), ())):
                 self._remove_pod(pod)
@@ -252,6 +247,11 @@ class WhatIfCluster:
                 self._on_undo(self.cluster.batch_job, known)
             group = self._groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
+
+    def _disturb(self, keys: Collection[GroupKey]) -> None:
+        """Look at groups again, since something happens to them."""
+        self._on_undo(setattr, self, "_satisfied", self._satisfied)
+        self._satisfied = self._satisfied.without(keys)
 
     def _pass_time(self) -> None:
         """Suppose that a long time goes by."""
@@ -337,6 +337,7 @@ class WhatIfCluster:
         self._applied = plan
         for bind in plan.binds:
             self._note_place(bind)
+        self._disturb({eviction.group for eviction in plan.evictions})
         for eviction in plan.evictions:
             self._remove_pod(self._pod(eviction))
         made = sum(self._make_pods(uid) for uid in plan.released)
@@ -386,15 +387,11 @@ class WhatIfCluster:
         """Make the pods of a Job that was admitted; tell how many."""
         job = self._jobs[uid]
         home = (job.namespace, conversion.group_of_job(job))
-        there = sum(
-            (controller := pod.metadata.controller()) is not None and controller.uid == uid
-            for pod in (*self._members.get(home, ()), *self._made.get(home, ()))
-        )
         released = self._jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
         self.cluster.batch_job(released)
         self._on_undo(self._jobs.__setitem__, uid, job)
         self._on_undo(self.cluster.batch_job, job)
-        pods = [of_job(released, number) for number in range(there, conversion.pods_wanted(released))]
+        pods = missing_of_job(released, (*self._members.get(home, ()), *self._made.get(home, ())))
         for pod in pods:
             self._add_pod(pod, home)
         return len(pods)

@@ -15,6 +15,7 @@ from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.trials import Remedy
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, TaskClass
+from scheduler.state import conversion
 
 _ROUNDS: Final = 8
 """Times that those that run end, and others start in between."""
@@ -181,4 +182,11 @@ def gone_back(titles: Iterable[str]) -> str:
 
 def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
     """Write what a group has on nodes."""
-    return trials.shown(cluster.holds(key)) or "its pods on nodes"
+    job = cluster.job(key)
+    there = (each for each in job.tasks if each.node and each.status not in conversion.ENDED)
+    has = Resources.total(
+        (each.task_class.request for each in there)
+        if job.tasks
+        else (kind.request * count for kind, count in job.task_counts.occupying.items())
+    )
+    return trials.shown(has) or "its pods on nodes"

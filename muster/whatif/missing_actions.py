@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from muster.whatif import trials
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.policies import with_action
+from muster.whatif.policies import EVICTING, evicting, with_action
+from muster.whatif.satisfied_groups import may_lose
 from muster.whatif.trials import Remedy
 from scheduler.engine.policy import Policy
 from scheduler.model.plan import QueueShare
 from scheduler.model.records import Record
-
-_EVICTING: Final = ("preempt", "reclaim")
 
 
 def share(policy: Policy, queue: str, stands: QueueShare | None) -> str:
@@ -34,8 +32,8 @@ def share(policy: Policy, queue: str, stands: QueueShare | None) -> str:
 
 def remedies(cluster: WhatIfCluster, record: Record) -> Iterator[Remedy]:
     """Try each action that evicts and isn't configured, with its own defaults."""
-    listed = {each.name for each in cluster.policy.actions}
-    names = [name for name in _EVICTING if name not in listed] if cluster.running() else []
+    names = [name for name in EVICTING if name not in set(evicting(cluster.policy))] if cluster.running() else []
+    names = [name for name in names if _may_help(cluster, record.queue, name)]
     state = cluster.state_now() if names else cluster.state
     for name in names:
         other = cluster.made_of(state, with_action(cluster.policy, name))
@@ -46,10 +44,15 @@ def remedies(cluster: WhatIfCluster, record: Record) -> Iterator[Remedy]:
             yield Remedy(text, {"kind": "action", "action": name})
 
 
+def _may_help(cluster: WhatIfCluster, queue: str, name: str) -> bool:
+    """Whether there is somebody whom an action may evict for a group of a queue: to play it in a large cluster takes long."""
+    jobs = (job for job in cluster.snapshot().jobs if (job.queue == queue) is (name == "preempt"))
+    return may_lose(jobs, with_action(cluster.policy, name), name)
+
+
 def tried(cluster: WhatIfCluster) -> str:
     """Say which actions were tried, for who is told that nothing helps."""
-    listed = {each.name for each in cluster.policy.actions}
-    names = [name for name in _EVICTING if name not in listed]
+    names = [name for name in EVICTING if name not in set(evicting(cluster.policy))]
     return (
         f"the {'action' if len(names) == 1 else 'actions'} {' and '.join(names)}" if names and cluster.running() else ""
     )
@@ -58,4 +61,4 @@ def tried(cluster: WhatIfCluster) -> str:
 def _would(name: str, queue: str) -> str:
     if name == "reclaim":
         return f"it takes back what queue {queue} deserves from queues that have more"
-    return f"it takes pods of less important groups of queue {queue}"
+    return f"it takes pods of queue {queue} that are less important, or more than their PodGroups stated"

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from muster.model import grouping, names
 from muster.model.objects import Job, Meta, OwnerReference, Pod, PodStatus, PodTemplate
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
 
-def of_job(job: Job, number: int) -> Pod:
-    """Return a pod of a Job."""
+def missing_of_job(job: Job, there: Iterable[Pod]) -> list[Pod]:
+    """Return the pods that a Job has yet to make beside those that are there."""
+    controllers = (pod.metadata.controller() for pod in there)
+    count = sum(each is not None and each.uid == job.metadata.uid for each in controllers)
+    return [_of_job(job, number) for number in range(count, conversion.pods_wanted(job))]
+
+
+def _of_job(job: Job, number: int) -> Pod:
     key = GroupKey("", job.namespace, conversion.group_of_job(job))
     return of_template(
         job.spec.template, key, f"{job.name}-{number}", job.metadata, grouping.job_reference(job.metadata)

@@ -122,6 +122,12 @@ class Allocations:
             (*self._jobs, *self._satisfied), self._snapshot.table, self.leaving, self.request, self.stand_ins
         )
 
+    @property
+    def lacks_victims(self) -> bool:
+        """Whether somebody asked who may be evicted, and of satisfied jobs that have pods nobody knows which these are."""
+        beside = (job for each in self._snapshot.satisfied.values() for job in each.jobs)
+        return "victims" in vars(self) and any(not job.tasks and job.task_counts.occupying for job in beside)
+
     @cached_property
     def _satisfied(self) -> list[JobState]:
         """The jobs that a snapshot has beside its jobs, as far as their tasks are known; who evicts needs them."""

@@ -67,6 +67,7 @@ def decide(
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.extensions.faults.values()),
+        lacks_victims=session.allocations.lacks_victims,
         next_deadline=session.deadlines.next,
     )
     cache.prune(snapshot.jobs, snapshot.queues)

@@ -150,6 +150,12 @@ def drained(session: Session) -> Matrix:
         for task in job.tasks:
             if task.status in OCCUPYING and task.node in rows:
                 free[rows[task.node]] += session.picker.row_of(task.task_class)
+    for kind, nodes in session.snapshot.aggregated.items():
+        counts = np.zeros((len(free), 1), dtype=np.int64)
+        for node, count in nodes.items():
+            if node in rows:
+                counts[rows[node]] = count
+        free += counts * session.picker.row_of(kind)
     return free
 
 

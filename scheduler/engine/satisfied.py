@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from scheduler.engine.policy import Policy
 from scheduler.engine.states import JobState
@@ -17,18 +16,12 @@ from scheduler.model.snapshot import JobInfo, Phase, SatisfiedJobs, Snapshot, Ta
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Axes
 
-_EVICTING: Final = frozenset({"preempt", "reclaim"})
-
-
-def may_aggregate(policy: Policy) -> bool:
-    """Whether nothing looks at who runs, so that their pods needn't be known: nobody is evicted, either."""
-    return may_set_aside(policy) and not any(action.name in _EVICTING for action in policy.actions)
-
 
 def may_set_aside(policy: Policy) -> bool:
     """Whether satisfied groups need not be among the jobs of a snapshot: no plugin of a user's own is asked.
 
-    Who evicts finds their pods all the same (`scheduler.engine.allocations.Allocations.victims`).
+    Who evicts finds their pods all the same (`scheduler.engine.allocations.Allocations.victims`), as far as they are known:
+    `scheduler.model.plan.Plan.lacks_victims`.
     """
     return not any(enabled.isolated for tier in policy.tiers for enabled in tier)
 

@@ -131,6 +131,7 @@ class Plan(Struct, frozen=True):
         rolled_back: uids of the groups that were taken back because nothing came of them; with each, for how long.
         unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
+        lacks_victims: it was looked for pods to evict, and those of satisfied groups weren't known, as `Snapshot.satisfied` may leave it.
         faults: what plugins of users did wrong.
         next_deadline: the first moment, in seconds of the epoch, at which the same snapshot may get another plan; infinity
             where time alone changes nothing.
@@ -152,6 +153,7 @@ class Plan(Struct, frozen=True):
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[PluginFault, ...] = ()
+    lacks_victims: bool = False
     next_deadline: float = float("inf")
 
     @property

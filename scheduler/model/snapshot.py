@@ -264,6 +264,7 @@ class Snapshot(Struct, frozen=True, eq=False):
 
     Attributes:
         satisfied: by queue, groups that aren't among the jobs but use what they use (`scheduler.engine.satisfied`).
+        aggregated: pods of groups that are no tasks but only counted: by class, how many each node has.
         idle: allocatable minus the requests of all pods on each node, ours or not; negative where overcommitted.
         releasing: what pods that are being deleted will give back.
         ports: host ports taken, by node name, as (protocol, address, port), once for each pod that has one.
@@ -303,6 +304,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     storage: Storage = field(default_factory=Storage)
     budgets: tuple[DisruptionBudget, ...] = ()
     satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
+    aggregated: Mapping[TaskClass, Mapping[str, int]] = field(default_factory=dict)
     autoscaler: str = ""
 
     @property

@@ -11,7 +11,7 @@ from scheduler.engine.states import JobState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason
-from scheduler.model.snapshot import GroupKey, Task, TaskStatus
+from scheduler.model.snapshot import GroupKey, JobInfo, Task, TaskStatus
 from scheduler.model.vectors import Vector
 
 
@@ -81,7 +81,7 @@ class Gang(Plugin):
         tally, chosen = _ChosenVictims(self.session), list[Task]()
         for task in candidates:
             job = self.session.victims.job_of(task)
-            if self._is_surplus(job, task, tally, stated=stated) or (_is_single(job) and tally.borrows(job, task)):
+            if self._is_surplus(job, task, tally, stated=stated) or (_is_single(job.info) and tally.borrows(job, task)):
                 tally.add(job, task)
                 chosen.append(task)
         return chosen
@@ -159,6 +159,11 @@ class _ChosenVictims:
         return amounts
 
 
-def _is_single(job: JobState) -> bool:
+def may_lose_any(info: JobInfo) -> bool:
+    """Whether a job may be left without one of its tasks at all, whoever asks: it has more than its minimum, or is no gang."""
+    return info.task_counts.ready > info.min_member or _is_single(info)
+
+
+def _is_single(info: JobInfo) -> bool:
     """Whether one pod is all that has to run together."""
-    return job.info.min_member <= 1 and sum(job.info.min_task_member.values()) <= 1
+    return info.min_member <= 1 and sum(info.min_task_member.values()) <= 1

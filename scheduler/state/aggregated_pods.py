@@ -6,7 +6,7 @@ all that is decided then. `scheduler.state.pods` makes them as soon as anybody a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from muster.model.objects import Pod
@@ -38,6 +38,7 @@ class AggregatedPods:
         self.unmatched = False
         self._pods: dict[str, AggregatedPod] = {}
         self._by_group: dict[GroupName, dict[str, AggregatedPod]] = {}
+        self._of_groups: dict[TaskClass, dict[str, int]] = {}
 
     def __contains__(self, uid: str) -> bool:
         """Whether a pod is among them."""
@@ -54,6 +55,7 @@ class AggregatedPods:
             taken[place] = taken.get(place, 0) + 1
             if group_name is not None:
                 by_group.setdefault(group_name, {})[uid] = each
+                self._count_of_group(each, 1)
                 self._touch(group_name)
         for (node, kind), count in taken.items():
             self._usage.aggregate(node, kind, count)
@@ -67,10 +69,19 @@ class AggregatedPods:
         self._usage.aggregate(each.pod.spec.node_name, each.kind, -1)
         if each.group_name is not None:
             self._touch(each.group_name)
+            self._count_of_group(each, -1)
             self._by_group[each.group_name].pop(uid)
             if not self._by_group[each.group_name]:
                 del self._by_group[each.group_name]
         return each
+
+    def _count_of_group(self, each: AggregatedPod, sign: int) -> None:
+        nodes, node = self._of_groups.setdefault(each.kind, {}), each.pod.spec.node_name
+        nodes[node] = nodes.get(node, 0) + sign
+
+    def of_groups(self) -> Mapping[TaskClass, Mapping[str, int]]:
+        """Return how many of them that are in groups each node has, by class."""
+        return {kind: dict(nodes) for kind, nodes in self._of_groups.items()}
 
     def pods(self) -> Collection[AggregatedPod]:
         """Return all of them."""

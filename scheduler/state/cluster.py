@@ -316,6 +316,7 @@ class Cluster:
             kept_places=self._kept_places,
             partially_bound=self._partially_bound,
             ledgers=dict(self._reservations.ledgers),
+            aggregated=self._pods.aggregated_of_groups(),
             peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),

@@ -91,6 +91,10 @@ class PodIndex:
             else None
         )
 
+    def aggregated_of_groups(self) -> Mapping[TaskClass, Mapping[str, int]]:
+        """Return how many pods of groups that are but counted each node has, by class."""
+        return self._aggregated.of_groups()
+
     def controllers(self, group_name: GroupName) -> Counter[str]:
         """Tell how many pods of a group that haven't ended each controller has, by its uid."""
         found = [each.task.controller for each in self._members.get(group_name, {}).values() if each.alive]

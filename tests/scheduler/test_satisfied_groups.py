@@ -11,7 +11,6 @@ from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 
 CAPACITY = config.DEFAULT.replace("proportion", "capacity")
-PREEMPTING = config.DEFAULT.replace("backfill", "preempt")
 
 pods = st.lists(
     st.fixed_dictionaries(
@@ -129,8 +128,22 @@ def test_some_of_those_who_stand_by_can_be_left_out_again(build):
         }
 
 
-def test_where_running_pods_may_be_evicted_nobody_is_a_bystander():
-    assert satisfied.may_aggregate(config.parse(config.DEFAULT.replace("reclaim, ", "")))
-    assert not satisfied.may_aggregate(config.parse(config.DEFAULT))
-    assert satisfied.may_set_aside(config.parse(config.DEFAULT))
-    assert not satisfied.may_aggregate(config.parse(PREEMPTING))
+def test_who_looks_for_pods_to_evict_and_knows_only_how_many_there_are_says_so(build):
+    build.queue("other").node("a", "4").group("lender", 1, phase="Running")
+    build.cluster.aggregate(
+        build.cluster.by_group([build.a_pod(f"lender-{each}", "lender", node="a") for each in "abcd"])
+    )
+    (runs,) = satisfied.found(build.cluster.snapshot())
+    assert not runs.tasks
+    build.gang("due", 1, 1, phase="Pending", queue="other")
+
+    def plan(policy):
+        seen = build.cluster.snapshot()
+        (due,) = (job for job in seen.jobs if job.key != runs.key)
+        beside = satisfied.sum_by_queue([job for job in seen.jobs if job.key == runs.key], seen.axes)
+        return decide(replace(seen, jobs=(due,), satisfied=beside), config.parse(policy), build.now)
+
+    assert not plan(config.DEFAULT.replace("reclaim, ", "")).lacks_victims
+    assert plan(config.DEFAULT).lacks_victims
+    build.cluster.expand_group(runs.key)
+    assert (plan(config.DEFAULT).lacks_victims, len(plan(config.DEFAULT).evictions)) == (False, 1)

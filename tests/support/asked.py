@@ -74,6 +74,15 @@ def pod(group: Json, number: int, cpu: int, place: str, spec: Json) -> Json:
     return made("v1", "Pod", meta, spec=whole, status={"phase": "Running" if place else "Pending"})
 
 
+def replaced(objects: Sequence[Json], started: str = "2026-01-01T11:00:00Z") -> list[Json]:
+    """Return a group and its pods as those of a Deployment: they run since then, and others are made when they go."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+    for each in objects[1:]:
+        each["metadata"]["ownerReferences"] = [owner]
+        each["status"]["startTime"] = started
+    return list(objects)
+
+
 def state(objects: Iterable[Json], taken: datetime = TAKEN) -> ClusterObjects:
     """Return a cluster as `muster dump` would."""
     found = defaultdict(list)

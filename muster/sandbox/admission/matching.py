@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -209,16 +210,21 @@ def _namespace_labels(attributes: Attributes, store: Store, namespaces: Resource
     return _labels(namespace)
 
 
-class Conditions(Struct, frozen=True):
-    """Match conditions: all have to hold."""
+class Conditions(Struct, frozen=True, dict=True):
+    """Match conditions: all have to hold. Compiled when a request comes that the rules are for: most never see one."""
 
-    programs: tuple[cel.Program, ...]
+    texts: tuple[str, ...]
+    variables: Mapping[str, cel.Type]
 
     @staticmethod
     def of(conditions: Sequence[Json] | None, variables: Mapping[str, cel.Type] = VARIABLES) -> Conditions:
-        """Compile conditions that were found to compile when they were written."""
-        texts = [each["expression"].strip() for each in conditions or ()]
-        return Conditions(tuple(cel.compile_expression(text, variables) for text in texts))
+        """Return conditions that were found to compile when they were written."""
+        return Conditions(tuple(each["expression"].strip() for each in conditions or ()), variables)
+
+    @cached_property
+    def programs(self) -> tuple[cel.Program, ...]:
+        """The conditions, compiled."""
+        return tuple(cel.compile_expression(text, self.variables) for text in self.texts)
 
     def hold(self, values: Mapping[str, Any]) -> bool:
         """Whether all hold. One that doesn't makes an error in another irrelevant.

@@ -112,7 +112,7 @@ class Webhooks:
         assert namespaces is not None, "namespaces are built in"
         if resource is None or not hook.scope.selects(attributes, self._store, namespaces):
             return None
-        if not hook.conditions.programs:
+        if not hook.conditions.texts:
             return resource
         try:
             holds = hook.conditions.hold(variables(attributes, resource))
