@@ -21,7 +21,8 @@ class Enqueue(Action):
     """First come first served within the order of queues and jobs; one that has to wait holds up nobody behind it.
 
     A job that was admitted before its Job was known, when it seemed to need nothing, is judged again as long as nothing
-    of it was started. One that nothing comes of goes back, and is admitted again later.
+    of it was started. One that nothing comes of goes back, and is admitted again later. One that ran and lost pods of its
+    minimum stays as it is, but what it lacks is held for it no longer.
 
     With autoscaling, a job that lacks nothing but nodes is admitted all the same, one at a time for each queue: its
     pods have to exist for nodes to be made for them.
@@ -38,6 +39,9 @@ class Enqueue(Action):
             job.rolled_back = requeue.due(session, job, patience)
             if job.rolled_back is not None or requeue.judged_again(session, job):
                 session.requeue(job)
+        for job in session.jobs:
+            if requeue.lapsed(session, job, patience):
+                job.lapse(patience)
         scaling = {
             job.info.queue for job in session.jobs if job.phase is Phase.INQUEUE and not session.extensions.ready(job)
         }

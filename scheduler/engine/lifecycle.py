@@ -38,6 +38,7 @@ class PhaseFacts(Struct, frozen=True):
         postponed: until when, if it was taken back just now.
         restarts: it was Completed, and a live pod or an unfinished Job names it.
         refused: why the quota ledger refused it its reservation; empty where it did not.
+        lapsed_after: after how many seconds what it lacks was held for it no longer; None where it is, or it lacks nothing.
     """
 
     minimum: int
@@ -55,6 +56,7 @@ class PhaseFacts(Struct, frozen=True):
     postponed: RequeueState | None = None
     restarts: bool = False
     refused: str = ""
+    lapsed_after: float | None = None
 
     @property
     def runs(self) -> bool:
@@ -135,7 +137,15 @@ def trouble(phase: Phase, facts: PhaseFacts) -> Obstacle | None:
         return None
     if phase is not Phase.UNKNOWN:
         return facts.obstacle
-    minimum = max(facts.minimum, 1)
+    wrong = _lost(facts, max(facts.minimum, 1))
+    if facts.lapsed_after is None:
+        return wrong
+    words = f"{wrong.message}; what it lacks was held for it for {facts.lapsed_after:g} s, and others may use it now"
+    return Obstacle(wrong.reason, words)
+
+
+def _lost(facts: PhaseFacts, minimum: int) -> Obstacle:
+    """Say what is wrong with a group that lost pods of its minimum."""
     if facts.placed >= minimum:
         return _placed_again(facts, minimum)
     alive = f"{facts.placed or 'none'} of {counted(minimum, 'pod')} of the minimum"

@@ -248,6 +248,7 @@ class PlanBuilder:
             postponed=requeue.postponement(self._session, job, job.rolled_back) if job.rolled_back else None,
             restarts=job.info.restarts,
             refused=_refused(job.info),
+            lapsed_after=job.lapsed_after,
         )
 
 

@@ -125,6 +125,19 @@ def due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
     return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"no place was found within {seconds:g} s")
 
 
+def lapsed(session: Session, job: JobState, seconds: float) -> bool:
+    """Whether what a group lacks is to be held for it no longer: it lost pods of its minimum, and is not whole again for so long.
+
+    Each pod that waits has its time. One that is replaced again and again, and started each time, doesn't wait.
+    """
+    if job.phase not in {Phase.RUNNING, Phase.UNKNOWN} or session.extensions.ready(job) or job.pipelined:
+        return False
+    if job.phase is Phase.RUNNING:
+        session.deadlines.after(seconds)
+        return False  # its time begins when this cycle finds it broken
+    return session.deadlines.passed(max([job.info.since, *(task.created for task in job.waiting)]) + seconds)
+
+
 def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState:
     """Return for how long a group that is taken back waits: twice as long each time.
 

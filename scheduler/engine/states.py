@@ -82,6 +82,7 @@ class JobState:
         obstacle: why it got no further in this cycle, as far as an action knows.
         rolled_back: why it was taken back in this cycle, after it had been admitted for too long in vain.
         voted_down: it is Pending, and nothing but the plugins' votes keeps it there.
+        lapsed_after: it is Unknown, and for so many seconds what it lacks came to nothing; None where that is still held for it.
         blocked_class: the class of a task that found no node.
     """
 
@@ -106,6 +107,7 @@ class JobState:
         self.obstacle: Obstacle | None = None
         self.rolled_back: Obstacle | None = None
         self.voted_down = False
+        self.lapsed_after: float | None = None
         self.blocked_class: TaskClass | None = None
 
     @property
@@ -162,6 +164,10 @@ class JobState:
         least = self.info.min_task_member
         return all(self.roles[role, TaskStatus.ALLOCATED] - roles[role] >= least[role] for role in least)
 
+    def lapse(self, seconds: float) -> None:
+        """Hold nothing any more for what is missing of its minimum, since nothing came of it for so long."""
+        self.lapsed_after, self._lacking = seconds, None
+
     @property
     def unknown_need(self) -> bool:
         """Whether nothing says what it takes to start: no minResources, no pod, no Job."""
@@ -175,7 +181,7 @@ class JobState:
     def lacking(self) -> Vector:
         """What of the need it doesn't have yet, nor had: what its ended pods gave back, it doesn't wait for.
 
-        A group that ran and has no pods waits for nothing: it goes back to Pending.
+        A group that ran and has no pods waits for nothing: it goes back to Pending. Nor does one that `lapse` was called of.
         """
         # Several plugins ask for each job of a cycle.
         known = self._lacking
@@ -184,8 +190,8 @@ class JobState:
         return known[2]
 
     def _lacks(self) -> Vector:
-        ran = self.phase in _RAN and not self.info.tasks
-        if self.info.finished or ran or (self.info.min_resources is None and not self.info.min_member):
+        waits_in_vain = self.lapsed_after is not None or (self.phase in _RAN and not self.info.tasks)
+        if self.info.finished or waits_in_vain or (self.info.min_resources is None and not self.info.min_member):
             return self.axes.zero
         had = self.allocated
         if TaskStatus.SUCCEEDED in self.info.counts:

@@ -271,3 +271,21 @@ async def test_a_cycle_that_never_ends_is_told_as_what_only_a_new_start_can_mend
     assert world.worker.not_alive() == ["a cycle is being decided for more than 30 seconds"]
     await world.stop()
     assert world.worker.not_alive() == []
+
+
+async def test_a_gang_that_is_never_whole_again_holds_up_others_for_the_time_out_alone(world):
+    await world.node("2")
+    await world.work(QUICK)
+    await world.create(group("g", minMember=2, minResources={"cpu": "2"}), pod("a", "g"), pod("b", "g"))
+    await world.phase("g", "Running")
+    await world.becomes(kinds.PODGROUPS, "g", lambda one: one.status.running == 2)
+    for name in ("a", "b"):
+        await world.patch(kinds.PODS, name, {"status": {"phase": "Failed"}}, subresource="status")
+    await world.create(pod("c", "g"))  # Of two that failed, one is replaced.
+    await world.client.delete(kinds.PODS, "a", world.namespace)
+    broken = await world.becomes(kinds.PODGROUPS, "g", lambda one: "1 exists; waiting for 1 more" in said(one))
+    assert broken.status.phase == "Unknown"
+    await world.create(group("other", minMember=1, minResources={"cpu": "1"}), pod("d", "other"))
+    await world.phase("other", "Running")
+    words = "; what it lacks was held for it for 2 s, and others may use it now"
+    await world.becomes(kinds.PODGROUPS, "g", lambda one: said(one).endswith(words))

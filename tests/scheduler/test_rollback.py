@@ -351,3 +351,63 @@ def test_a_group_of_which_too_few_pods_came_says_that_though_nodes_have_room(bui
     play.at(0)
     play.at(60)
     assert (play.phase("g"), play.said("g")) == ("Pending", ("NotEnoughTasks", "1 of 3 pods came within 60 s"))
+
+
+HELD = "; what it lacks was held for it for 60 s, and others may use it now"
+
+
+def broken_gang(build: Any) -> Play:
+    """A gang of two that ran on the whole of a node, and failed; one pod is replaced."""
+    build.node("a", "6").group("g", 2, phase="Pending", minResources={"cpu": "6"})
+    build.pod("g-0", "g", "3", node="a").pod("g-1", "g", "3", node="a")
+    play = Play(build)
+    play.at(0)
+    assert play.phase("g") == "Running"
+    build.gone("g-0").pod("g-1", "g", "3", node="a", phase="Failed").pod("g-2", "g", "3")
+    build.gang("small", 1, 1, "1", phase="Pending", minResources={"cpu": "1"})
+    return play
+
+
+def test_what_a_gang_lacks_that_is_not_whole_again_is_held_for_it_for_a_while(build):
+    play = broken_gang(build)
+    assert not play.at(1).binds
+    assert (play.phase("g"), play.phase("small")) == ("Unknown", "Pending")
+    assert "6 cpu are held for PodGroup ns/g" in play.said("small")[1]
+    assert play.plan.next_deadline == play.build.now.timestamp() + 61
+    play.at(60)
+    assert play.phase("small") == "Pending"
+    assert [bind.task.name for bind in play.at(61).binds] == ["small-0"]
+    reason, words = play.said("g")
+    assert (play.phase("g"), reason) == ("Unknown", "NotEnoughTasks")
+    assert words.endswith(f"waiting for 1 more{HELD}")
+
+
+def test_a_gang_that_is_whole_again_runs_and_has_its_time_anew_when_it_breaks_again(build):
+    play = broken_gang(build)
+    play.at(1)
+    play.at(61)
+    build.gone("small-0").without("small").pod("g-3", "g", "3")
+    assert {bind.task.name for bind in play.at(100).binds} == {"g-2", "g-3"}
+    build.pod("g-2", "g", "3", node="a").pod("g-3", "g", "3", node="a")
+    play.at(101)
+    assert play.phase("g") == "Running"
+    build.pod("g-2", "g", "3", node="a", phase="Failed").gone("g-3").pod("g-4", "g", "3")
+    build.gang("late", 1, 1, "1", phase="Pending", minResources={"cpu": "1"})
+    play.at(200)
+    assert (play.phase("g"), play.phase("late")) == ("Unknown", "Pending")
+    assert HELD not in play.said("g")[1]
+    play.at(260)
+    assert play.phase("late") == "Inqueue"
+
+
+def test_a_pod_that_waits_for_the_room_of_its_broken_gang_has_its_time(build):
+    play = broken_gang(build)
+    play.at(1)
+    young = build.a_pod("g-3", "g", "9")
+    meta = msgspec.structs.replace(young.metadata, creation_timestamp=build.now + timedelta(seconds=50))
+    build.cluster.pod(msgspec.structs.replace(young, metadata=meta))
+    play.at(61)
+    assert play.phase("small") == "Pending"
+    play.at(110)
+    assert play.phase("small") == "Inqueue"
+    assert play.said("g")[1].endswith(HELD)
