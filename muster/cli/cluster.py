@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from muster.cli.installation import webhook_configurations
+from muster.cli.installation.preflight import PART_OF
 from muster.kube import autoscalers, decoding, errors
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
@@ -20,6 +22,8 @@ from muster.whatif.cluster_view import KINDS, NEEDED, ClusterObjects
 T = TypeVar("T", bound=Object)
 
 _TRIES: Final = 5
+_SCHEDULER: Final = names.SCHEDULER_CONFIGMAP[0]
+"""The scheduler's Deployment has the name of its ConfigMap."""
 _PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
 
 
@@ -44,8 +48,32 @@ async def read(client: Client, now: datetime) -> ClusterObjects:
         asyncio.gather(*(_listed(client, kind, unread, closed) for kind in KINDS)), _autoscaler(client)
     )
     objects = {kind: items or () for kind, items in zip(KINDS, found, strict=True)}
+    home = await _installed_in(client, objects)
+    if home != names.SYSTEM_NAMESPACE:
+        unread[:] = [each for each in unread if not each.startswith(f"{kinds.CONFIGMAPS} ")]
+        objects[kinds.CONFIGMAPS] = await _listed(client, kinds.CONFIGMAPS, unread, closed, home) or ()
     served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return ClusterObjects(now, objects, tuple(unread), served, autoscaler, frozenset(closed))
+    return ClusterObjects(now, objects, tuple(unread), served, autoscaler, frozenset(closed), home)
+
+
+async def _installed_in(client: Client, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> str:
+    """Return the namespace of the scheduler's Deployment, else of the Service that webhooks are called at, else the usual one."""
+    found = sorted(
+        each.namespace
+        for each in objects[kinds.DEPLOYMENTS]
+        if each.name == _SCHEDULER and each.metadata.label(PART_OF) == webhook_configurations.NAME
+    )
+    if found:
+        return names.SYSTEM_NAMESPACE if names.SYSTEM_NAMESPACE in found else found[0]
+    if any(each.name == _SCHEDULER for each in objects[kinds.CONFIGMAPS]):
+        return names.SYSTEM_NAMESPACE
+    try:
+        registered = await client.find(kinds.VALIDATING, webhook_configurations.NAME)
+    except errors.ForbiddenError:
+        return names.SYSTEM_NAMESPACE
+    entries: tuple[dict[str, Any], ...] = (registered.webhooks or ()) if registered is not None else ()
+    services = filter(None, ((each.get("clientConfig") or {}).get("service") for each in entries))
+    return next((str(each["namespace"]) for each in services), names.SYSTEM_NAMESPACE)
 
 
 async def _autoscaler(client: Client) -> str:
@@ -66,10 +94,12 @@ async def _sent(client: Client, request: Request) -> Response:
     return await client.send(request)
 
 
-async def _listed(client: Client, kind: Kind[T], unread: list[str], closed: set[str]) -> tuple[T, ...] | None:
+async def _listed(
+    client: Client, kind: Kind[T], unread: list[str], closed: set[str], namespace: str = ""
+) -> tuple[T, ...] | None:
     """Return the objects of a kind; None of one that isn't served."""
     # In one piece, and no older than the question: who has just applied something asks about that.
-    request = Request("GET", kind.path(_PLACES.get(kind, "")))
+    request = Request("GET", kind.path(namespace or _PLACES.get(kind, "")))
     try:
         answer = await _sent(client, request)
     except errors.NotFoundError as error:

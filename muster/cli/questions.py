@@ -110,7 +110,8 @@ class Question(Struct, frozen=True):
         (state, objects), _ = await asyncio.gather(self._state(ready, beside), ready)
         tell(state)
         readable = not any(each.startswith(f"{kinds.CONFIGMAPS} ") for each in state.unread)
-        configured = configuration.find(self.configuration, state.of(kinds.CONFIGMAPS), readable=readable)
+        found = state.of(kinds.CONFIGMAPS)
+        configured = configuration.find(self.configuration, found, readable=readable, home=state.home)
         return AnswerBasis(state, configured, objects)
 
     async def _state(

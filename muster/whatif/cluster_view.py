@@ -57,6 +57,7 @@ class ClusterObjects(Struct, frozen=True, dict=True):
         taken: when it was read: what a decision on it takes for now.
         unread: what could not be read and is taken not to be there, a sentence each.
         closed_nodes: those with pods that can't be read: nobody knows what is free there.
+        home: the namespace that Muster is installed in, whose ConfigMaps these are.
         serves_legacy: whether kube-batch's API groups are served; None where nobody said so, as in a dump.
         autoscaler: the name of the program that makes nodes for pods; empty where none was seen.
     """
@@ -67,6 +68,7 @@ class ClusterObjects(Struct, frozen=True, dict=True):
     serves_legacy: bool | None = None
     autoscaler: str = ""
     closed_nodes: frozenset[str] = frozenset()
+    home: str = names.SYSTEM_NAMESPACE
 
     # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import MERGE_PATCH, STRATEGIC_PATCH, Request
-from muster.model import kinds, names, versions
+from muster.model import kinds, versions
 from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
@@ -219,7 +219,7 @@ class AdmissionDryRun:
             b"",
             scheduler_names=schedulers,
             legacy_apis=self._legacy,
-            own_namespace=names.SYSTEM_NAMESPACE,
+            own_namespace=self._state.home,
         )
         store.revision = max(store.revision, _newest(self._state))
         for registered, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):

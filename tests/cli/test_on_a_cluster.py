@@ -21,6 +21,7 @@ from muster.kube.client import Client
 from muster.kube.clock import LoopClock
 from muster.kube.transport import Request, Response
 from muster.model import kinds
+from muster.model.kinds import Kind
 from muster.sandbox import virtual_time
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
@@ -125,6 +126,52 @@ async def test_a_job_that_exists_can_not_be_judged_by_a_dump(furnished: Any, ask
     result = await ask(f"admit -f files/job.yaml --state {tmp_path / 'state.yaml'}")
     assert result.exit_code == 2
     assert "this Job exists" in result.stdout
+
+
+ELSEWHERE = "batch-system"
+DEPLOYED = {"metadata": {"name": "muster-scheduler", "labels": {"app.kubernetes.io/part-of": "muster"}}}
+SERVICE = {"namespace": ELSEWHERE, "name": "muster-webhook"}
+REGISTERED = {
+    "metadata": {"name": "muster"},
+    "webhooks": [{"name": "x.muster.sh", "clientConfig": {"service": SERVICE}, "rules": []}],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "thing"),
+    [(kinds.DEPLOYMENTS, DEPLOYED), (kinds.VALIDATING, REGISTERED)],
+    ids=["by-deployment", "by-webhooks"],
+)
+async def test_the_configuration_is_that_of_the_namespace_that_muster_is_installed_in(
+    server: ApiServer, ask: Any, tmp_path: Path, kind: Kind[Any], thing: Any
+) -> None:
+    for definition in crds.manifests(legacy_apis=False):
+        server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
+    said = "allocate (ConfigMap batch-system/muster-scheduler)"
+    configured = {"metadata": {"name": "muster-scheduler", "namespace": ELSEWHERE}}
+    text = {"data": {"scheduler.yaml": "actions: allocate"}}
+    place = {"namespace": ELSEWHERE} if kind.namespaced else {}
+    typed = {"apiVersion": kind.api_version, "kind": kind.name}
+    server.store.put((kind.group, kind.plural), typed | thing | {"metadata": thing["metadata"] | place})
+    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2, "queue": "default"}}
+    typed = {"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup"}
+    server.store.put((kinds.PODGROUPS.group, kinds.PODGROUPS.plural), typed | group)
+    asked = "podgroup why g -n default -o json"
+    assert "there is no ConfigMap batch-system/muster-scheduler" in (await ask(asked)).stdout
+    server.store.put(("", "configmaps"), {"apiVersion": "v1", "kind": "ConfigMap"} | configured | text)
+    assert msgspec.json.decode((await ask(asked)).stdout)["configuration"] == said
+    (tmp_path / "state.yaml").write_text((await ask("dump")).stdout)
+    kept = await ask(f"{asked} --state {tmp_path / 'state.yaml'}")
+    assert msgspec.json.decode(kept.stdout)["configuration"] == said
+
+
+async def test_where_muster_s_namespace_may_not_be_read_that_is_told_by_its_name(furnished: Any) -> None:
+    server = furnished("empty.yaml")
+    body = {"apiVersion": "apps/v1", "kind": "Deployment"} | DEPLOYED
+    server.store.put(("apps", "deployments"), body | {"metadata": DEPLOYED["metadata"] | {"namespace": ELSEWHERE}})
+    state = await cluster.read(Client(Forbidding(server, "configmaps")), NOON)
+    assert [text.partition(":")[0] for text in state.unread] == ["configmaps are left out, no permission to list them"]
+    assert state.home == ELSEWHERE
 
 
 @pytest.mark.parametrize(

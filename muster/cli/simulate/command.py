@@ -93,11 +93,11 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
 
 
 def _configmaps(objects: Iterable[Mapping[str, Any]]) -> list[ConfigMap]:
-    """Return the ConfigMaps of Muster's namespace that files hold, as a dump does; what isn't one is left out."""
+    """Return the ConfigMaps of the scheduler that files hold, as a dump does; what isn't one is left out."""
     found = []
     for each in objects:
         metadata = each.get("metadata") if each.get("kind") == "ConfigMap" else None
-        if isinstance(metadata, dict) and metadata.get("namespace") == names.SYSTEM_NAMESPACE:
+        if isinstance(metadata, dict) and metadata.get("name") == names.SCHEDULER_CONFIGMAP[0]:
             with contextlib.suppress(msgspec.ValidationError):
                 found.append(msgspec.convert(each, ConfigMap))
     return found
