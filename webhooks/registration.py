@@ -20,9 +20,6 @@ from muster.model.objects import Json
 from muster.model.workloads import WORKLOADS, WorkloadKind
 from webhooks import hint_conditions
 
-CONFIGURATION: Final = "muster"
-"""Name of both objects."""
-
 _TIMEOUT: Final = 5
 _CREATE: Final = ("CREATE",)
 _WRITE: Final = ("CREATE", "UPDATE")
@@ -82,7 +79,7 @@ def configurations(
 
 
 def _whole(kind: Kind[Any], entries: list[dict[str, Json]]) -> dict[str, Json]:
-    metadata = {"name": CONFIGURATION, "labels": {"app.kubernetes.io/part-of": "muster"}}
+    metadata = {"name": names.WEBHOOK_CONFIGURATION, "labels": {names.PART_OF: "muster"}}
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "webhooks": entries}
 
 

@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from muster.cli.installation import webhook_configurations
-from muster.cli.installation.preflight import PART_OF
 from muster.kube import autoscalers, decoding, errors
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
@@ -61,14 +59,14 @@ async def _installed_in(client: Client, objects: Mapping[Kind[Any], tuple[Any, .
     found = sorted(
         each.namespace
         for each in objects[kinds.DEPLOYMENTS]
-        if each.name == _SCHEDULER and each.metadata.label(PART_OF) == webhook_configurations.NAME
+        if each.name == _SCHEDULER and each.metadata.label(names.PART_OF) == "muster"
     )
     if found:
         return names.SYSTEM_NAMESPACE if names.SYSTEM_NAMESPACE in found else found[0]
     if any(each.name == _SCHEDULER for each in objects[kinds.CONFIGMAPS]):
         return names.SYSTEM_NAMESPACE
     try:
-        registered = await client.find(kinds.VALIDATING, webhook_configurations.NAME)
+        registered = await client.find(kinds.VALIDATING, names.WEBHOOK_CONFIGURATION)
     except errors.ForbiddenError:
         return names.SYSTEM_NAMESPACE
     entries: tuple[dict[str, Any], ...] = (registered.webhooks or ()) if registered is not None else ()

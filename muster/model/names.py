@@ -24,6 +24,10 @@ LEDGER_NAME: Final = "default"
 SYSTEM_NAMESPACE: Final = "muster-system"
 SCHEDULER_LEASE: Final = "muster-scheduler"
 """The Lease that the leader holds, in `SYSTEM_NAMESPACE`."""
+PART_OF: Final = "app.kubernetes.io/part-of"
+"""Label of all that is installed, with the value `muster`."""
+WEBHOOK_CONFIGURATION: Final = "muster"
+"""Name of both webhook configurations."""
 SCHEDULER_CONFIGMAP: Final = ("muster-scheduler", "scheduler.yaml")
 """The ConfigMap with the scheduler's configuration, and its key."""
 EXEMPT_NAMESPACES: Final = ("kube-system", "kube-node-lease")

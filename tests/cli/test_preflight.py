@@ -57,7 +57,7 @@ async def client(tmp_path: Path, monkeypatch: Any) -> AsyncIterator[Client]:
 async def written(client: Client) -> list[str]:
     """Name what an installation would have made."""
     made = [*(await client.list(kinds.CLUSTERROLES)).items, *(await client.list(kinds.CRDS)).items]
-    return sorted(each.name for each in made if each.metadata.label(preflight.PART_OF) == "muster")
+    return sorted(each.name for each in made if each.metadata.label(names.PART_OF) == "muster")
 
 
 async def test_a_release_of_helm_in_the_cluster_is_refused_by_name(client: Client):

@@ -50,7 +50,7 @@ async def version(namespace: str, kubeconfig: str | None, context: str | None, *
 async def _installed(client: Client, namespace: str) -> str:
     """Name what of Muster is in the cluster: its Deployments' versions, else who leads outside."""
     try:
-        found = (await client.list(kinds.DEPLOYMENTS, namespace, labels=f"{preflight.PART_OF}=muster")).items
+        found = (await client.list(kinds.DEPLOYMENTS, namespace, labels=f"{names.PART_OF}=muster")).items
         lease = await client.find(kinds.LEASES, names.SCHEDULER_LEASE, namespace)
     except errors.ForbiddenError:
         return f"unknown: no permission to list Deployments and to read Leases in namespace {namespace}"

@@ -7,7 +7,6 @@ from importlib import resources
 from typing import Any, Final
 
 from muster.cli.installation import preflight
-from muster.cli.installation.preflight import PART_OF
 from muster.kube import wait
 from muster.kube.client import Client
 from muster.model import kinds, names
@@ -75,5 +74,5 @@ async def remove(client: Client) -> None:
     """Delete our CRDs, and with them every object of theirs; another product's stay."""
     for crd in manifests(legacy_apis=True):
         found = await client.find(kinds.CRDS, crd["metadata"]["name"])
-        if found is not None and found.metadata.label(PART_OF) == "muster":
+        if found is not None and found.metadata.label(names.PART_OF) == "muster":
             await client.delete(kinds.CRDS, found.name)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.cli.installation.preflight import PART_OF
 from muster.kube import errors
 from muster.kube.client import Client
-from muster.model import kinds
+from muster.model import kinds, names
 
 
 def manifest(name: str) -> dict[str, Any]:
     """Return the manifest of a namespace of ours."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {PART_OF: "muster"}}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {names.PART_OF: "muster"}}}
 
 
 async def ensure(client: Client, name: str) -> None:

@@ -17,7 +17,6 @@ from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.objects import CustomResourceDefinition
 
-PART_OF: Final = "app.kubernetes.io/part-of"
 RELEASE: Final = "meta.helm.sh/release-name"
 RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 OLDEST: Final = (1, 30)
@@ -105,7 +104,7 @@ async def definitions(client: Client, wanted: Iterable[dict[str, Any]], *, adopt
 
 
 def _in_the_way(found: CustomResourceDefinition, crd: dict[str, Any], *, adopt: bool) -> str:
-    if not adopt and found.metadata.label(PART_OF) != "muster":
+    if not adopt and found.metadata.label(names.PART_OF) != "muster":
         return f"{found.name} exists and isn't Muster's; --adopt-crds replaces its schema, objects stay"
     served = [each["name"] for each in crd["spec"]["versions"]]
     lost = [each for each in (found.status or {}).get("storedVersions") or () if each not in served]

@@ -11,7 +11,7 @@ from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import WebhookConfiguration
 
-NAME: Final = "muster"
+NAME: Final = names.WEBHOOK_CONFIGURATION
 
 
 async def apply(client: Client, mutating: dict[str, Any], validating: dict[str, Any]) -> None:
