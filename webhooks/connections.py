@@ -2,16 +2,22 @@
 
 A connection that sends no request holds memory and a descriptor for nothing, so it has 10 seconds. API servers are the
 exception: their clients open a connection for a request which another connection then takes, and keep it for the next one.
+
+What isn't HTTP no API server sends: of each address that sends it the log has one line in ten minutes, and none of its bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
-from webhooks.budget import WaitingRoom
+from muster.telemetry.repeated import RepeatedWarnings
+from muster.telemetry.waiting_room import WaitingRoom
+
+log = logging.getLogger(__name__)
 
 FIRST_REQUEST: Final = 10.0
 """Seconds for the headers of a connection's first request."""
@@ -23,13 +29,17 @@ _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nConten
 class CallerConnection(web.RequestHandler):
     """A connection that is closed unless it sends a request in time."""
 
-    __slots__ = ("_address", "_alarm", "_room")
+    __slots__ = ("_address", "_alarm", "_room", "_strangers")
 
-    def __init__(self, manager: web.Server, room: WaitingRoom[CallerConnection], **options: Any) -> None:
+    def __init__(
+        self, manager: web.Server, room: WaitingRoom[CallerConnection], strangers: RepeatedWarnings, **options: Any
+    ) -> None:
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type] # as documented for web.Server
+            # An error in what answers is one of Muster's, and counted as such by the name of its logger.
+            logger=log,  # type: ignore[arg-type] # aiohttp asks for one of its own kind, and uses what all have
             keepalive_timeout=KEEPALIVE,
             # Nobody compresses a review; what inflates without bound is not asked for.
             auto_decompress=False,
@@ -37,6 +47,7 @@ class CallerConnection(web.RequestHandler):
             **options,
         )
         self._room = room
+        self._strangers = strangers
         self._address = ""
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -45,7 +56,7 @@ class CallerConnection(web.RequestHandler):
         super().connection_made(transport)
         loop = asyncio.get_running_loop()
         self._address = str((transport.get_extra_info("peername") or ("",))[0])
-        within = KEEPALIVE if self._room.is_caller(self._address) else FIRST_REQUEST
+        within = KEEPALIVE if self._address in self._room.callers else FIRST_REQUEST
         self._alarm = loop.call_later(within, self.force_close)
         if (excess := self._room.enter(self, self._address, loop.time())) is not None:
             excess.turn_away()
@@ -60,7 +71,25 @@ class CallerConnection(web.RequestHandler):
         if self._alarm is not None:
             self._wait_no_longer()
         if accepted:
-            self._room.answered(self._address)
+            self._room.callers.add(self._address)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no request; everything else is an error of ours, and aiohttp's to answer."""
+        if not isinstance(exc, http_exceptions.HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        # Neither what came nor what is wrong with it: both are a stranger's text, and may hold a path.
+        self._strangers.warn(
+            self._address, "what %s sends isn't HTTP (%s); its connection is closed", self._address, type(exc).__name__
+        )
+        response = web.Response(status=400, text="this isn't HTTP\n")
+        response.force_close()
+        return response
 
     def turn_away(self) -> None:
         """Close the connection to make room for others."""

@@ -16,10 +16,13 @@ from aiohttp import web
 from msgspec import Struct
 from msgspec.structs import replace
 
+from certs.listener import TlsListener
 from certs.serving import LiveCertificate
 from muster.model import names
+from muster.telemetry.repeated import RepeatedWarnings
+from muster.telemetry.waiting_room import WaitingRoom
 from webhooks.admission import Admission, Answer, answer_budget
-from webhooks.budget import BodyBytes, ByteBudget, WaitingRoom
+from webhooks.budget import BodyBytes, ByteBudget
 from webhooks.connections import CallerConnection
 from webhooks.evaluation import HOOKS
 from webhooks.paths import LivePaths, hook_path
@@ -31,9 +34,7 @@ ARRIVAL: Final = 10.0
 """Seconds for a body to arrive, whatever time-out the caller names."""
 
 _BEGINNING: Final = 1024  # bytes that are kept of a body over budget: they have the uid by which it is answered
-_HANDSHAKE: Final = 10.0  # seconds
 _GRACE: Final = 15.0  # seconds for what is in flight when the listener closes
-_BACKLOG: Final = 1024
 _MOST_TARGETS: Final = 256  # that are remembered: a time-out is written in few ways
 
 log = logging.getLogger(__name__)
@@ -82,15 +83,13 @@ class WebhookServer:
         self._known_for: frozenset[str] | None = None
         self._draining = False
         self._http: web.Server | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: TlsListener | None = None
         self._following: list[asyncio.Task[None]] = []
 
     @property
     def port(self) -> int:
         """The port that it listens on; known after `start`."""
-        if self._listener is None or not self._listener.sockets:
-            return self._listen.port
-        return int(self._listener.sockets[0].getsockname()[1])
+        return (self._listener.port if self._listener is not None else 0) or self._listen.port
 
     def not_ready(self) -> list[str]:
         """Say why no calls should come here now, each one line; nothing when they may."""
@@ -110,14 +109,12 @@ class WebhookServer:
             OSError: the address is taken or not ours.
         """
         http = self._http = web.Server(self._serve)
-        self._listener = await asyncio.get_running_loop().create_server(
-            lambda: CallerConnection(http, self._room),
-            self._listen.host,
-            self._listen.port,
-            ssl=self._certificate.listening,
-            ssl_handshake_timeout=_HANDSHAKE,
-            backlog=_BACKLOG,
+        strangers = RepeatedWarnings(log, asyncio.get_running_loop().time)
+        listener = TlsListener(
+            lambda: CallerConnection(http, self._room, strangers), self._certificate.listening, self._room.callers
         )
+        await listener.start(self._listen.host, self._listen.port)
+        self._listener = listener
         followed = {"certificate": self._certificate.run(), "paths": self._paths.run()}
         self._following = [asyncio.create_task(run, name=name) for name, run in followed.items()]
         log.info("serving webhooks on %s:%d", self._listen.host, self.port)

@@ -13,22 +13,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+
+from muster.telemetry.waiting_room import WaitingRoom
 
 _HEAD: Final = 2**14
 """Bytes that a request may have."""
 _TIMEOUT: Final = 10.0
 """Seconds for which a connection is kept for one request and its answer."""
 _TEXT: Final = "text/plain; charset=utf-8"
-_CONNECTIONS: Final = 64
-"""Connections to the port of the metrics at once."""
+_GUARDED: Final = (64, 8)
+"""Connections at once to the port that asks for tokens: all, and those of one address."""
+_PLAIN: Final = (512, 32)
+"""The same of the other ports. Who has most of them loses them first, so the kubelet's are answered whoever else comes."""
 
 _OF_TENANTS: Final = frozenset({"/metrics", "/debug/state"})
 """What shows names and amounts of tenants."""
@@ -45,6 +48,23 @@ _REFUSALS: Final = {
     403: b"the token's user may not get this URL: bind the ClusterRole muster-metrics-reader\n",
     503: b"the API server can't be asked about the token now\n",
 }
+
+
+class Listener(Protocol):
+    """A port that is listened on."""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        ...
+
+    def close(self) -> None:
+        """Listen no more."""
+        ...
+
+
+Listen = Callable[[Callable[[], asyncio.BaseProtocol], str, int], Awaitable[Listener]]
+"""Listens over TLS at a host and a port, each connection with a protocol of its own."""
 
 State = Callable[[], Any]
 """Returns what a program knows of itself as JSON values: bounded, and without secrets."""
@@ -76,7 +96,9 @@ class Probes:
         self._ports = [port] if metrics_port is None else [port, metrics_port]
         self._servers: list[asyncio.Server] = []
         self._authorize: Authorize | None = None
-        self._guarded = 0
+        self._plain: WaitingRoom[asyncio.StreamWriter] = WaitingRoom(*_PLAIN)
+        self._guarded: WaitingRoom[asyncio.StreamWriter] = WaitingRoom(*_GUARDED)
+        self._guarded_port: Listener | None = None
         self._serving: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
 
     @property
@@ -87,7 +109,7 @@ class Probes:
     @property
     def metrics_port(self) -> int:
         """The port of the metrics, where they have one of their own; known after `start`."""
-        return self._listening(1)
+        return self._guarded_port.port if self._guarded_port is not None else self._listening(1)
 
     def _listening(self, place: int) -> int:
         if place >= len(self._servers) or not self._servers[place].sockets:
@@ -107,23 +129,24 @@ class Probes:
             await self.stop()
             raise
 
-    async def serve_metrics(self, port: int, tls: ssl.SSLContext, authorize: Authorize) -> None:
+    async def serve_metrics(self, port: int, listen: Listen, authorize: Authorize) -> None:
         """Listen for those who read metrics over TLS, beside the port of the probes.
 
         Raises:
             OSError: the address is taken or not ours.
         """
         self._authorize = authorize
-        self._ports = [self._ports[0], port]
-        self._servers.append(
-            await asyncio.start_server(
-                self._serve_guarded, self._host, port, limit=_HEAD, ssl=tls, ssl_handshake_timeout=_TIMEOUT
-            )
-        )
+        loop = asyncio.get_running_loop()
+
+        def made() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(limit=_HEAD, loop=loop)
+            return asyncio.StreamReaderProtocol(reader, self._serve_guarded, loop=loop)
+
+        self._guarded_port = await listen(made, self._host, port)
 
     async def stop(self) -> None:
         """Listen no more; what is being answered isn't."""
-        for server in self._servers:
+        for server in (*self._servers, *filter(None, [self._guarded_port])):
             server.close()
         # Cancelled, its task would be reported by the loop.
         for writer in self._serving.values():
@@ -131,20 +154,13 @@ class Probes:
         await asyncio.gather(*self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._answer_one(reader, writer, shown=_is_this_machine(writer))
+        await self._answer_one(reader, writer, shown=_is_this_machine(writer), room=self._plain)
 
     async def _serve_metrics(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._answer_one(reader, writer, shown=True)
+        await self._answer_one(reader, writer, shown=True, room=self._plain)
 
     async def _serve_guarded(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._guarded >= _CONNECTIONS:
-            writer.transport.abort()
-            return
-        self._guarded += 1
-        try:
-            await self._answer_one(reader, writer, shown=True, authorize=self._authorize)
-        finally:
-            self._guarded -= 1
+        await self._answer_one(reader, writer, shown=True, room=self._guarded, authorize=self._authorize)
 
     async def _answer_one(
         self,
@@ -152,10 +168,15 @@ class Probes:
         writer: asyncio.StreamWriter,
         *,
         shown: bool,
+        room: WaitingRoom[asyncio.StreamWriter],
         authorize: Authorize | None = None,
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        excess = room.enter(writer, address, asyncio.get_running_loop().time())
+        if excess is not None:
+            excess.transport.abort()
         self._serving[task] = writer
         try:
             async with asyncio.timeout(_TIMEOUT):
@@ -175,6 +196,7 @@ class Probes:
             return  # Nobody asked, or doesn't wait for the answer.
         finally:
             del self._serving[task]
+            room.leave(writer, address)
             writer.close()
 
     def _answered(self, request: _Request, status: int, *, shown: bool) -> bytes:

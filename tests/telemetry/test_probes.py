@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from certs import authority
+from certs import authority, guarded_metrics
 from certs.serving import CertificateFiles, LiveCertificate
 from muster.kube.clock import SystemClock
 from muster.telemetry.probes import Probes, _is_this_machine
@@ -179,6 +179,22 @@ async def test_one_that_is_stopped_hangs_up_on_who_has_asked_nothing_yet(caplog:
     assert caplog.records == []
 
 
+async def test_who_holds_many_connections_loses_them_and_the_kubelet_is_answered(base: str) -> None:
+    port = int(base.rpartition(":")[2])
+    held = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(400)]
+    assert await fetched(base + "/healthz") == (200, "ok\n")
+    closed = [asyncio.ensure_future(reader.read()) for reader, _ in held]
+    async with asyncio.timeout(30):
+        # No more than four times those of an address are ever there.
+        while sum(each.done() for each in closed) < 400 - 4 * 32:  # noqa: ASYNC110 - nobody is told of a connection
+            await asyncio.sleep(0.01)
+    assert await fetched(base + "/healthz") == (200, "ok\n")
+    for each, (_, writer) in zip(closed, held, strict=True):
+        each.cancel()
+        writer.close()
+    await asyncio.gather(*closed, return_exceptions=True)
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
     """A folder with a certificate for 127.0.0.1, and who signed it."""
@@ -201,7 +217,7 @@ async def test_over_tls_metrics_are_for_whom_somebody_lets_read_them(pair: Path)
         return {"Bearer good": 200, "Bearer other": 403, "Bearer slow": 503}.get(authorization, 401)
 
     await probes.start()
-    await probes.serve_metrics(0, LiveCertificate(CertificateFiles(pair)).listening, authorize)
+    await probes.serve_metrics(0, guarded_metrics.listening(LiveCertificate(CertificateFiles(pair))), authorize)
     trusted = ssl.create_default_context(cafile=str(pair / "ca.crt"))
     url = f"https://127.0.0.1:{probes.metrics_port}"
 

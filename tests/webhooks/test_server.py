@@ -422,3 +422,43 @@ def test_all_of_it_holds_on_uvloop(
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story())
+
+
+NO_HTTP = (
+    b"\x16\x03\x01 hello\r\n\r\n",
+    b"GET //[ HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /validate/pods/segment HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+    b"GET / HTTP/1.1\r\n: x\r\n\r\n",
+    b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 20_000 + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+)
+
+
+async def test_what_strangers_send_that_is_no_http_is_one_line_of_the_log_without_their_bytes(
+    raw: Any, caplog: pytest.LogCaptureFixture, post: Any, review_of: Any, podgroup: Any
+) -> None:
+    for sent in NO_HTTP:
+        reader, writer = await raw()
+        writer.write(sent)
+        answer = await reader.read()
+        # Some of it is HTTP of a stranger, to whom nothing is here.
+        assert answer.split()[1] in {b"400", b"404"}
+        assert b"segment" not in answer
+    (line,) = [each for each in caplog.records if each.levelname != "DEBUG" and each.name != "asyncio"]
+    assert line.exc_info is None
+    assert line.getMessage().startswith("what 127.0.0.1 sends isn't HTTP (Bad")
+    assert (await post("/validate/podgroups", review_of(podgroup())))[0] == 200
+
+
+async def test_an_error_in_what_answers_is_counted_as_one_of_muster_s(
+    served: WebhookServer, post: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: str) -> None:
+        raise ValueError("not foreseen")
+
+    monkeypatch.setattr(served, "_call", fails)
+    assert (await post("/validate/podgroups", b"{}"))[0] == 500
+    (line,) = [each for each in caplog.records if each.exc_info]
+    assert line.name.partition(".")[0] == "webhooks"
