@@ -39,7 +39,7 @@ class CallerConnection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type] # as documented for web.Server
             # An error in what answers is one of Muster's, and counted as such by the name of its logger.
-            logger=log,  # type: ignore[arg-type] # aiohttp asks for one of its own kind, and uses what all have
+            logger=log,
             keepalive_timeout=KEEPALIVE,
             # Nobody compresses a review; what inflates without bound is not asked for.
             auto_decompress=False,

@@ -146,8 +146,10 @@ class Probes:
 
     async def stop(self) -> None:
         """Listen no more; what is being answered isn't."""
-        for server in (*self._servers, *filter(None, [self._guarded_port])):
+        for server in self._servers:
             server.close()
+        if self._guarded_port is not None:
+            self._guarded_port.close()
         # Cancelled, its task would be reported by the loop.
         for writer in self._serving.values():
             writer.transport.abort()
