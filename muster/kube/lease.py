@@ -13,7 +13,7 @@ import asyncio
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -58,7 +58,12 @@ class LeaseTiming(Struct, frozen=True):
 
     @property
     def call(self) -> float:
-        """Seconds for one request: a dead connection must not use up the whole time for renewals."""
+        """Seconds for one request of who doesn't lead: a claim must have some of its time left when it is answered."""
+        return self.renew / 2
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a renewal that isn't answered has another sent beside it, in case its connection is dead."""
         return self.renew / 3
 
 
@@ -237,8 +242,12 @@ class LeaderElector:
 
     async def _keep(self, fence: Fence) -> None:
         """Renew until the fence is dead, or the worker is."""
+        began = self._now()
         while True:
-            await asyncio.sleep(min(jittered(self._timing.retry), fence.remaining))
+            # From one beginning to the next: a server that takes longer than that is asked again as soon as it answers.
+            pause = max(0.0, began + jittered(self._timing.retry) - self._now())
+            await asyncio.sleep(min(pause, fence.remaining))
+            began = self._now()
             if not self._alive():
                 log.error("the worker hangs; the lease %s isn't renewed for it", self._lease)
                 break
@@ -253,28 +262,57 @@ class LeaderElector:
         log.warning("%s leads no more (lease %s)", self.identity, self._lease)
 
     async def _renew(self, fence: Fence) -> bool:
-        """Renew once; False when the lease is another's."""
-        assert self._seen is not None
-        began = self._now()
-        client = self._client.limited(min(self._timing.call, fence.remaining))
-        spec = msgspec.structs.replace(self._seen.lease.spec, renew_time=_micro_time(self._clock.now()))
+        """Renew once; False when the lease is another's.
+
+        An attempt may take as long as the fence lives, and the next ones go beside it: an API server that is slow answers in
+        time, where none would if each were given up for the next. Whichever is answered first counts.
+        """
+        sent: dict[str, float] = {}
+        attempts: set[asyncio.Task[bool]] = set()
+        trouble: KubeError | None = None
         try:
-            written = await client.replace(
-                LEASES, msgspec.structs.replace(self._seen.lease, spec=spec), self._namespace
-            )
+            while fence.remaining >= _TOO_LATE:
+                attempts.add(asyncio.create_task(self._attempt(fence, sent)))
+                patience = min(self._timing.patience, fence.remaining)
+                done, attempts = await asyncio.wait(attempts, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    try:
+                        return each.result()
+                    except KubeError as error:
+                        trouble = error
+                if not attempts and trouble is not None:
+                    raise trouble
+        finally:
+            for each in attempts:
+                each.cancel()
+            await asyncio.gather(*attempts, return_exceptions=True)
+        return False
+
+    async def _attempt(self, fence: Fence, sent: dict[str, float]) -> bool:
+        """Write the record once; ``sent``: when each was begun, by its time."""
+        assert self._seen is not None
+        began, lease = self._now(), self._seen.lease
+        client = self._client.limited(fence.remaining)
+        spec = msgspec.structs.replace(lease.spec, renew_time=_micro_time(self._clock.now()))
+        sent.setdefault(spec.renew_time or "", began)
+        try:
+            written = await client.replace(LEASES, msgspec.structs.replace(lease, spec=spec), self._namespace)
         except (ConflictError, NotFoundError):
-            return await self._still_ours()
+            return await self._still_ours(fence, sent)
         self._seen = _Seen(written, self._now())
         fence.extend(began + self._timing.renew)
         return True
 
-    async def _still_ours(self) -> bool:
-        """After a conflict: see whether it was our own write, with its answer lost, or an edit of a label."""
+    async def _still_ours(self, fence: Fence, sent: Mapping[str, float]) -> bool:
+        """After a conflict: see whether it was a write of our own, whose answer was lost or is late, or an edit of a label."""
         found = await self._client.find(LEASES, self._name, self._namespace)
         if found is None or found.spec.holder_identity != self.identity:
             self._note(found)
             return False
         self._seen = _Seen(found, self._now())
+        began = sent.get(found.spec.renew_time or "")
+        if began is not None:
+            fence.extend(began + self._timing.renew)
         return True
 
     # ── leaving ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -202,6 +202,68 @@ async def test_a_renewal_whose_answer_was_lost_is_found_again(leases, elect, ser
         assert len(reign.fences) == 1
 
 
+@pytest.mark.parametrize("takes", [3.5, 4.0, 4.9])
+async def test_a_server_that_takes_less_than_half_the_deadline_keeps_its_leader(leases, elect, server, takes):
+    """With each attempt given up after a third of the time, none was ever answered."""
+
+    async def slow(request):
+        await asyncio.sleep(takes / 2)
+        answer = leases.handle(request)
+        await asyncio.sleep(takes / 2)
+        return answer
+
+    reign = Reign()
+    async with running(elect(), reign):
+        await asyncio.sleep(5)
+        server.answer = slow
+        await asyncio.sleep(120)
+        assert reign.leads
+        assert len(reign.fences) == 1
+        # Others are asked beside one that isn't answered, and not without end.
+        writes = sum(request.writes for _, request in server.asked)
+        assert writes <= 5 + 120 / LeaseTiming().patience * 2
+
+
+async def test_a_dead_connection_does_not_use_up_the_time_for_renewals(leases, elect, server):
+    reign, dead = Reign(), 0
+
+    async def sometimes_dead(request):
+        nonlocal dead
+        if request.writes and dead:
+            dead -= 1
+            await asyncio.Event().wait()
+        return leases.handle(request)
+
+    async with running(elect(), reign):
+        await asyncio.sleep(5)
+        server.answer = sometimes_dead
+        for _ in range(5):
+            dead = 1
+            await asyncio.sleep(20)
+        assert reign.leads
+        assert len(reign.fences) == 1
+
+
+async def test_a_write_that_was_applied_counts_from_its_beginning_though_only_its_conflict_was_heard(
+    leases, elect, server
+):
+    """Every answer to a write is lost; the record shows which was applied."""
+
+    async def unheard(request):
+        answer = leases.handle(request)
+        if request.writes and answer.status == 200:
+            await asyncio.Event().wait()
+        return answer
+
+    reign = Reign()
+    async with running(elect(), reign):
+        await asyncio.sleep(5)
+        server.answer = unheard
+        await asyncio.sleep(60)
+        assert reign.leads
+        assert len(reign.fences) == 1
+
+
 async def test_a_leader_that_finds_another_in_its_place_stops_at_once(leases, elect):
     reign = Reign()
     async with running(elect(), reign):
