@@ -5,12 +5,13 @@ An object without a key of Muster's costs no call, and neither does one whose ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from muster.model import keys, names
+from muster.model.workloads import WorkloadKind
 
 _GANG: Final = (
     *names.QUEUE_NAME_KEYS,
@@ -29,22 +30,58 @@ def plain() -> Conditions:
     gang = f"request.resource.resource == 'pods' && {unscheduled('object.spec', ['object'])}"
     return [
         ("nobody-controls-it", "!has(object.metadata.ownerReferences) || request.resource.resource != 'pods'"),
-        ("something-to-say", _any(_unknown("object"), gang)),
+        ("something-to-say", _any(unknown("object"), gang)),
     ]
 
 
 def templated() -> Conditions:
     """Return the conditions on Jobs, Deployments and StatefulSets."""
     places = ["object", _TEMPLATE]
-    parts = [*map(_unknown, places), *map(_unreadable, places), _news(unscheduled(f"{_TEMPLATE}.spec", places))]
+    parts = [*map(unknown, places), *map(_unreadable, places), _news(unscheduled(f"{_TEMPLATE}.spec", places))]
     return [("something-to-say", _any(*parts, _resumed()))]
 
 
 def cronjobs() -> Conditions:
     """Return the conditions on CronJobs."""
     places = ["object", "object.spec.jobTemplate", _NIGHTLY]
-    parts = [*map(_unknown, places), *map(_unreadable, places), _news(unscheduled(f"{_NIGHTLY}.spec", places))]
+    parts = [*map(unknown, places), *map(_unreadable, places), _news(unscheduled(f"{_NIGHTLY}.spec", places))]
     return [("something-to-say", _any(*parts))]
+
+
+def unscheduled_gang() -> str:
+    """Write whether a Job, CronJob, Deployment or StatefulSet is a gang whose pods are left to the default scheduler."""
+    nightly = unscheduled(f"{_NIGHTLY}.spec", ["object", "object.spec.jobTemplate", _NIGHTLY])
+    other = unscheduled(f"{_TEMPLATE}.spec", ["object", _TEMPLATE])
+    return f"request.resource.resource == 'cronjobs' ? ({nightly}) : ({other})"
+
+
+def gang() -> str:
+    """Write whether an object says that pods start together; which scheduler they have, the policy reads."""
+    return f"{_there('object')} && {_says_gang('object.metadata')}"
+
+
+def described(workload: WorkloadKind) -> str:
+    """Write whether an object of an operator may have something to warn of: an unknown key, or what says gang anywhere."""
+    places = (f"{each.path}.{each.metadata}".rstrip(".") for each in workload.templates)
+    templates = (anywhere("object", place.split("."), _says_gang) for place in places)
+    return _any(unknown("object"), gang(), *templates)
+
+
+def anywhere(where: str, path: Sequence[str], leaf: Callable[[str], str], depth: int = 0) -> str:
+    """Write whether it is so at one of the places of a path of `muster.model.workloads`."""
+    key, rest = path[0].rstrip("[]{}"), path[1:]
+    here = f"{where}.{key}"
+    if not rest:
+        return f"has({here}) && {leaf(here)}"
+    if path[0] == key:
+        return f"has({here}) && {anywhere(here, rest, leaf, depth)}"
+    each = f"each{depth}"
+    inner = each if path[0].endswith("[]") else f"{here}[{each}]"
+    return f"has({here}) && {here}.exists({each}, {anywhere(inner, rest, leaf, depth + 1)})"
+
+
+def _says_gang(metadata: str) -> str:
+    return f"has({metadata}.annotations) && {_cel(*_GANG)}.exists(key, key in {metadata}.annotations)"
 
 
 def unscheduled(spec: str, places: Sequence[str]) -> str:
@@ -54,7 +91,7 @@ def unscheduled(spec: str, places: Sequence[str]) -> str:
     return f"({gang}) && ({nobodys})"
 
 
-def _unknown(place: str) -> str:
+def unknown(place: str) -> str:
     """Write whether a label or an annotation has a key of ours that nobody knows, and says something new."""
     known, prefixes = _cel(*sorted(keys.KNOWN | keys.OF_OTHERS)), _cel(keys.OURS, *keys.SHARED)
     return _any(

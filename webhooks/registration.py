@@ -17,7 +17,7 @@ from muster.ledger.reservations import COMPLETED
 from muster.model import kinds, names, webhooks
 from muster.model.kinds import Kind
 from muster.model.objects import Json
-from muster.model.workloads import WORKLOADS, WorkloadKind
+from muster.model.workloads import CRONJOB, HINTED_APART, OPERATORS, WORKLOADS, WorkloadKind
 from webhooks import hint_conditions
 
 _TIMEOUT: Final = 5
@@ -63,6 +63,10 @@ class _RegistrationSettings(Struct, frozen=True):
     scheduler_names: tuple[str, ...]
     legacy_apis: bool
     own_namespace: str
+
+    def named(self, scheduler: str) -> str:
+        """Write whether a schedulerName is one of ours."""
+        return f"{scheduler} in {_cel(*self.scheduler_names)}"
 
 
 def configurations(
@@ -189,11 +193,17 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
 def _default_scheduler(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     """Return the webhooks by which gangs get Muster's scheduler in namespaces that are labelled so."""
     pods = hint_conditions.unscheduled("object.spec", ["object"])
-    workloads = hint_conditions.unscheduled("object.spec.template.spec", ["object", "object.spec.template"])
-    templated = [*_rule(_CREATE, kinds.JOBS), *_rule(_CREATE, kinds.DEPLOYMENTS, kinds.STATEFULSETS.plural)]
+    operators = [rule for each in OPERATORS if each.templates for rule in _rule(_CREATE, each.kind)]
+    templated = [
+        *_rule(_CREATE, kinds.JOBS, CRONJOB.kind.plural),
+        *_rule(_CREATE, kinds.DEPLOYMENTS, kinds.STATEFULSETS.plural),
+    ]
     each = (
         _webhook(scope, "pods.scheduler.muster.sh", _rule(_CREATE, kinds.PODS), "Ignore", [("gang", pods)]),
-        _webhook(scope, "workloads.scheduler.muster.sh", templated, "Ignore", [("gang", workloads)]),
+        _webhook(
+            scope, "workloads.scheduler.muster.sh", templated, "Ignore", [("gang", hint_conditions.unscheduled_gang())]
+        ),
+        _webhook(scope, "operators.scheduler.muster.sh", operators, "Ignore", [("gang", hint_conditions.gang())]),
     )
     for webhook in each:
         expressions = webhook["namespaceSelector"]["matchExpressions"]
@@ -222,15 +232,17 @@ def _hints(scope: _RegistrationSettings) -> list[dict[str, Json]]:
 def _workload(scope: _RegistrationSettings, workload: WorkloadKind) -> dict[str, Json]:
     """Judge a kind of workload when one is applied; its group is judged again when it is made, so this call may fail."""
     schedulers = [f"{each.path}.{each.scheduler}" for each in workload.templates] + [*workload.scheduler_names]
-    ours = [_somewhere("object", path.split("."), scope) for path in schedulers]
+    ours = [hint_conditions.anywhere("object", path.split("."), scope.named) for path in schedulers]
     annotated = (*names.QUEUE_NAME_KEYS, *names.GROUP_MIN_MEMBER_KEYS, names.GROUP_MIN_RESOURCES)
-    if not workload.templates:
-        ours.append(_annotated("object", annotated))
+    changes = ["oldObject == null", "object.spec != oldObject.spec", _any_differs(annotated)]
+    if workload not in HINTED_APART:
+        ours.append(hint_conditions.described(workload))
+        changes.append(hint_conditions.unknown("object"))
     conditions = [
         ("ours", " || ".join(f"({part})" for part in ours)),
         ("applied", f"!({_CONTROLLED}) && !has(object.metadata.deletionTimestamp)"),
         ("not-by-a-controller", _by_no_controller()),
-        ("judged-part-changes", f"oldObject == null || object.spec != oldObject.spec || {_any_differs(annotated)}"),
+        ("judged-part-changes", " || ".join(changes)),
     ]
     name = f"{workload.kind.plural}.validate.muster.sh"
     return _webhook(scope, name, _rule(_WRITE, workload.kind), "Ignore", conditions)
@@ -309,19 +321,6 @@ def _by_no_controller() -> str:
     user = "request.userInfo.username"
     prefixes = (f"!{user}.startsWith({_cel(prefix)[1:-1]})" for prefix in names.CONTROLLER_PREFIXES)
     return " && ".join([f"!({user} in {_cel(*names.COMPONENTS)})", *prefixes])
-
-
-def _somewhere(where: str, keys: Sequence[str], scope: _RegistrationSettings, depth: int = 0) -> str:
-    """Write whether one of the schedulerNames at a path of `muster.model.workloads` is ours."""
-    key, rest = keys[0].rstrip("[]{}"), keys[1:]
-    here = f"{where}.{key}"
-    if not rest:
-        return f"has({here}) && {here} in {_cel(*scope.scheduler_names)}"
-    if keys[0] == key:
-        return f"has({here}) && {_somewhere(here, rest, scope, depth)}"
-    each = f"each{depth}"
-    inner = each if keys[0].endswith("[]") else f"{here}[{each}]"
-    return f"has({here}) && {here}.exists({each}, {_somewhere(inner, rest, scope, depth + 1)})"
 
 
 def _annotated(where: str, keys: Sequence[str]) -> str:

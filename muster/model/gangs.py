@@ -126,6 +126,13 @@ def gangs_of(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerR
     return (*([_joined(mine)] if mine else []), *(each for each in found if not each.own))
 
 
+def named_schedulers(workload: WorkloadKind, one: WorkloadObject) -> frozenset[str]:
+    """Return the schedulers that an object names beside its templates."""
+    places = (path.split(".") for path in workload.scheduler_names)
+    found = (steps[-1][1] for keys in places for steps in _walk([("", {"spec": one.spec})], keys))
+    return frozenset(name for name in found if isinstance(name, str))
+
+
 def gang_of_job(job: Job) -> DescribedGang:
     """Return the gang that a Job's pods are."""
     count = at_once(job.spec.parallelism, job.spec.completions)

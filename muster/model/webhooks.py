@@ -11,6 +11,7 @@ WORKLOADS: Final = "/validate/workloads"
 PATHS: Final[Mapping[str, str]] = {
     "pods.scheduler.muster.sh": "/mutate/scheduler",
     "workloads.scheduler.muster.sh": "/mutate/scheduler",
+    "operators.scheduler.muster.sh": "/mutate/scheduler",
     "jobs.mutate.muster.sh": "/mutate/jobs",
     "pods.mutate.muster.sh": "/mutate/pods",
     "pods.members.muster.sh": "/mutate/pods",

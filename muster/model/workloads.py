@@ -28,6 +28,7 @@ class TemplatePath(Struct, frozen=True):
         copies: gives how many of the lowest owners there are.
         read: makes a template of what stands there.
         scheduler: path from there to the schedulerName.
+        metadata: path from there to what has the annotations.
     """
 
     path: str
@@ -36,6 +37,7 @@ class TemplatePath(Struct, frozen=True):
     copies: Callable[[Steps], int] = lambda _: 1
     read: Callable[[Json], PodTemplate] = lambda value: msgspec.convert(value, PodTemplate)
     scheduler: str = "spec.schedulerName"
+    metadata: str = "metadata"
 
 
 class WorkloadKind(Struct, frozen=True):
@@ -210,8 +212,8 @@ OPERATORS: Final = (
     WorkloadKind(
         _custom("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "SparkApplication"),
         (
-            TemplatePath("spec.driver", _one, (), _one, _spark, "schedulerName"),
-            TemplatePath("spec.executor", _executors, (_POD,), _one, _spark, "schedulerName"),
+            TemplatePath("spec.driver", _one, (), _one, _spark, "schedulerName", ""),
+            TemplatePath("spec.executor", _executors, (_POD,), _one, _spark, "schedulerName", ""),
         ),
     ),
     WorkloadKind(
@@ -223,3 +225,6 @@ OPERATORS: Final = (
 
 WORKLOADS: Final[tuple[WorkloadKind, ...]] = (DEPLOYMENT, STATEFULSET, REPLICASET, CRONJOB, *OPERATORS)
 """All kinds that admission judges when they are applied, beside Jobs and PodGroups."""
+
+HINTED_APART: Final = (DEPLOYMENT, STATEFULSET, CRONJOB)
+"""Kinds that have webhooks for hints; of the others the webhook that judges them warns of what has no effect, too."""

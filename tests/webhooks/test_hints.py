@@ -80,6 +80,36 @@ def test_a_gang_of_a_namespace_whose_default_is_muster_gets_our_scheduler(ask: A
     assert ask(hints.mutate, job(scheduler="theirs", annotations={MEMBER: "2"})) == ALLOWED
 
 
+def test_every_template_of_an_operators_gang_gets_our_scheduler(ask: Any) -> None:
+    def asked(plural: str, group: str, spec: Any, **annotations: str) -> list[str]:
+        meta = {"name": "x", "namespace": "dev", "uid": "u", "annotations": annotations}
+        body = {"apiVersion": f"{group}/v1", "kind": "X", "metadata": meta, "spec": spec}
+        verdict = ask(hints.mutate, body, resource={"group": group, "version": "v1", "resource": plural})
+        assert verdict == ALLOWED or {each["value"] for each in verdict.operations} == {"muster"}
+        return [] if verdict == ALLOWED else [each["path"] for each in verdict.operations]
+
+    template: dict[str, Any] = {"spec": {"containers": []}}
+    sets = {"replicatedJobs": [{"template": {"spec": {"template": template}}}] * 2}
+    place = "/spec/replicatedJobs/{}/template/spec/template/spec/schedulerName"
+    assert asked("jobsets", "jobset.x-k8s.io", sets, **{MEMBER: "2"}) == [place.format(0), place.format(1)]
+    assert asked("jobsets", "jobset.x-k8s.io", sets) == []
+    roles = {"pytorchReplicaSpecs": {"a/b": {"template": template}}}
+    at = "/spec/pytorchReplicaSpecs/a~1b/template/spec/schedulerName"
+    assert asked("pytorchjobs", "kubeflow.org", roles, **{MEMBER: "2"}) == [at]
+    spark: dict[str, Any] = {"driver": {}, "executor": {}}
+    both = ["/spec/driver/schedulerName", "/spec/executor/schedulerName"]
+    assert asked("sparkapplications", "sparkoperator.k8s.io", spark, **{MEMBER: "2"}) == both
+    theirs = {"driver": {"schedulerName": "theirs"}, "executor": {}}
+    assert asked("sparkapplications", "sparkoperator.k8s.io", theirs, **{MEMBER: "2"}) == []
+
+
+def test_a_cronjobs_gang_gets_our_scheduler(ask: Any, job: Any) -> None:
+    inside = {"metadata": {"annotations": {MEMBER: "2"}}, "spec": job(scheduler="default-scheduler")["spec"]}
+    body = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "n", "namespace": "dev"}}
+    (patch,) = ask(hints.mutate, body | {"spec": {"schedule": "0 0 * * *", "jobTemplate": inside}}).operations
+    assert patch["path"] == "/spec/jobTemplate/spec/template/spec/schedulerName"
+
+
 @pytest.mark.parametrize(
     ("wanted", "meant"),
     [("reserch", "did you mean research? Or "), ("researhc", "did you mean research? Or "), ("ops", ""), ("x", "")],

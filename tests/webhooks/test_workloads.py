@@ -71,7 +71,7 @@ EVERY_KIND = [
     (made("JobSet", {"replicatedJobs": [{"template": {"spec": {"template": template()}}}]}), "JobSet"),
     (made("LeaderWorkerSet", {"leaderWorkerTemplate": {"workerTemplate": template()}}), "LeaderWorkerSet"),
     (made("SparkApplication", {"driver": {"schedulerName": "muster"}}), "SparkApplication"),
-    (made("TrainJob", {}), "TrainJob"),
+    (made("TrainJob", {}, **{MEMBERS: "1"}), "TrainJob"),
     (made("Workflow", {"schedulerName": "muster"}), "Workflow"),
 ]
 
@@ -284,6 +284,67 @@ def test_the_owner_rules_decide_what_is_judged(judged: Any) -> None:
     lost = deployment(12, **{QUEUE: "nope"})
     each_pod = WebhookSettings(rules=(OwnerRule("apps/v1", "Deployment", -2),))
     assert judged(lost, settings=each_pod) == ALLOWED
+
+
+# ── what has no effect: of kinds without webhooks for hints ──────────────────────────────────────────────────────
+
+TYPO = "scheduling.k8s.io/group-min-members"
+MEANT = f"unknown annotation {TYPO}: did you mean {MEMBERS}?"
+NO_EFFECT = 'the queue and group annotations have no effect: the pods\' schedulerName is not "muster"'
+
+
+def pytorchjob(worker: dict[str, Any], **annotations: str) -> dict[str, Any]:
+    return made("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": worker}}}, **annotations)
+
+
+def test_a_misspelt_key_is_told_on_an_operators_object_and_in_its_templates(judged: Any) -> None:
+    above, inside = pytorchjob(template(), **{TYPO: "2"}), pytorchjob(template(**{TYPO: "2"}))
+    assert judged(above).warnings == judged(inside).warnings == (MEANT,)
+    # At an update what is new; a template that came before another is found by where it stands.
+    assert judged(above, old=pytorchjob(template())).warnings == (MEANT,)
+    later = copy.deepcopy(inside)
+    later["spec"]["pytorchReplicaSpecs"] = {"Master": {"template": template()}, **later["spec"]["pytorchReplicaSpecs"]}
+    assert judged(later, old=inside).warnings == ()
+    # What names no template of its own is read by Muster alone.
+    assert judged(made("TrainJob", {}, **{TYPO: "2"})).warnings == (MEANT,)
+    foreign = pytorchjob(template(scheduler="theirs"), **{TYPO: "2"})
+    assert judged(foreign) == ALLOWED
+    foreign["metadata"]["labels"] = {"muster.sh/qouta": "x"}
+    assert judged(foreign).warnings == ("unknown label muster.sh/qouta: did you mean muster.sh/quota?",)
+
+
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler"])
+def test_an_operators_gang_of_the_default_scheduler_is_told_so_and_nothing_else_is_judged(
+    judged: Any, cluster: Any, scheduler: str
+) -> None:
+    cluster.queue("default", state="Closed")
+    assert judged(pytorchjob(template(scheduler=scheduler), **{MEMBERS: "2"})).warnings == (NO_EFFECT,)
+    assert judged(pytorchjob(template(scheduler=scheduler, **{MEMBERS: "2"}))).warnings == (NO_EFFECT,)
+    assert judged(pytorchjob(template(scheduler=scheduler))) == ALLOWED
+    # A workflow of the default scheduler with a misspelt key is called about, and isn't Muster's.
+    assert judged(made("Workflow", {}, **{TYPO: "2"})).warnings == (MEANT,)
+
+
+def test_a_minimum_that_can_not_be_read_is_told_at_each_change_of_an_operators_object(judged: Any) -> None:
+    unreadable = f"{MEMBERS} '{{}}' counts as 1: write a whole number from 0 to 2147483647"
+    good, bad, worse = (pytorchjob(template(), **{MEMBERS: text}) for text in ("2", "two", "three"))
+    assert judged(bad).warnings == (unreadable.format("two"),)
+    assert judged(bad, old=good).warnings == (unreadable.format("two"),)
+    assert judged(worse, old=bad).warnings == (unreadable.format("three"),)
+    assert judged(bad, old=bad) == ALLOWED
+
+
+def rayjob(small: int, large: int, cpu: str = "8") -> dict[str, Any]:
+    groups = [{"replicas": small, "template": template()}, {"replicas": large, "template": template(cpu)}]
+    return made("RayCluster", {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups}, **{MEMBERS: "3"})
+
+
+def test_who_scales_one_of_several_templates_makes_no_gang_larger(judged: Any, cluster: Any) -> None:
+    # The first pods of the gang are larger ones then, whether it was scaled up or down.
+    for before, after in ((rayjob(2, 2), rayjob(0, 2)), (rayjob(1, 0), rayjob(1, 4))):
+        assert judged(after, old=before) == ALLOWED
+    assert judged(rayjob(0, 2, "9"), old=rayjob(0, 2)).reservation
+    assert judged(rayjob(0, 2, "9"), old=rayjob(2, 0)).reservation
 
 
 @needs_them

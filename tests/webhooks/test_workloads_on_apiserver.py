@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import pytest
 from plane import PATIENCE, Plane
 
@@ -21,6 +22,7 @@ from webhooks.admission import Admission
 from webhooks.compose import WebhookOptions, serving
 from webhooks.server import ListenOptions
 
+TYPO = "scheduling.k8s.io/group-min-members"
 MEMBERS, QUEUE = names.GROUP_MIN_MEMBER, names.QUEUE_NAME_KEYS[0]
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
@@ -45,6 +47,12 @@ class Cluster:
         with pytest.raises(ForbiddenError) as found:
             await self.create(kind, one)
         return str(found.value)
+
+    async def said(self, kind: Kind[Any], one: Any) -> str:
+        """Create for a try; return the warnings."""
+        body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.name, **one})
+        request = Request("POST", kind.path(self.namespace), {"dryRun": "All"}, body)
+        return (await self.plane.client.send(request)).headers.get("warning", "")
 
     async def refused_once_seen(self, change: Any) -> str:
         """Try a change until it is refused: it takes a moment until webhooks see what was made."""
@@ -203,6 +211,15 @@ async def test_the_objects_of_every_framework_are_refused_in_a_queue_that_does_n
         text = await _refused_once_served(cluster, workload.kind, one)
         plural = workload.kind.plural
         assert text.startswith(f'admission webhook "{plural}.validate.muster.sh" denied the request: queue "nope" ')
+        one["metadata"]["annotations"] = {TYPO: "2"}
+        assert f"unknown annotation {TYPO}: did you mean {MEMBERS}?" in await cluster.said(workload.kind, one)
+        one["metadata"]["annotations"] = {}
+        found = await cluster.said(workload.kind, one)
+        assert "unknown" not in found
+        assert "no effect" not in found
+        if workload.templates:
+            one["metadata"]["annotations"] = {MEMBERS: "1"}
+            assert "have no effect" in await cluster.said(workload.kind, _unscheduled(one))
 
 
 async def _refused_once_served(cluster: Cluster, kind: Kind[WorkloadObject], one: Any) -> str:
@@ -227,6 +244,13 @@ def _for_muster(spec: Any) -> None:
             return
         templates += list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     raise AssertionError("no template")
+
+
+def _unscheduled(value: Any) -> Any:
+    """Leave out every schedulerName."""
+    if isinstance(value, dict):
+        return {key: _unscheduled(each) for key, each in value.items() if key != "schedulerName"}
+    return [_unscheduled(each) for each in value] if isinstance(value, list) else value
 
 
 TRAINJOB: dict[str, Any] = {"spec": {"runtimeRef": {"name": "torch-distributed"}}}

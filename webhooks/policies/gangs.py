@@ -5,6 +5,7 @@ What holds a gang up for good is a problem; what may change (somebody scales it,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -12,12 +13,13 @@ from msgspec.structs import replace
 
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, ReservationRequest, Shortage, held, holding, limited, stated_minimum
-from muster.model import grouping, kinds, names, scopes, tenant_texts
+from muster.model import grouping, keys, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
 from muster.model.objects import Meta
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
+from webhooks.settings import WebhookSettings
 from webhooks.verdict import DenialReason, ObjectRef, Problem
 from webhooks.view import AdmissionView, groups_named
 
@@ -52,6 +54,52 @@ class GangSubject(Struct, frozen=True):
     namespace: str
 
 
+class GangHints(Struct, frozen=True):
+    """What an object says to Muster, of which some may have no effect.
+
+    Attributes:
+        metas: of itself and of its templates, the nearest to the pods first.
+        paths: where it has each of them.
+        schedulers: those of its pods; none where it has no templates.
+        gang: whether pods are made from it.
+    """
+
+    metas: tuple[Meta, ...]
+    paths: tuple[str, ...] = ("metadata",)
+    schedulers: frozenset[str] = frozenset()
+    gang: bool = False
+
+    @property
+    def says_gang(self) -> bool:
+        """Whether it says that its pods start together, or wait in a queue."""
+        return any(map(common.is_gang, self.metas))
+
+    @property
+    def unscheduled(self) -> bool:
+        """Whether it is a gang whose pods are left to the default scheduler."""
+        return bool(self.schedulers) and all(map(common.is_nobodys, self.schedulers)) and self.says_gang
+
+    def warnings(self, before: GangHints | None, settings: WebhookSettings, *, ours: bool = False) -> Iterator[str]:
+        """Say what is new and has no effect; ``ours``: Muster reads such objects, whoever schedules its pods."""
+        ours = ours or (self.gang and (any(map(settings.ours, self.schedulers)) or self.says_gang))
+        known = dict(zip(before.paths, before.metas, strict=True)) if before is not None else {}
+        for path, meta in zip(self.paths, self.metas, strict=True):
+            yield from keys.warnings(meta, known.get(path), ours=ours)
+        if not self.gang:
+            return
+        for read in (grouping.min_member, grouping.min_resources):
+            _, warning = read(*self.metas)
+            if warning and (before is None or read(*before.metas)[1] != warning):
+                yield warning
+        if self.unscheduled:
+            yield common.no_effect(settings.scheduler_names[0])
+
+
+def hints_of(gang: DescribedGang) -> GangHints:
+    """Return what a gang's object says of it."""
+    return GangHints(gang.metas, gang.paths, gang.scheduler_names, gang=True)
+
+
 def place(subject: GangSubject, view: AdmissionView) -> Place:
     """Return where a gang will wait."""
     gang = subject.gang
@@ -77,6 +125,12 @@ def group_warnings(subject: GangSubject, where: Place, view: AdmissionView) -> l
     if not where.group or groups_named(view, subject.namespace, where.group):
         return []
     return [f'PodGroup "{where.group}" does not exist yet; the pods wait until it does']
+
+
+def as_scaled(before: DescribedGang, after: DescribedGang) -> DescribedGang:
+    """Return a gang as it was, with the pods that it has now: who scales one of its templates makes no gang larger."""
+    counts = {each.path: each.count for each in after.tasks}
+    return replace(before, tasks=tuple(replace(each, count=counts.get(each.path, 0)) for each in before.tasks))
 
 
 def annotation_problems(gang: DescribedGang) -> list[Problem]:

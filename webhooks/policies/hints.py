@@ -5,16 +5,19 @@ Nothing is refused and nothing reserved here, so the webhooks that ask may be ig
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
-from muster.model import grouping, keys, kinds, names
-from muster.model.objects import Job, Meta, Object
+from muster.model import grouping, kinds, names
+from muster.model.gangs import gangs_of
+from muster.model.objects import Job, Json, Meta, Object
+from muster.model.workloads import OPERATORS, WorkloadKind, WorkloadObject
 from webhooks.patch import PatchRecorder
-from webhooks.policies import common
+from webhooks.policies import gangs
+from webhooks.policies.gangs import GangHints
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Patched, Verdict, judge
@@ -22,6 +25,7 @@ from webhooks.view import AdmissionView, groups_named
 
 _ALWAYS_OURS: Final = frozenset({kinds.PODGROUPS.plural, kinds.QUEUES.plural})
 _STARTED: Final = frozenset({"Inqueue", "Running", "Unknown"})
+_OPERATORS: Final = {(each.kind.group, each.kind.plural): each for each in OPERATORS}
 _WRONG: Final = "Unschedulable"
 
 
@@ -54,65 +58,75 @@ class _Workload(Object, frozen=True, kw_only=True):
     spec: _HintedSpec = field(default_factory=_HintedSpec)
 
 
-class _Said(Struct, frozen=True):
-    """What an object says to Muster: the metadata of itself and of its templates, and who is to schedule its pods.
-
-    Attributes:
-        metas: the nearest to the pods first.
-        scheduler: None where the object makes no pods.
-    """
-
-    metas: tuple[Meta, ...]
-    scheduler: str | None
-
-
 def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Let everything pass, with a warning for what its author can't mean."""
     after = _said(request.new(_Workload), request)
     before = _said(request.old(_Workload), request) if request.operation == "UPDATE" else None
-    return judge((), [*_warnings(after, before, request, settings), *_resumed(request, view, settings)])
+    ours = request.resource.resource in _ALWAYS_OURS
+    return judge((), [*after.warnings(before, settings, ours=ours), *_resumed(request, view, settings)])
 
 
 def mutate(request: AdmissionRequest, _: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Write Muster's scheduler on a gang of the default one, in a namespace that is labelled so."""
+    operator = _OPERATORS.get((request.resource.group, request.resource.resource))
+    if operator is not None:
+        return _mutate_operators(operator, request, settings)
     found = request.new(_Workload)
-    said = _said(found, request)
-    if said.scheduler is None or not common.is_nobodys(said.scheduler) or not any(map(common.is_gang, said.metas)):
+    if not _said(found, request).unscheduled:
         return ALLOWED
     patch = PatchRecorder(request.object)
-    where = ("spec", "template", "spec") if found.spec.template is not None else ("spec",)
-    patch.set(*where, "schedulerName", value=settings.scheduler_names[0])
+    inside = ("spec", "template") if found.spec.template is not None else ()
+    nightly = ("spec", "jobTemplate", "spec", "template") if found.spec.job_template is not None else inside
+    patch.set(*nightly, "spec", "schedulerName", value=settings.scheduler_names[0])
     return Patched(patch.operations)
 
 
-def _said(found: _Workload, request: AdmissionRequest) -> _Said:
-    spec = found.spec
-    if spec.template is not None:
-        return _Said((spec.template.metadata, found.metadata), spec.template.spec.scheduler_name)
-    if spec.job_template is not None and (template := spec.job_template.spec.template) is not None:
-        metas = (template.metadata, spec.job_template.metadata, found.metadata)
-        return _Said(metas, template.spec.scheduler_name)
-    is_pod = (request.resource.group, request.resource.resource) == (kinds.PODS.group, kinds.PODS.plural)
-    return _Said((found.metadata,), spec.scheduler_name if is_pod else None)
+def _mutate_operators(workload: WorkloadKind, request: AdmissionRequest, settings: WebhookSettings) -> Verdict:
+    one = request.new(WorkloadObject)
+    if not any(gangs.hints_of(gang).unscheduled for gang in gangs_of(workload, one, settings.rules)):
+        return ALLOWED
+    places = (f"{each.path}.{each.scheduler}".split(".") for each in workload.templates)
+    found = dict.fromkeys(pointer for keys in places for pointer in _pointers({"spec": one.spec}, keys))
+    ours = settings.scheduler_names[0]
+    return Patched(tuple({"op": "add", "path": pointer, "value": ours} for pointer in found))
 
 
-def _warnings(
-    after: _Said, before: _Said | None, request: AdmissionRequest, settings: WebhookSettings
-) -> Iterator[str]:
-    ours = request.resource.resource in _ALWAYS_OURS or (
-        after.scheduler is not None and (settings.ours(after.scheduler) or any(map(common.is_gang, after.metas)))
-    )
-    known = before.metas if before is not None else ()
-    for number, meta in enumerate(after.metas):
-        yield from keys.warnings(meta, known[number] if number < len(known) else None, ours=ours)
-    if after.scheduler is None:
+def _pointers(value: Json, keys: Sequence[str], above: str = "") -> Iterator[str]:
+    """Return where the object has, or would have, the last of the keys; ``[]`` and ``{}`` as in `TemplatePath.path`."""
+    key, rest = keys[0].rstrip("[]{}"), keys[1:]
+    here = f"{above}/{key}"
+    if not isinstance(value, dict):
         return
-    for read in (grouping.min_member, grouping.min_resources):
-        _, warning = read(*after.metas)
-        if warning and (not known or read(*known)[1] != warning):
-            yield warning
-    if common.is_nobodys(after.scheduler) and any(map(common.is_gang, after.metas)):
-        yield common.no_effect(settings.scheduler_names[0])
+    if not rest:
+        yield here
+    elif keys[0] == key:
+        yield from _pointers(value.get(key), rest, here)
+    else:
+        inside = value.get(key)
+        entries: Iterable[tuple[Any, Json]] = ()
+        if isinstance(inside, dict):
+            entries = ((str(name).replace("~", "~0").replace("/", "~1"), entry) for name, entry in inside.items())
+        elif isinstance(inside, list):
+            entries = enumerate(inside)
+        for place, entry in entries:
+            yield from _pointers(entry, rest, f"{here}/{place}")
+
+
+def _said(found: _Workload, request: AdmissionRequest) -> GangHints:
+    spec, resource = found.spec, (request.resource.group, request.resource.resource)
+    if spec.template is not None:
+        return _of(spec.template, ("spec.template.metadata", spec.template.metadata), ("metadata", found.metadata))
+    if spec.job_template is not None and (template := spec.job_template.spec.template) is not None:
+        between = ("spec.jobTemplate.metadata", spec.job_template.metadata)
+        return _of(template, ("template", template.metadata), between, ("metadata", found.metadata))
+    if resource == (kinds.PODS.group, kinds.PODS.plural):
+        return GangHints((found.metadata,), schedulers=frozenset({spec.scheduler_name}), gang=True)
+    return GangHints((found.metadata,))
+
+
+def _of(template: _Template, *placed: tuple[str, Meta]) -> GangHints:
+    paths, metas = zip(*placed, strict=True)
+    return GangHints(metas, paths, frozenset({template.spec.scheduler_name}), gang=True)
 
 
 def _resumed(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Iterator[str]:

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct, field
 
 from muster.model import grouping
-from muster.model.gangs import DescribedGang, gangs_of
-from muster.model.workloads import STATEFULSET, WORKLOADS, WorkloadKind, WorkloadObject
+from muster.model.gangs import DescribedGang, gangs_of, named_schedulers
+from muster.model.workloads import HINTED_APART, STATEFULSET, WORKLOADS, WorkloadKind, WorkloadObject
 from webhooks.policies import common, gangs
 from webhooks.policies.gangs import GangSubject, Minimum
 from webhooks.review import AdmissionRequest, FieldError
@@ -42,14 +42,17 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
         return ALLOWED  # the API server says best what is wrong
     review = _WorkloadReview(request, view, workload, after)
     for gang in wanted:
-        if _ours(gang, workload, settings):
+        if _ours(gang, workload, after, settings):
             review.judge(gang, _before(gang, had))
-    return judge(list(dict.fromkeys(review.problems)), review.warnings, review.otherwise)
+        if workload not in HINTED_APART:
+            review.hint(gang, _before(gang, had), settings)
+    return judge(list(dict.fromkeys(review.problems)), list(dict.fromkeys(review.warnings)), review.otherwise)
 
 
-def _ours(gang: DescribedGang, workload: WorkloadKind, settings: WebhookSettings) -> bool:
-    # Where an object has no templates, it is called about for its annotations, or the scheduler that it names.
-    return not workload.templates or any(map(settings.ours, gang.scheduler_names))
+def _ours(gang: DescribedGang, workload: WorkloadKind, one: WorkloadObject, settings: WebhookSettings) -> bool:
+    """Whether Muster schedules pods of a gang; of those without templates nobody but Muster reads the annotations."""
+    named = gang.scheduler_names or named_schedulers(workload, one)
+    return any(map(settings.ours, named)) or (not workload.templates and any(map(common.is_gang, gang.metas)))
 
 
 def _before(gang: DescribedGang, had: Sequence[DescribedGang]) -> DescribedGang | None:
@@ -81,8 +84,14 @@ class _WorkloadReview(Struct):
             return  # What the group states was judged when it was created.
         if old is None:
             self.warnings += [*gang.warnings(), *common.limit_warnings(self.view, place.queue)]
-        had = gangs.minimum(old, self.view) if old is not None else None
+        scaled = self._subject(gangs.as_scaled(before, gang)) if before is not None else None
+        had = gangs.minimum(scaled, self.view) if scaled is not None else None
         self._judge_minimum(new, gangs.minimum(new, self.view), had)
+
+    def hint(self, gang: DescribedGang, before: DescribedGang | None, settings: WebhookSettings) -> None:
+        """Say what of a gang has no effect. Where an object has no templates, its metadata are read by Muster alone."""
+        was = gangs.hints_of(before) if before is not None else None
+        self.warnings += gangs.hints_of(gang).warnings(was, settings, ours=not self.workload.templates)
 
     def _subject(self, gang: DescribedGang) -> GangSubject:
         kind = self.workload.kind.name
