@@ -161,5 +161,5 @@ def test_every_label_and_annotation_of_ours_is_in_the_concepts() -> None:
         value for value in vars(names).values() if isinstance(value, str) and re.fullmatch(r"[a-z.0-9]+/[a-z-]+", value)
     }
     keys |= {key for value in vars(names).values() if isinstance(value, tuple) for key in value if "/" in key}
-    internal = {names.NAMESPACE_NAME, names.MANAGED_BY}
+    internal = {names.NAMESPACE_NAME, names.MANAGED_BY, names.PART_OF}
     assert {key for key in keys - internal if f"`{key}`" not in page} == set()
