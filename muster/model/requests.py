@@ -54,7 +54,7 @@ def _limits(container: Container) -> Resources:
 
 def _containers(spec: PodSpec, of: Callable[[Container], Resources]) -> Resources:
     """Sum the containers and sidecars, or take a moment of initialisation that needs more."""
-    containers = spec.containers
+    containers = spec.containers or ()
     # Most pods have one container.
     request = of(containers[0]) if len(containers) == 1 else Resources.total(map(of, containers))
     return _with_initialisation(request, spec.init_containers, of) if spec.init_containers else request

@@ -140,7 +140,7 @@ def _is_class(name: str) -> bool:
 
 def _best_effort(spec: PodSpec) -> bool:
     """Whether nothing of a pod asks for, or is limited in, cpu or memory."""
-    containers = (*spec.containers, *(spec.init_containers or ()))
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     each = [*(container.resources for container in containers), spec.resources]
     amounts = (side for resources in each if resources is not None for side in (resources.requests, resources.limits))
     return not any(_positive(side[name]) for side in amounts for name in _COMPUTE if side and name in side)

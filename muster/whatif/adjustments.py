@@ -132,7 +132,7 @@ def _opened(node: Node) -> Node:
 
 def _wanted(constraints: Constraints) -> Mapping[str, str]:
     """Return labels that satisfy a selector and the first term of a required affinity, where labels do."""
-    terms = constraints.required.node_selector_terms if constraints.required is not None else ()
+    terms = (constraints.required.node_selector_terms or ()) if constraints.required is not None else ()
     told = (each for term in terms[:1] for each in term.match_expressions or ())
     named = {each.key: (each.values or ("true",))[0] for each in told if each.operator in {"In", "Exists"}}
     return named | dict(constraints.selector)

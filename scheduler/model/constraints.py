@@ -150,7 +150,7 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     pod_terms = affinity.of_pod(metadata.namespace, metadata.labels or {}, spec)
     ports = frozenset(_host_ports(spec))
     unsupported = tuple(_unsupported(spec))
-    names = images.of_containers((*spec.containers, *(spec.init_containers or ())))
+    names = images.of_containers((*(spec.containers or ()), *(spec.init_containers or ())))
     claims = tuple(sorted(set(storage.mounts(metadata, spec))))
     of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
@@ -171,7 +171,7 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
 def _host_ports(spec: PodSpec) -> Iterable[Port]:
     # Ports of init containers count only for sidecars, which stay.
     sidecars = (container for container in spec.init_containers or () if container.restart_policy == "Always")
-    for container in (*spec.containers, *sidecars):
+    for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
             if port.host_port:
                 yield (port.protocol or "TCP", port.host_ip, port.host_port)
@@ -208,7 +208,7 @@ def selects(constraints: Constraints, node: Node) -> bool:
     if any(has.get(key) != value for key, value in constraints.selector):
         return False
     required = constraints.required
-    return required is None or any(term_matches(term, node) for term in required.node_selector_terms)
+    return required is None or any(term_matches(term, node) for term in required.node_selector_terms or ())
 
 
 def term_matches(term: NodeSelectorTerm, node: Node) -> bool:

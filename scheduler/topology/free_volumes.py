@@ -159,7 +159,8 @@ def _placed(volume: PersistentVolume) -> bool:
 
 def _terms(volume: PersistentVolume) -> tuple[NodeSelectorTerm, ...] | None:
     affinity = volume.spec.node_affinity
-    return affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else None
+    required = affinity.required if affinity is not None else None
+    return (required.node_selector_terms or ()) if required is not None else None
 
 
 def _zones(volume: PersistentVolume) -> Mapping[str, list[str]]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.model.objects import Node, PersistentVolume, PersistentVolumeClaim, StorageClass
+from muster.model.objects import CSINodeDriver, Node, PersistentVolume, PersistentVolumeClaim, StorageClass
 from scheduler.model.cache import Cache
 from scheduler.model.constraints import Constraints
 from scheduler.model.snapshot import TaskStatus
@@ -212,9 +212,11 @@ class Volumes:
 
     def _segments(self, provisioner: str, node: str) -> tuple[str, ...]:
         """Return the labels that say which nodes reach a volume made for a node; what no driver tells holds for all."""
+        return next((each.topology_keys or () for each in self._drivers(node) if each.name == provisioner), ())
+
+    def _drivers(self, node: str) -> tuple[CSINodeDriver, ...]:
         there = self._storage.drivers.get(node)
-        drivers = there.spec.drivers if there is not None else ()
-        return next((each.topology_keys or () for each in drivers if each.name == provisioner), ())
+        return (there.spec.drivers or ()) if there is not None else ()
 
     # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,8 +235,7 @@ class Volumes:
         )
 
     def _limit(self, node: str, driver: str) -> int:
-        there = self._storage.drivers.get(node)
-        for each in there.spec.drivers if there is not None else ():
+        for each in self._drivers(node):
             if each.name == driver and each.allocatable is not None and each.allocatable.count is not None:
                 return each.allocatable.count
         return -1
@@ -304,5 +305,5 @@ def _allows(class_: StorageClass, node: Node) -> bool:
     """Whether a class' volumes may be made where a node is."""
     terms, has = class_.allowed_topologies or (), node.metadata.labels or {}
     return not terms or any(
-        all(has.get(each.key) in each.values for each in term.match_label_expressions or ()) for term in terms
+        all(has.get(each.key) in (each.values or ()) for each in term.match_label_expressions or ()) for term in terms
     )

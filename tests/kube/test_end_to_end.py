@@ -16,6 +16,7 @@ from muster.kube.fence import FencedTransport
 from muster.kube.lease import LeaderElector, LeaseTiming
 from muster.kube.reflector import Reflector
 from muster.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
+from muster.model import kinds
 from muster.model.kinds import CONFIGMAPS, DISRUPTIONBUDGETS, EVENTS, LEASES, NAMESPACES, PODGROUPS, PODS, QUEUES
 
 CONTAINER = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
@@ -33,6 +34,36 @@ def budget(name, minimum):
     return {"metadata": {"name": name}, "spec": {"minAvailable": minimum, "selector": {"matchLabels": {"app": "x"}}}}
 
 
+POD_TEMPLATE = {
+    "metadata": {"labels": {"app": "x"}, "annotations": {}},
+    "spec": {"containers": [CONTAINER], "tolerations": []},
+}
+EMPTY = {
+    kinds.NODES: {
+        "spec": {"taints": [], "podCIDRs": []},
+        "status": {"images": [], "conditions": [], "allocatable": {}},
+    },
+    kinds.PODS: {"spec": {**POD_TEMPLATE["spec"], "volumes": [], "nodeSelector": {}, "schedulerName": "test"}},
+    kinds.CONFIGMAPS: {"data": {}},
+    kinds.SECRETS: {"data": {}},
+    kinds.RESOURCEQUOTAS: {"spec": {"hard": {}, "scopes": []}},
+    kinds.DISRUPTIONBUDGETS: {"spec": {"selector": {"matchExpressions": []}, "minAvailable": 1}},
+    kinds.STORAGECLASSES: {
+        "provisioner": "x.example.com",
+        "allowedTopologies": [],
+        "mountOptions": [],
+        "parameters": {},
+    },
+    kinds.CSINODES: {"spec": {"drivers": []}},
+    kinds.JOBS: {"spec": {"suspend": True, "template": {"spec": POD_TEMPLATE["spec"] | {"restartPolicy": "Never"}}}},
+    kinds.DEPLOYMENTS: {"spec": {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": POD_TEMPLATE}},
+    kinds.STATEFULSETS: {"spec": {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": POD_TEMPLATE}},
+    kinds.LEASES: {"spec": {}},
+    kinds.PODGROUPS: {"spec": {"minMember": 1, "minResources": {}}},
+    kinds.QUEUES: {"spec": {"capability": {}}},
+}
+
+
 async def bound(client, namespace, node, *names):
     """Create pods and bind them; give their uids."""
     uids = {}
@@ -41,6 +72,18 @@ async def bound(client, namespace, node, *names):
         uids[name] = made.metadata.uid
         await client.bind(namespace, name, made.metadata.uid, node)
     return uids
+
+
+@pytest.mark.parametrize("kind", EMPTY, ids=str)
+async def test_lists_and_maps_that_are_empty_can_be_read_back(plane, kind):
+    namespace = await plane.namespace() if kind.namespaced else ""
+    made = await plane.create(kind, {"metadata": {"name": "empty-lists"}} | EMPTY[kind], namespace)
+    try:
+        listing = await plane.client.list(kind, namespace)
+        assert listing.unreadable == ()
+        assert made.name in {each.name for each in listing.items}
+    finally:
+        await plane.client.delete(kind, made.name, namespace)
 
 
 async def test_a_view_follows_a_namespace_through_more_than_one_page(plane, monkeypatch):

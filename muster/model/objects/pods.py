@@ -27,7 +27,7 @@ class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
 class NodeSelector(ApiStruct, frozen=True, kw_only=True):
     """Terms of which one must hold."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
 
 
 class PreferredNode(ApiStruct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
-    containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     overhead: dict[str, Json] | None = None
     resources: ResourceRequirements | None = None

@@ -78,7 +78,7 @@ class TopologyRequirement(ApiStruct, frozen=True, kw_only=True):
     """One label, and the values that are allowed."""
 
     key: str
-    values: tuple[str, ...] = ()
+    values: tuple[str, ...] | None = None
 
 
 class TopologySelectorTerm(ApiStruct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class CSINodeDriver(ApiStruct, frozen=True, kw_only=True):
 class CSINodeSpec(ApiStruct, frozen=True, kw_only=True):
     """The drivers of a node."""
 
-    drivers: tuple[CSINodeDriver, ...] = ()
+    drivers: tuple[CSINodeDriver, ...] | None = None
 
 
 class CSINode(Object, frozen=True, kw_only=True):
