@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -24,6 +25,8 @@ from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
 from scheduler.state.informers import Informers, queue_of
 
+log = logging.getLogger(__name__)
+
 OPEN, CLOSING, CLOSED, UNKNOWN = "Open", "Closing", "Closed", "Unknown"
 _UNFINISHED: Final = frozenset(Phase) - {Phase.COMPLETED}
 _QUIET: Final = 1.0
@@ -32,6 +35,9 @@ _TICK: Final = 0.001
 _AT_ONCE: Final = 64
 """Queues written at a time, two thirds of all requests that may be under way: as many as a busy server gets from those who create.
 See docs/decisions/0167-counters-are-written-oldest-first-64-at-a-time.md."""
+_NO_DEFAULT: Final = 1.0
+"""Seconds until queue default is tried again while webhooks, or the API server, can't be reached: nothing starts before it is there,
+and pauses that grew would leave it out for a minute after the first replica got ready."""
 _PERMANENT: Final = frozenset({names.DEFAULT_QUEUE, names.ROOT_QUEUE})
 
 
@@ -247,7 +253,7 @@ class QueueController:
             self._written.pop(key, None)
             self._stored.pop(key, None)
             if key.name == names.DEFAULT_QUEUE:
-                await self._create_default(key.kind)
+                await self._create_default(key)
             return
         queue = self._newest(key, shown)
         if self._informers.queue(key.name) is shown:
@@ -287,12 +293,15 @@ class QueueController:
         elif names.QUEUE_FINALIZER not in (queue.metadata.finalizers or ()) and queue.name not in _PERMANENT:
             await self._set_finalizers(key, queue, [*(queue.metadata.finalizers or ()), names.QUEUE_FINALIZER])
 
-    async def _create_default(self, kind: Kind[Queue]) -> None:
-        manifest = {"metadata": {"name": names.DEFAULT_QUEUE}, "spec": {"weight": 1}}
+    async def _create_default(self, key: _QueueRef) -> None:
+        manifest = {"metadata": {"name": key.name}, "spec": {"weight": 1}}
         try:
-            await self._client.create(kind, manifest)
+            await self._client.create(key.kind, manifest)
         except errors.AlreadyExistsError:
             return  # The watch will show it.
+        except (errors.ServerError, errors.TooManyRequestsError, errors.UnreachableError) as error:
+            log.info("queue %s can't be created yet, again in %g s: %s", key, _NO_DEFAULT, error)
+            self.work.add_after(key, _NO_DEFAULT)
 
     # ── status ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -329,6 +329,27 @@ async def test_the_default_queue_of_kube_batchs_groups_is_made_where_they_are_se
         )
 
 
+@pytest.mark.only("sandbox", reason="waits for a minute in which webhooks can't be reached: in virtual time")
+async def test_the_default_queue_is_there_seconds_after_webhooks_can_be_reached(world):
+    service = {"namespace": "nowhere", "name": "nobody", "path": "/"}
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["queues"]}
+    hook = {
+        "name": "queues.example.com",
+        "clientConfig": {"service": service, "caBundle": ""},
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    made = await world.plane.create(kinds.VALIDATING, {"metadata": {"name": "not-yet"}, "webhooks": [hook]})
+    await world.work()
+    await asyncio.sleep(100)
+    with pytest.raises(errors.NotFoundError):
+        await world.client.get(kinds.QUEUES, names.DEFAULT_QUEUE)
+    await world.client.delete(kinds.VALIDATING, made.name)
+    await world.becomes(kinds.QUEUES, names.DEFAULT_QUEUE, lambda one: one.status.state == "Open", within=2)
+
+
 async def test_uninstalling_lets_go_of_the_queues_of_all_groups(world):
     await world.plane.legacy_apis()
     await world.work(legacy_apis=True)
