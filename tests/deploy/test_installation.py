@@ -389,6 +389,8 @@ async def test_taken_away_it_leaves_workloads_running_and_holds_nothing(cluster,
     assert await admin.find(kinds.QUEUES, "research") is None
     for name in (stored.CA, stored.TLS):
         assert (await admin.get(kinds.SECRETS, name, SPACE)).data
+    for name in ("muster-scheduler", "muster-certs"):
+        assert not (await admin.get(kinds.LEASES, name, SPACE)).spec.holder_identity
     everything = cluster.done(
         "kubectl get clusterroles,clusterrolebindings,validatingwebhookconfigurations,mutatingwebhookconfigurations,"
         f"validatingadmissionpolicies,flowschemas,prioritylevelconfigurations,deployments,services,jobs -n {SPACE} -o name"

@@ -212,7 +212,7 @@ def _legacy_groups() -> str:
 
 
 def _uninstalling() -> list[dict[str, Any]]:
-    """Return what `muster uninstall` needs a right to: to delete what is Muster's, by name, and to let go of the rest."""
+    """Return what `muster uninstall` needs a right to: to end its leaders, to delete what is Muster's, by name, and to let go of the rest."""
     owned: dict[tuple[str, str], set[str]] = defaultdict(set)
     for each in (*_configurations(), *permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()):
         group = each["apiVersion"].rpartition("/")[0]
@@ -220,6 +220,11 @@ def _uninstalling() -> list[dict[str, Any]]:
     rules = [
         {"apiGroups": [group], "resources": [resource], "resourceNames": sorted(found), "verbs": ["delete"]}
         for (group, resource), found in sorted(owned.items())
+    ]
+    leaders = ["muster-certs", "muster-scheduler"]
+    rules += [
+        {"apiGroups": [group], "resources": [resource], "resourceNames": leaders, "verbs": [verb]}
+        for group, resource, verb in (("apps", "deployments/scale", "patch"), ("coordination.k8s.io", "leases", "get"))
     ]
     held = [("batch", "jobs"), *((group, "queues") for group in names.PODGROUP_GROUPS)]
     return rules + [

@@ -102,6 +102,7 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
     async with connected(kubeconfig, context) as client:
         await webhook_configurations.remove(client)
         click.echo("webhook configurations removed")
+        await cleanup.stop_leaders(client, namespace)
         # Before anything is released: a worker that still runs must not take it again.
         await permissions.remove(
             client, [*permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()], namespace

@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Queue
+
+_DEPLOYMENTS: Final = ("muster-scheduler", "muster-certs")
+"""Those of the chart whose pods lead by a Lease of the same name."""
+_LEAVE_SECONDS: Final = 15.0
+"""Longer than a leader needs to end its work and release its Lease."""
+_LOOK_SECONDS: Final = 0.2
+
+
+async def stop_leaders(client: Client, namespace: str) -> None:
+    """End the programs that lead, while their accounts may still release their Leases.
+
+    A Lease that is still held would make the leader of the next installation wait until it runs out. What doesn't end in
+    time, since its node is gone or its image is older, is left to that.
+    """
+    stopped = []
+    for name in _DEPLOYMENTS:
+        try:
+            await client.patch(kinds.DEPLOYMENTS, name, {"spec": {"replicas": 0}}, namespace, subresource="scale")
+        except errors.NotFoundError:
+            continue  # It runs outside this cluster, or was never there.
+        stopped.append(name)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _LEAVE_SECONDS
+    for name in stopped:
+        while loop.time() < end and await _is_held(client, name, namespace):  # noqa: ASYNC110 - the question goes to the server
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _is_held(client: Client, name: str, namespace: str) -> bool:
+    lease = await client.find(kinds.LEASES, name, namespace)
+    return lease is not None and bool(lease.spec.holder_identity)
 
 
 async def resume_jobs(client: Client) -> list[str]:
