@@ -36,7 +36,7 @@ _WRITTEN = ("pods", "namespaces", "persistentvolumeclaims", "persistentvolumes")
 _WRITES = {
     "level": "Request",
     "userGroups": ["system:serviceaccounts:muster-system"],
-    "verbs": ["create", "update", "patch"],
+    "verbs": ["create", "update", "patch", "delete"],
     "resources": [
         {"group": group, "resources": ["*"]}
         for group in ("batch", "scheduling.volcano.sh", "admissionregistration.k8s.io")

@@ -22,7 +22,7 @@ from muster.model.kinds import Kind
 from webhooks.registration import ServiceRef, configurations
 
 ACCOUNT = "system:serviceaccount:muster-system:muster-scheduler"
-POLICIES = [each for each in permissions.policies() if ".accounts." in each["metadata"]["name"]]
+POLICIES = [each for each in permissions.policies(schedulers=["nobody"]) if ".accounts." in each["metadata"]["name"]]
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,9 @@ async def guarded(plane: Plane) -> AsyncIterator[Guarded]:
     found = Guarded(plane, account, space, named)
     for kind in (kinds.NAMESPACES, *named):
         await _until(found, kind, refused=True)
+    async with asyncio.timeout(PATIENCE):
+        while not await _keeps_its_job(found):  # noqa: ASYNC110 - see `_until`
+            await asyncio.sleep(0.05)
     yield found
     await permissions.remove(plane.client, POLICIES)
     for kind in named:
@@ -102,6 +105,15 @@ async def _until(guarded: Guarded, kind: Kind[Any], *, refused: bool) -> None:
 async def _refused(guarded: Guarded, kind: Kind[Any]) -> bool:
     try:
         await guarded.change(kind, {"metadata": {"labels": {"probe": str(asyncio.get_running_loop().time())}}})
+    except errors.ForbiddenError:
+        return True
+    return False
+
+
+async def _keeps_its_job(guarded: Guarded) -> bool:
+    """Whether the policy on deletions holds already."""
+    try:
+        await guarded.account.delete(kinds.JOBS, guarded.names[kinds.JOBS], guarded.namespace, dry_run=True)
     except errors.ForbiddenError:
         return True
     return False
@@ -206,6 +218,14 @@ async def _leaving(guarded: Guarded) -> None:
     )
     with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
         await account.delete(kinds.JOBS, other.name, space, uid=other.metadata.uid)
+    another = {"template": {"spec": _pods() | {"schedulerName": "volcano"}}, "suspend": True}
+    other = await guarded.plane.create(
+        kinds.JOBS, {"metadata": {"name": guarded.plane.unique("theirs")}, "spec": another}, space
+    )
+    with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
+        await account.delete(kinds.JOBS, other.name, space, uid=other.metadata.uid)
+    with pytest.raises(errors.ForbiddenError, match="Muster's accounts delete"):
+        await account.delete(kinds.JOBS, job.name, space, uid=job.metadata.uid, propagation="Orphan")
     system = await guarded.plane.create(
         kinds.JOBS,
         {

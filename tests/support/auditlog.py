@@ -89,7 +89,7 @@ def denied(events: Iterable[Event]) -> set[str]:
     }
 
 
-_OTHER_WRITES = {("create", "pods/binding"), ("create", "pods/eviction")}
+_OTHER_WRITES = {("create", "pods/binding"), ("create", "pods/eviction"), ("delete", "jobs")}
 
 
 def _writes(right: Right) -> bool:

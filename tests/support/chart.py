@@ -35,6 +35,7 @@ _OWN = "__OWN__"
 _SCHEDULERS = "__SCHEDULERS__"
 _HEADER = "{{{{- /* Made by `make manifests` from {}: don't edit. */}}}}\n"
 _SPACE = "{{ .Release.Namespace }}"
+_OWN_SCHEDULERS = '["muster"]'
 _EXEMPT = """\
       - {{ .Release.Namespace }}
       {{- range .Values.webhook.excludedNamespaces }}
@@ -107,7 +108,8 @@ def generated() -> dict[Path, str]:
     return {
         templates / "crds.yaml": _crds(),
         templates / "rbac.yaml": _roles(),
-        templates / "policies.yaml": _HEADER.format("deploy/policies/") + _texts("policies"),
+        templates / "policies.yaml": _HEADER.format("deploy/policies/")
+        + _texts("policies").replace(_OWN_SCHEDULERS, '{{ include "muster.schedulerNames" . }}'),
         templates / "webhooks.yaml": _webhooks(),
         files / "uninstall.yaml": _dumped(_uninstalling()),
         files / "plugins.json": _json(sorted(config.PLUGINS)),

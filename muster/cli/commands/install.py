@@ -42,7 +42,7 @@ async def install_command(url: str | None, ca_file: Path | None, schedulers: tup
     def webhooks(segment: str) -> tuple[dict[str, Any], ...]:
         return _registered(url, segment, ca_file, schedulers, legacy_apis=legacy_apis) if url and ca_file else ()
 
-    given = [*permissions.roles(legacy_apis=legacy_apis), *permissions.policies()]
+    given = [*permissions.roles(legacy_apis=legacy_apis), *permissions.policies(schedulers=schedulers)]
     if options["dry_run"]:
         everything = [
             *crds.manifests(legacy_apis=legacy_apis),

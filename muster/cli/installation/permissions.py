@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 _LEGACY: Final = "legacy.yaml"
 _METRICS: Final = "metrics.yaml"
 _WRITERS: Final = "writers"
+_SCHEDULERS: Final = "schedulers"
 _KINDS: Final[dict[str, Kind[Any]]] = {
     kind.name: kind
     for kind in (
@@ -43,14 +44,19 @@ def roles(*, legacy_apis: bool, metrics: bool = False) -> list[Manifest]:
     return _read("rbac", without=[name for name, given in wanted.items() if not given])
 
 
-def policies(*users: str) -> list[Manifest]:
-    """Return the policies and bindings; ``users`` may write ledgers as Muster's own accounts may."""
+def policies(*users: str, schedulers: Sequence[str] = (names.SCHEDULER_NAME,)) -> list[Manifest]:
+    """Return the policies and bindings.
+
+    ``users`` may write ledgers as Muster's own accounts may; ``schedulers``: those whose Jobs these accounts may delete.
+    """
     whole = _read("policies")
     for manifest in whole:
         for variable in manifest["spec"].get("variables", ()):
+            # A list of strings in JSON is one in CEL.
             if variable["name"] == _WRITERS:
-                # A list of strings in JSON is one in CEL.
                 variable["expression"] = json.dumps([*json.loads(variable["expression"]), *users])
+            elif variable["name"] == _SCHEDULERS:
+                variable["expression"] = json.dumps([*schedulers])
     return whole
 
 

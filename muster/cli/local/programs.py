@@ -141,7 +141,7 @@ async def _muster(
     async with contextlib.AsyncExitStack() as stack:
         _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
         stack.push_async_callback(permissions.remove, client, permissions.policies())
-        await permissions.apply(client, permissions.policies(user))
+        await permissions.apply(client, permissions.policies(user, schedulers=wishes.schedulers))
         settings = WebhookSettings(
             scheduler_names=wishes.schedulers, accounts=frozenset({user}), delay=wishes.policy.enqueues
         )
