@@ -54,11 +54,17 @@ def test_every_role_is_bound_to_an_account_that_exists():
     roles = [each for each in manifests if "rules" in each or "aggregationRule" in each]
     # Some are gathered into others by a label.
     assert {each["roleRef"]["name"] for each in bindings} == names_of(roles) - {
-        "muster-owners",
         "muster-edit",
         "muster-view",
     }
     assert {subject["name"] for each in bindings for subject in each["subjects"]} == accounts
+
+
+def test_no_role_of_muster_s_collects_another_since_what_collects_comes_back_when_a_part_goes():
+    manifests = permissions.roles(legacy_apis=True, metrics=True)
+    selectors = [one for each in manifests for one in each.get("aggregationRule", {}).get("clusterRoleSelectors", ())]
+    assert selectors == [{"matchLabels": {names.OWNER_READER: "true"}}]
+    assert not [each for each in manifests if names.OWNER_READER in each["metadata"]["labels"]]
 
 
 async def test_only_those_whom_the_policy_names_write_ledgers(client: Client, sandbox: Sandbox):
