@@ -103,7 +103,7 @@ def sentence(cluster: WhatIfCluster, job: JobInfo, *, stuck: bool) -> str:
     if not known:
         owner = grouping.owner_of(group.metadata) if (group := cluster.group(job.key)) is not None else ""
         if owner:
-            return f"{owner} creates them; {there or 'none'} of {least} {'exists' if there == 1 else 'exist'}"
+            return f"{owner} creates {_those(there, least, '; ')}"
         more = counted(least - there, "more pod" if there else "pod")
         return (
             f"no Job, Deployment or StatefulSet creates them: create {more} with the annotation {names.GROUP_NAME}: {job.key.name}"
@@ -112,7 +112,14 @@ def sentence(cluster: WhatIfCluster, job: JobInfo, *, stuck: bool) -> str:
     title = known[0].title if len(known) == 1 else f"its {len(known)} workloads"
     if wanted < least:
         return f"{title} {'wants' if len(known) == 1 else 'want'} {counted(wanted, 'pod')}, fewer than the minimum of {least}"
-    return f"{title} {'creates' if len(known) == 1 else 'create'} them, and {there or 'none'} of {least} {'exists' if there == 1 else 'exist'}: its events say why"
+    return f"{title} {'creates' if len(known) == 1 else 'create'} {_those(there, least, ', and ')}: its events say why"
+
+
+def _those(there: int, least: int, between: str) -> str:
+    """Write ``them; none of 3 exist``."""
+    if least == 1:
+        return f"it{between}it does not exist"
+    return f"them{between}{there or 'none'} of {least} {'exists' if there == 1 else 'exist'}"
 
 
 def remedies(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:

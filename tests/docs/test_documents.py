@@ -95,15 +95,17 @@ def test_a_command_in_a_document_exists_with_its_options(page: str, text: str) -
             assert option in known | {"--help"}, f"{page}: {text}"
 
 
-# Each is played by a test: tests/story/test_pages.py and test_story.py, tests/certs/test_docs.py, tests/cli/test_pages.py,
+# Each is played by a test: tests/story/test_pages.py, test_frameworks.py and test_story.py, tests/certs/test_docs.py, tests/cli/test_pages.py,
 # tests/cli/test_simulate_over_time.py,
 # tests/deploy/test_installation.py; the page of the commands shows their own examples.
 PLAYED = {
     "README.md",
     "docs/asking.md",
+    "docs/autoscaler.md",
     "docs/blocked.md",
     "docs/certificates.md",
     "docs/cli.md",
+    "docs/frameworks.md",
     "docs/install.md",
     "docs/migrating.md",
     "docs/operations.md",
@@ -111,6 +113,7 @@ PLAYED = {
     "docs/queues.md",
     "docs/simulate.md",
     "docs/story.md",
+    "docs/troubleshooting.md",
     "docs/workloads.md",
 }
 
