@@ -251,6 +251,24 @@ def test_unwise_changes_pass_with_a_warning(ask: Any, queue: Any, cluster: Any) 
     )
 
 
+def test_what_a_parent_does_not_have_passes_with_a_warning(ask: Any, queue: Any, cluster: Any) -> None:
+    cluster.queue("lab", deserved={"cpu": "4"}, capability={"cpu": "6", "memory": "8Gi"})
+    cluster.queue("first", parent="lab", deserved={"cpu": "1500m"})
+    fits = {"deserved": {"cpu": "2500m", "nvidia.com/gpu": "1"}, "capability": {"cpu": "6", "nvidia.com/gpu": "2"}}
+    assert ask(queues.validate, queue("second", parent="lab", **fits)) == ALLOWED
+    more = {"deserved": {"cpu": "3"}, "capability": {"cpu": "7", "memory": "8Gi"}}
+    verdict = ask(queues.validate, queue("second", parent="lab", **more))
+    assert verdict.warnings == (
+        'spec.capability[cpu]: 7 is more than the 6 of its parent "lab"',
+        'spec.deserved[cpu]: 3 with the 1500m of its siblings is more than the 4 of "lab"',
+    )
+    # Its own share as stored counts once; and the root holds nobody to what it states.
+    again = queue("first", parent="lab", deserved={"cpu": "4"})
+    assert ask(queues.validate, again, "UPDATE", old=queue("first", parent="lab")) == ALLOWED
+    cluster.queue("root", capability={"cpu": "1"})
+    assert ask(queues.validate, queue(parent="root", capability={"cpu": "2"})) == ALLOWED
+
+
 @pytest.mark.parametrize(
     ("selector", "field", "text"),
     [

@@ -198,9 +198,28 @@ def _warnings(queue: Queue, view: AdmissionView) -> list[str]:
         held = sum(1 for _ in _groups(parent, view))
         if held:
             warnings.append(f'queue "{parent}" has {counted(held, "PodGroup")}; as a parent it takes no new ones')
+    warnings += _beyond_parent(queue, view)
     if queue.spec.desired_state == "Closed":
         warnings += _closing_warnings(queue, view)
     return warnings
+
+
+def _beyond_parent(queue: Queue, view: AdmissionView) -> Iterator[str]:
+    """Tell of amounts that have no effect, since an ancestor has less."""
+    parent = view.get(kinds.QUEUES, parent_of(queue))
+    if parent is None or parent.name == names.ROOT_QUEUE:
+        return
+    amounts, limits = _amounts(queue)[0], _amounts(parent)[0]
+    for name in amounts[_CAPABILITY].above(limits[_CAPABILITY]):
+        have, most = (amount_text(name, each[_CAPABILITY][name]) for each in (amounts, limits))
+        yield f'{_CAPABILITY}[{name}]: {have} is more than the {most} of its parent "{parent.name}"'
+    siblings = (child for child in view.children(parent.name) if child.name != queue.name)
+    others = reduce(Resources.__add__, (_amounts(each)[0][_DESERVED] for each in siblings), NOTHING)
+    for name in (amounts[_DESERVED] + others).above(limits[_DESERVED]):
+        if amounts[_DESERVED][name]:
+            have, beside = amount_text(name, amounts[_DESERVED][name]), amount_text(name, others[name])
+            most = amount_text(name, limits[_DESERVED][name])
+            yield f'{_DESERVED}[{name}]: {have} with the {beside} of its siblings is more than the {most} of "{parent.name}"'
 
 
 def _closing_warnings(queue: Queue, view: AdmissionView) -> list[str]:
