@@ -22,7 +22,7 @@ from muster.model.objects import (
     PodStatus,
     ResourceRequirements,
 )
-from muster.whatif import endings, made_objects, remedies
+from muster.whatif import endings, evictions, made_objects, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult, rules_of, stand_ins
@@ -73,7 +73,7 @@ class PredictedStart(Struct, frozen=True):
     """When a group of the files would start.
 
     ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is) or ``unknown``; ``pods``: how many of
-    its pods are known; ``supposed``: these are made up of its minResources.
+    its pods are known; ``supposed``: these are made up of its minResources; ``evicts``: pods that leave for it.
     """
 
     key: GroupKey
@@ -82,6 +82,7 @@ class PredictedStart(Struct, frozen=True):
     pods: int = 0
     supposed: bool = False
     after: tuple[GroupKey, ...] = ()
+    evicts: tuple[str, ...] = ()
     text: str = ""
     record: Record | None = None
     changes: tuple[Remedy, ...] = ()
@@ -179,6 +180,9 @@ def _starts(
                 after=tuple(sorted(now[key])),
                 text=endings.giving_way(map(cluster.title, now[key])),
             )
+        elif evicted := outcome.evicted(key):
+            text = f"the scheduler evicts {evictions.written(cluster, evicted)}"
+            yield replace(start, kind="soon", evicts=tuple(sorted(str(each.task) for each in evicted)), text=text)
         elif key in outcome.later:
             yield replace(
                 start, kind="soon", text="the scheduler does not place it in its first attempt, and tries it again"

@@ -20,9 +20,9 @@ from muster.ledger.reservations import COMPLETED, reserves_late
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
-from muster.whatif import shortages
+from muster.whatif import outcomes, shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, with_objects
-from muster.whatif.outcomes import RunOutcome, is_stuck
+from muster.whatif.outcomes import RunOutcome, RunProgress, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.satisfied_groups import SatisfiedGroups
 from muster.whatif.supposed_pods import missing_of_job
@@ -76,6 +76,7 @@ class WhatIfCluster:
         self._applied: Plan | None = None
         self._satisfied = SatisfiedGroups()
         self._cache = DecisionCache()
+        self._pauses = outcomes.pauses(state)
         alone = satisfied.may_set_aside(policy)
         self._feed(alone=alone)
         first = self.snapshot()
@@ -125,24 +126,29 @@ class WhatIfCluster:
 
     def snapshot(self) -> Snapshot:
         """Return what the scheduler sees."""
-        return replace(self.cluster.snapshot(), autoscaler=self.state.autoscaler)
+        return replace(self.cluster.snapshot(), autoscaler=self.state.autoscaler, eviction_pauses=self._pauses)
 
     def decide(self, requeues: Mapping[str, RequeueState] | None = None, growing: Collection[GroupKey] = ()) -> Plan:
         """Decide once; ``requeues`` as `Snapshot` has them, ``growing`` as `decide` has it."""
-        plan = decide(self._seen(requeues or {}), self.policy, self.now, self._cache, growing=growing)
-        if plan.lacks_victims and self._satisfied.may_lose_some(self.policy):
-            # That takes long where there are many, and is seldom asked for.
-            for key in self._satisfied.jobs:
-                self.cluster.expand_group(key)
-            self._satisfied = self._satisfied.again(self.cluster.snapshot())
-            plan = decide(self._seen(requeues or {}), self.policy, self.now, self._cache, growing=growing)
+        plan = decide(self.seen(requeues), self.policy, self.now, self._cache, growing=growing)
+        if plan.lacks_victims and self.learn_victims():
+            plan = decide(self.seen(requeues), self.policy, self.now, self._cache, growing=growing)
         return plan
 
-    def _seen(self, requeues: Mapping[str, RequeueState]) -> Snapshot:
+    def learn_victims(self) -> bool:
+        """Look at each pod of those that run, where some of them may be evicted: of many that takes long."""
+        if not self._satisfied.may_lose_some(self.policy):
+            return False
+        for key in self._satisfied.jobs:
+            self.cluster.expand_group(key)
+        self._satisfied = self._satisfied.again(self.cluster.snapshot())
+        return True
+
+    def seen(self, requeues: Mapping[str, RequeueState] | None = None) -> Snapshot:
         """Return what a decision looks at: groups that are satisfied only by what they have."""
         snapshot = self.snapshot()
         jobs = tuple([job for job in snapshot.jobs if job.key not in self._satisfied.jobs])
-        return replace(snapshot, jobs=jobs, satisfied=self._satisfied.by_queue, requeues=requeues)
+        return replace(snapshot, jobs=jobs, satisfied=self._satisfied.by_queue, requeues=requeues or {})
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""
@@ -299,18 +305,15 @@ class WhatIfCluster:
 
         One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
         """
-        wanted, started = frozenset(wanted), dict[GroupKey, frozenset[GroupKey]]()
-        timers, gave_way, later, waited = RequeueTimers(), frozenset[GroupKey](), set[GroupKey](), False
+        wanted = frozenset(wanted)
+        progress, timers, waited = RunProgress(wanted), RequeueTimers(), False
         for _ in range(CYCLES):
-            plan, before = self.decide(timers.requeues), set(started)
+            plan = self.decide(timers.requeues)
             timers.observe(plan, self.now.timestamp())
-            gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
-            for key in {bind.group for bind in plan.binds} & wanted - started.keys():
-                started[key] = gave_way - {key}
-            if len(wanted) == 1 and not started:
-                started |= {key: gave_way - {key} for key in wanted if self._is_admitted(key, plan)}
-            later |= started.keys() - before if waited else set()
-            if len(started) == len(wanted):
+            progress.observe(
+                plan, [key for key in wanted if len(wanted) == 1 and self._is_admitted(key, plan)], waited=waited
+            )
+            if progress.done:
                 break
             if not self._perform(plan):
                 # Whoever was taken back is tried again, and pods that have just started may be evicted, when time has gone by.
@@ -318,7 +321,7 @@ class WhatIfCluster:
                     break
                 self._pass_time()
                 waited = True
-        return RunOutcome(started, gave_way, frozenset(later))
+        return progress.outcome()
 
     def _is_admitted(self, key: GroupKey, plan: Plan) -> bool:
         home = (key.namespace, key.name)

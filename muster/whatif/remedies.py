@@ -19,7 +19,7 @@ from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources
 from muster.model.objects import Meta, Node, NodeStatus, Queue
 from muster.model.text import counted
-from muster.whatif import adjustments, endings, missing_actions, missing_pods, quotas, trials
+from muster.whatif import adjustments, endings, evictions, missing_actions, missing_pods, quotas, trials
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy, shown
@@ -42,13 +42,16 @@ def changes(cluster: WhatIfCluster, key: GroupKey, record: Record, shortage: Quo
         yield from quotas.remedies(cluster, record, shortage)
         return
     with cluster.assuming():
-        started, gave_way, later = cluster.run_until_idle([key])
-        gave_way -= {key}
+        outcome = cluster.run_until_idle([key])
+        gave_way, evicted = outcome.gave_way - {key}, outcome.evicted(key)
         data: dict[str, Any] = {"podGroups": sorted(map(str, gave_way))}
-        if started:
+        if outcome.started:
             if gave_way:
                 yield Remedy(f"time: {endings.giving_way(map(cluster.title, gave_way))}", {"kind": "time", **data})
-            elif later:
+            elif evicted:
+                text = f"time: the scheduler evicts {evictions.written(cluster, evicted)}, and starts it once they are gone"
+                yield Remedy(text, {"kind": "time", "evicts": sorted(str(each.task) for each in evicted), **data})
+            elif outcome.later:
                 yield Remedy(
                     "time: the scheduler tries it again by itself, and starts it then", {"kind": "time", **data}
                 )

@@ -12,7 +12,7 @@ from muster.ledger.report import QuotaUsage, report
 from muster.model import kinds
 from muster.model.objects import PodGroup, Queue
 from muster.model.text import counted
-from muster.whatif import missing_actions, missing_pods, remedies
+from muster.whatif import evictions, missing_actions, missing_pods, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ledger_view
 from muster.whatif.quotas import QuotaShortage
@@ -38,6 +38,8 @@ class Explanation(Struct, frozen=True):
         autoscaling: whether nodes are made for it, a sentence; empty where it lacks none, or nobody admits groups.
         grows: whether it runs, and the record is of its pods beyond the minimum: so many wait.
         makers: who creates the pods that are missing, a sentence; empty where none is.
+        evictions: who is evicted for it and until when it waits for them, or why nobody is, a sentence each.
+        timeout: when it goes back to Pending, a sentence; empty where it isn't admitted.
         share: what its queue deserves, has and doesn't take back, a sentence; empty where it isn't so.
         tried: what was tried in vain, where nothing helps.
         warnings: annotations that can't be meant as they are written, a sentence each.
@@ -61,6 +63,8 @@ class Explanation(Struct, frozen=True):
     autoscaling: str = ""
     grows: int = 0
     makers: str = ""
+    evictions: tuple[str, ...] = ()
+    timeout: str = ""
     share: str = ""
     tried: str = ""
     warnings: tuple[str, ...] = ()
@@ -74,10 +78,12 @@ class Explanation(Struct, frozen=True):
         sentences = (
             ("autoscaling", self.autoscaling),
             ("missingPods", self.makers),
+            ("timeout", self.timeout),
             ("share", self.share),
             ("tried", self.tried),
         )
         told |= {name: text for name, text in sentences if text} | ({"podsWaiting": self.grows} if self.grows else {})
+        told |= {"evictions": list(self.evictions)} if self.evictions else {}
         told |= {"warnings": list(self.warnings)} if self.warnings else {}
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
@@ -113,12 +119,27 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         makers=missing_pods.sentence(cluster, job, stuck=record.stage is Stage.GANG)
         if record.stage is not Stage.BIND and not job.finished
         else "",
+        evictions=tuple(evictions.sentences(cluster, plan, record)),
+        timeout=_timeout(cluster, group) if record.stage in {Stage.GANG, Stage.NODES} else "",
         share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue))
         if record.stage in _LACKS_ROOM
         else "",
         tried="" if changes else remedies.tried(cluster, record),
         warnings=missing_pods.warnings(cluster, key),
     )
+
+
+def _timeout(cluster: WhatIfCluster, group: PodGroup) -> str:
+    """Say when a group that was admitted goes back to Pending."""
+    arguments = cluster.policy.arguments.get(Enqueue.name)
+    if not cluster.policy.enqueues or not isinstance(arguments, EnqueueArguments):
+        return ""
+    if group.status.phase != Phase.INQUEUE.value:
+        return ""
+    seconds = arguments.requeue_after(scales=arguments.scales(cluster.snapshot()))
+    since = group.status.last_phase_transition_time
+    began = f" (Inqueue since {since:%H:%M:%S} UTC)" if since is not None else ""
+    return f"{seconds:g} s after something last happened to it; then it returns to Pending{began}"
 
 
 def _autoscaling(cluster: WhatIfCluster) -> str:

@@ -128,6 +128,13 @@ class Allocations:
         beside = (job for each in self._snapshot.satisfied.values() for job in each.jobs)
         return "victims" in vars(self) and any(not job.tasks and job.task_counts.occupying for job in beside)
 
+    def jobs_of(self, queue: str) -> Iterator[JobState]:
+        """Return all jobs of a queue, those that a snapshot has beside its jobs, too; for who explains, not for who decides."""
+        beside = self._snapshot.satisfied.get(queue)
+        yield from (job for job in self._jobs if job.info.queue == queue)
+        yield from (self._job_state(job) for job in (beside.jobs if beside is not None else ()) if not job.tasks)
+        yield from (job for job in self._satisfied if job.info.queue == queue)
+
     @cached_property
     def _satisfied(self) -> list[JobState]:
         """The jobs that a snapshot has beside its jobs, as far as their tasks are known; who evicts needs them."""

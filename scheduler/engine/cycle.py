@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from scheduler.engine import kept_places, partial_gangs, placement, reserved_nodes
+from scheduler.engine import eviction_outlook, kept_places, partial_gangs, placement, reserved_nodes
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.outcome import PlanBuilder, differs
 from scheduler.engine.policy import Policy
 from scheduler.engine.session import Session
 from scheduler.model.plan import Plan
+from scheduler.model.records import EvictionOutlook
 from scheduler.model.snapshot import GroupKey, Phase, Snapshot
 
 
@@ -30,16 +31,8 @@ def decide(
     pods beyond their minimum wait.
     """
     cache = cache if cache is not None else DecisionCache()
-    # 1. Open a session: plugins see the snapshot and divide the cluster.
-    session = Session(snapshot, policy, now, cache.sessions)
-
-    # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
-    #    committed or undone there.
-    kept_places.restore(session)
-    placement.place_nominated(session)
-    reserved_nodes.honour(session)
-    for action in policy.actions:
-        action(session, policy.arguments[action.name])
+    # 1. and 2. Open a session and run the actions.
+    session = _run(snapshot, policy, now, cache)
 
     # 3. What was committed for jobs that may start is bound; who stands in their way leaves; what was reserved is remembered.
     outcome = PlanBuilder(session, cache)
@@ -73,3 +66,27 @@ def decide(
     cache.prune(snapshot.jobs, snapshot.queues)
     session.close()
     return plan
+
+
+def outlooks(
+    snapshot: Snapshot, policy: Policy, now: datetime, key: GroupKey, cache: DecisionCache | None = None
+) -> tuple[EvictionOutlook, ...]:
+    """Say why nobody is evicted for a group that waits, after what `decide` does; nothing where it waits for something else."""
+    session = _run(snapshot, policy, now, cache if cache is not None else DecisionCache())
+    found = tuple(eviction_outlook.find(session, key))
+    session.close()
+    return found
+
+
+def _run(snapshot: Snapshot, policy: Policy, now: datetime, cache: DecisionCache) -> Session:
+    # 1. Open a session: plugins see the snapshot and divide the cluster.
+    session = Session(snapshot, policy, now, cache.sessions)
+
+    # 2. What earlier cycles reserved is kept first. Then each action in turn marks what it decides; what is all or nothing was
+    #    committed or undone there.
+    kept_places.restore(session)
+    placement.place_nominated(session)
+    reserved_nodes.honour(session)
+    for action in policy.actions:
+        action(session, policy.arguments[action.name])
+    return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from hashlib import blake2b
 from typing import Annotated, Final, Literal
 
@@ -16,6 +16,7 @@ from muster.model.text import counted
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
+from scheduler.model.kept_places import EvictionPause
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import UNKNOWN, Phase, RequeueState, Snapshot
 
@@ -27,6 +28,9 @@ RESERVED: Final = "Reserved"
 """False of a group that was refused its reservation, True of one that was and has it now. Other groups lack it."""
 
 _ATTEMPTS: Final = re.compile(r"([0-9]{1,6}) attempts? came to nothing; the next is after ([0-9TZ:-]{20})")
+
+_PAUSED: Final = re.compile(r"evictions for it wait until ([0-9:]{8}) UTC, since one was refused: (.*)", re.DOTALL)
+_DAY: Final = timedelta(days=1)
 
 _STANDING: Final = 60.0
 _SCALING: Final = 900.0
@@ -65,6 +69,22 @@ def evictions_paused(session: Session, job: JobState) -> str:
         return ""
     moment = datetime.fromtimestamp(pause.until, UTC)
     return f"evictions for it wait until {moment:%H:%M:%S} UTC, since one was refused: {pause.reason}"
+
+
+def recorded_pause(conditions: Iterable[Condition], now: datetime) -> EvictionPause | None:
+    """Read from a group's conditions what `evictions_paused` said, for who has only these; None where it is over."""
+    for each in conditions:
+        found = _PAUSED.search(each.message) if each.status == "True" else None
+        if found is None:
+            continue
+        try:
+            moment = datetime.combine(now.date(), time.fromisoformat(found[1]), UTC)
+        except ValueError:
+            return None  # somebody else wrote it
+        # A pause is a minute at most: of a moment far ahead, yesterday's is meant, and the other way round.
+        moment += timedelta(days=round((now - moment) / _DAY))
+        return EvictionPause(1, moment.timestamp(), found[2]) if moment > now else None
+    return None
 
 
 def judged_again(session: Session, job: JobState) -> bool:

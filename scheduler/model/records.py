@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from muster.model.text import counted
+from muster.model.text import counted, listed
 from scheduler.model.obstacle import Limit, Reason, Stage
 from scheduler.model.snapshot import GroupKey
 
@@ -60,6 +60,36 @@ class NodeReport(Struct, frozen=True):
         if self.kept is not None:
             kept = f"{counted(self.kept.nodes, 'node')} {'is' if self.kept.nodes == 1 else 'are'} kept"
             yield f"{kept} for {self.kept.title}, which waits for longer"
+
+
+class EvictionOutlook(Struct, frozen=True):
+    """Whom an action could evict for a group, and why nobody goes.
+
+    Attributes:
+        action: its name.
+        sources: whose pods it may take, as the end of "pods of".
+        barred: why it takes nobody, whoever there is, a sentence; empty where it looks for somebody.
+        kept: why pods stay, and how many for each reason; each pod counts once.
+        unknown: some of them are only counted (`Snapshot.satisfied`), and taken to be all that their group needs.
+    """
+
+    action: str
+    sources: str
+    barred: str = ""
+    kept: tuple[tuple[str, int], ...] = ()
+    unknown: bool = False
+
+    def sentence(self) -> str:
+        """Put it into words."""
+        if self.barred:
+            return f"{self.action} takes no pod for it: {self.barred}"
+        total = sum(count for _, count in self.kept)
+        parts = [f"{count} {'is' if count == 1 else 'are'} {words}" for words, count in self.kept]
+        return f"{self.action} takes no pod for it: of {counted(total, 'pod')} of {self.sources} {listed(parts)}"
+
+    def data(self) -> dict[str, Any]:
+        """Write it for programs."""
+        return {"action": self.action, "barred": self.barred, "kept": dict(self.kept)}
 
 
 class Record(Struct, frozen=True):

@@ -240,3 +240,37 @@ def check_figures(objects: list[Json], name: str, answer: Explanation, free: int
     if found := _GANG.search(answer.record.message):
         there = 0 if found[2] == "none" else int(found[2])
         assert (int(found[1]), there, int(found[3])) == (minimum, len(pods), minimum - len(pods))
+    for sentence in answer.evictions:
+        check_evictions(objects, group, sentence)
+
+
+_KEPT = re.compile(r"(reclaim|preempt) takes no pod for it: of (\d+) pods? of (?:other queues|queue .*?) (\d.*)")
+_PART = re.compile(
+    r"(\d+) (?:is|are) (bare|running for less|in PodGroups|in queues|not less|free to go|leaving|critical)"
+)
+
+
+def check_evictions(objects: list[Json], group: Json, sentence: str) -> None:
+    """Count again whom an action could take, and those that are kept by what the objects alone say."""
+    found = _KEPT.search(sentence)
+    if found is None:
+        assert "next cycle evicts" in sentence or "is not due to it" in sentence or "has its minimum" in sentence, (
+            sentence
+        )
+        return
+    action, total, rest = found.groups()
+    parts = {words: int(count) for count, words in _PART.findall(rest)}
+    assert sum(parts.values()) == int(total)
+    own, others = group["spec"]["queue"], []
+    for each in objects:
+        name = each["metadata"]["name"]
+        if each["kind"] == "PodGroup" and name != group["metadata"]["name"]:
+            of_queue = each["spec"]["queue"]
+            if (of_queue == own) is (action == "preempt"):
+                others += [pod for pod in objects if pod["kind"] == "Pod" and belongs(pod, name)]
+    there = [pod for pod in others if pod["spec"].get("nodeName")]
+    assert len(there) == int(total), sentence
+    if action == "reclaim":
+        bare = [pod for pod in there if "ownerReferences" not in pod["metadata"]]
+        young = [pod for pod in there if pod not in bare and pod["status"]["startTime"] > "2026-01-01T11:59"]
+        assert (parts.get("bare", 0), parts.get("running for less", 0)) == (len(bare), len(young)), sentence

@@ -136,6 +136,7 @@ def _start_data(start: PredictedStart) -> dict[str, Any]:
         "pods": start.pods,
         "podsSupposed": start.supposed,
         "after": [str(key) for key in start.after],
+        "evicts": list(start.evicts),
         "message": start.record.message if start.record is not None else start.text,
         "changes": [each.data | {"text": each.text} for each in start.changes],
     }

@@ -80,6 +80,10 @@ def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
     if record.limit is not None and record.limit.short:
         what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
         yield "limit", f"{what}, short by {shown(record.limit.short)}"
+    for sentence in answer.evictions:
+        yield "evicts", sentence
+    if answer.timeout:
+        yield "until", answer.timeout
     if answer.share:
         yield "share", answer.share
     yield "needs", answer.needs
