@@ -1,4 +1,4 @@
-"""Why nobody is evicted for a group that waits: what bars the actions that evict, and what keeps each pod that they could take."""
+"""The reason why nobody is evicted for a group that waits: what bars the actions that evict, and what keeps each pod that they could take."""
 
 from __future__ import annotations
 
