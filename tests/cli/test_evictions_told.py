@@ -189,9 +189,7 @@ def test_a_group_waits_for_other_things_than_evictions_is_told_nothing_of_them()
     assert told(*lender(), *gang("train", [1], "b", minimum=3)) == []
 
 
-@pytest.mark.parametrize(
-    ("since", "said"), [("2026-01-01T11:59:30Z", " (Inqueue since 11:59:30 UTC)"), (None, "")]
-)
+@pytest.mark.parametrize(("since", "said"), [("2026-01-01T11:59:30Z", " (Inqueue since 11:59:30 UTC)"), (None, "")])
 def test_when_a_group_that_was_admitted_goes_back_is_told(since: str | None, said: str) -> None:
     train = gang("train", [8], "b", phase="Inqueue")
     train[0]["status"] |= {"lastPhaseTransitionTime": since} if since else {}
