@@ -63,8 +63,12 @@ class TlsListener:
         Raises:
             OSError: the address is taken or not ours.
         """
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        loop, flags = asyncio.get_running_loop(), socket.AI_PASSIVE
+        try:
+            # A thread looks names up; an address, as there mostly is, needs none.
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
         try:
             for family, address in {(family, address): None for family, *_, address in found}:
                 self._sockets.append(_listening(family, address))
