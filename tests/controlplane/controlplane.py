@@ -239,6 +239,7 @@ class ControlPlane:
             "--leader-elect=false",
             "--use-service-account-credentials=true",
             "--secure-port=0",
+            "--horizontal-pod-autoscaler-sync-period=1s",
             # A simulated kubelet that a busy machine leaves no time has not died: nobody is evicted for it.
             "--node-monitor-grace-period=1h",
             "--node-startup-grace-period=1h",

@@ -239,6 +239,24 @@ def test_an_ordered_statefulset_can_never_start_a_gang(judged: Any) -> None:
     assert judged(ordered, old=made("StatefulSet", spec)).message == text
 
 
+SCALED = [
+    (made("StatefulSet", {"replicas": 2, "podManagementPolicy": "Parallel", "template": template()}), 2),
+    (made("ReplicaSet", {"replicas": 2, "template": template()}), 2),
+    (made("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template()}}}), 2),
+    (made("RayCluster", {"headGroupSpec": {"template": template()}}), 1),
+    (made("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {"workerTemplate": template()}}), 2),
+    (made("SparkApplication", {"driver": {"schedulerName": "muster"}, "executor": {"schedulerName": "muster"}}), 2),
+]
+
+
+@pytest.mark.parametrize(("one", "pods"), SCALED, ids=[each["kind"] for each, _ in SCALED])
+def test_a_minimum_above_the_pods_of_what_somebody_may_scale_is_a_warning(judged: Any, one: Any, pods: int) -> None:
+    one = copy.deepcopy(one)
+    one["metadata"]["annotations"][MEMBERS] = "4"
+    warning = f"the gang waits until it is scaled: it needs 4 pods at once, replicas allow {pods}"
+    assert judged(one).warnings == (warning,)
+
+
 def test_a_minimum_above_the_replicas_of_what_may_be_scaled_is_a_warning(judged: Any) -> None:
     verdict = judged(deployment(4, replicas=2))
     assert verdict.warnings == ("the gang waits until it is scaled: it needs 4 pods at once, replicas allow 2",)

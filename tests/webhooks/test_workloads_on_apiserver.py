@@ -16,6 +16,7 @@ from muster.kube.errors import ForbiddenError, NotFoundError
 from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
+from muster.model.objects import Object
 from muster.model.workloads import CRONJOB, OPERATORS, WorkloadObject
 from tests.support.frameworks import definition, needs_them, sample
 from webhooks.admission import Admission
@@ -24,6 +25,7 @@ from webhooks.server import ListenOptions
 
 TYPO = "scheduling.k8s.io/group-min-members"
 MEMBERS, QUEUE = names.GROUP_MIN_MEMBER, names.QUEUE_NAME_KEYS[0]
+AUTOSCALERS: Kind[Object] = Kind("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Object)
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
 
@@ -42,6 +44,11 @@ class Cluster:
 
     async def change(self, kind: Kind[Any], change: Any, subresource: str = "", **options: Any) -> Any:
         return await self.plane.client.patch(kind, "web", change, self.namespace, subresource=subresource, **options)
+
+    async def unscaled(self) -> None:
+        """Delete the autoscaler, where there is one."""
+        if self.plane.name == "kubernetes":
+            await self.plane.client.delete(AUTOSCALERS, "web", self.namespace)
 
     async def refused(self, kind: Kind[Any], one: Any) -> str:
         with pytest.raises(ForbiddenError) as found:
@@ -135,6 +142,14 @@ async def test_a_deployment_a_cronjob_and_a_statefulset_that_can_never_run_are_r
     assert "the gang never starts: it needs 2 pods at once, and a StatefulSet" in await cluster.refused(
         kinds.STATEFULSETS, ordered
     )
+    slow = {"parallelism": 2, "completions": 4, "template": {"spec": pods()}}
+    late = {"metadata": {"name": "late", "annotations": {MEMBERS: "4"}}, "spec": slow}
+    assert "the gang never starts: it needs 4 pods at once" in await cluster.refused(kinds.JOBS, late)
+    # One that makes no pods for now has time to change, and others may be scaled; nodes may come.
+    await cluster.create(kinds.JOBS, late | {"spec": slow | {"parallelism": 0}})
+    said = await cluster.said(kinds.DEPLOYMENTS, cluster.deployment(members=4, replicas=2))
+    assert "the gang waits until it is scaled: it needs 4 pods at once, replicas allow 2" in said
+    assert "all nodes together have no cpu, the gang needs 4 cpu to start" in said
     # What Muster doesn't schedule costs no call.
     asked = len(cluster.asked)
     foreign = cluster.deployment("foreign", "nope")
@@ -157,13 +172,9 @@ async def test_what_runs_is_rolled_out_scaled_rolled_back_and_deleted_while_its_
     await cluster.change(kinds.DEPLOYMENTS, {"spec": {"template": template}})
     await plane.all(kinds.REPLICASETS, namespace, holds=lambda found: len(found) == 2)
     await cluster.change(kinds.DEPLOYMENTS, {"spec": {"replicas": 3}}, "scale")
-    autoscaler = await plane.acting_as(HPA)
     for replicas in (4, 1):
-        change = {"spec": {"replicas": replicas}}
-        await autoscaler.patch(kinds.DEPLOYMENTS, "web", change, namespace, subresource="scale")
-    await plane.until(
-        kinds.DEPLOYMENTS, "web", namespace, holds=lambda found: found is not None and found.spec.replicas == 1
-    )
+        await autoscale(cluster, replicas)
+    await cluster.unscaled()
     # Back to the template that it had, as kubectl rollout undo does it.
     await cluster.change(kinds.DEPLOYMENTS, {"spec": {"template": {"metadata": {"annotations": {"version": None}}}}})
     found = await plane.client.get(kinds.DEPLOYMENTS, "web", namespace)
@@ -173,6 +184,83 @@ async def test_what_runs_is_rolled_out_scaled_rolled_back_and_deleted_while_its_
     await plane.client.send(Request("DELETE", kinds.DEPLOYMENTS.path(namespace, "web"), foreground))
     await plane.until(kinds.DEPLOYMENTS, "web", namespace, holds=lambda found: found is None)
     await plane.all(kinds.PODS, namespace, holds=lambda found: not found)
+
+
+async def autoscale(cluster: Cluster, replicas: int) -> None:
+    """Have an autoscaler set the number of replicas: a real one where there is one, else what it would write."""
+    plane, namespace = cluster.plane, cluster.namespace
+    if plane.name == "kubernetes":
+        # It needs no metrics for what is outside of its limits.
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        limits = {"minReplicas": replicas, "maxReplicas": replicas, "scaleTargetRef": target}
+        await plane.client.apply(AUTOSCALERS, {"metadata": {"name": "web"}, "spec": limits}, namespace, manager="test")
+    else:
+        autoscaler, change = await plane.acting_as(HPA), {"spec": {"replicas": replicas}}
+        await autoscaler.patch(kinds.DEPLOYMENTS, "web", change, namespace, subresource="scale")
+    await plane.until(
+        kinds.DEPLOYMENTS, "web", namespace, holds=lambda found: found is not None and found.spec.replicas == replicas
+    )
+
+
+OPERATOR = "system:serviceaccount:operators:operator"
+OPERATED = {
+    "PyTorchJob": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": pods()}}}},
+    "TrainJob": {"runtimeRef": {"name": "torch"}},
+    "Workflow": {"schedulerName": "muster", "templates": []},
+}
+
+
+@pytest.mark.parametrize("down", [False, True], ids=["closed", "down"])
+async def test_an_operator_goes_on_with_its_objects_while_their_queue_is_closed_or_nobody_answers(
+    cluster: Cluster,
+    down: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    plane, namespace = cluster.plane, cluster.namespace
+    chosen = {each.kind.name: each.kind for each in OPERATORS if each.kind.name in OPERATED}
+    for kind in chosen.values():
+        await without(cluster, kind)
+        await plane.create(kinds.CRDS, schemaless(kind))
+    metadata = {"name": "web", "annotations": {QUEUE: cluster.queue, MEMBERS: "2"}}
+    for name, kind in chosen.items():
+        assert 'queue "nope"' in await _refused_once_served(
+            cluster, kind, {"metadata": metadata | {"annotations": {QUEUE: "nope"}}, "spec": OPERATED[name]}
+        )
+        await cluster.create(kind, {"metadata": metadata, "spec": OPERATED[name]})
+    await cluster.close()
+    cluster.down = down
+    operator = await plane.acting_as(OPERATOR)
+    fewer = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}
+    for name, kind in chosen.items():
+        held = {"metadata": {"finalizers": ["example.com/operator"], "labels": {"example.com/seen": "yes"}}}
+        await operator.patch(kind, "web", held, namespace)
+        status = {"status": {"conditions": [{"type": "Running", "status": "True"}]}}
+        await operator.patch(kind, "web", status, namespace, subresource="status")
+        spec = {"suspend": True} | (fewer if name == "PyTorchJob" else {})
+        await operator.patch(kind, "web", {"spec": spec}, namespace)
+        foreground = {"propagationPolicy": "Foreground"}
+        await plane.client.send(Request("DELETE", kind.path(namespace, "web"), foreground))
+        await operator.patch(kind, "web", {"metadata": {"finalizers": None}}, namespace)
+        await plane.until(kind, "web", namespace, holds=lambda found: found is None)
+
+
+async def without(cluster: Cluster, kind: Kind[Any]) -> None:
+    """Delete the CRD of another test of this control plane, which has a schema of its own."""
+    name, client = str(kind), cluster.plane.client
+    if await client.find(kinds.CRDS, name) is not None:
+        await client.delete(kinds.CRDS, name)
+        await wait.until(client, kinds.CRDS, name, holds=lambda crd: crd is None, within=PATIENCE)
+
+
+def schemaless(kind: Kind[Any]) -> dict[str, Any]:
+    """Return a CRD of a kind with a status, and any fields."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": kind.version, "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
+    words = {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower(), "listKind": f"{kind.name}List"}
+    meta = {"name": str(kind), "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}}
+    return {
+        "metadata": meta,
+        "spec": {"group": kind.group, "scope": "Namespaced", "names": words, "versions": [version]},
+    }
 
 
 async def test_an_update_is_refused_for_what_it_makes_worse_itself(cluster: Cluster) -> None:
@@ -197,12 +285,8 @@ async def test_an_update_is_refused_for_what_it_makes_worse_itself(cluster: Clus
 async def test_the_objects_of_every_framework_are_refused_in_a_queue_that_does_not_exist(cluster: Cluster) -> None:
     plane = cluster.plane
     for operator in OPERATORS:
-        name = str(operator.kind)
-        if await plane.client.find(kinds.CRDS, name) is not None:
-            # Of another test of this control plane, with a schema of its own.
-            await plane.client.delete(kinds.CRDS, name)
-            await wait.until(plane.client, kinds.CRDS, name, holds=lambda crd: crd is None, within=PATIENCE)
-        await plane.create(kinds.CRDS, definition(name))
+        await without(cluster, operator.kind)
+        await plane.create(kinds.CRDS, definition(str(operator.kind)))
     for name, kind, change in SAMPLES:
         workload = next(each for each in OPERATORS if each.kind.name == kind)
         one = sample(name, kind) if name else TRAINJOB
