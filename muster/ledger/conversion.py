@@ -91,7 +91,8 @@ def observed_pod(pod: Pod, amounts: Resources | None = None, schedulers: Collect
     meta = pod.metadata
     version = versions.number(meta.resource_version)
     group = grouping.counted_with(meta, pod.spec.scheduler_name, schedulers)
-    return ObservedPod(meta.uid, group, version, amounts, scopes.scope_facts(pod.spec))
+    gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp is not None else 0.0
+    return ObservedPod(meta.uid, group, version, amounts, scopes.scope_facts(pod.spec), gone_by)
 
 
 def observed_quota(quota: ResourceQuota) -> ObservedQuota:

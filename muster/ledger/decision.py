@@ -11,7 +11,16 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, Reserved, Unavailable
+from muster.ledger.reservations import (
+    Exceeded,
+    Leaving,
+    Observed,
+    ReservationRequest,
+    Reserved,
+    Shortage,
+    Unavailable,
+    limited,
+)
 from muster.ledger.table import Table
 from muster.ledger.view import LedgerView
 from muster.model.amounts import Resources
@@ -90,5 +99,14 @@ def _with_updates(table: Table, view: LedgerView, requests: Iterable[Request]) -
 
 def _with_holders(answer: Reserved | Exceeded | Unavailable, table: Table, view: LedgerView) -> Answer:
     if isinstance(answer, Exceeded) and answer.shortages:
-        return replace(answer, holders=table.holders(view, answer.shortages))
+        return replace(answer, holders=table.holders(view, answer.shortages), leaving=_leaving(answer.shortages, view))
     return answer
+
+
+def _leaving(shortages: Iterable[Shortage], view: LedgerView) -> Leaving | None:
+    """Return what pods that are being deleted take of what is short, beyond what their groups have reserved."""
+    names = {limited(each.resource) for each in shortages if each.used}
+    pods = [each for each in view.leaving() if any(map(view.beyond(each.group).__getitem__, names))]
+    if not pods:
+        return None
+    return Leaving(Resources.total(each.amounts for each in pods), max(each.gone_by for each in pods))

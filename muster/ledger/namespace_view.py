@@ -61,6 +61,7 @@ class NamespaceView:
         self._born: dict[str, deque[tuple[int, str]]] = {}
         self._quotas: dict[str, ObservedQuota] = {}
         self._pods: dict[str, ObservedPod] = {}
+        self._leaving: set[str] = set()
         self._usage: dict[str, Resources] = {}
         self._scope_sets: frozenset[str] = frozenset()
         self._total = NOTHING
@@ -123,6 +124,10 @@ class NamespaceView:
     def pods(self) -> Iterable[ObservedPod]:
         """Every pod."""
         return self._pods.values()
+
+    def leaving(self) -> Iterable[ObservedPod]:
+        """Every pod that is being deleted."""
+        return map(self._pods.__getitem__, self._leaving)
 
     def called(self, name: str) -> Iterable[ObservedGroup]:
         """Return the groups of that name, of any API group."""
@@ -204,10 +209,13 @@ class NamespaceView:
                 self._take(known.group, NOTHING - known.amounts)
             self._take(pod.group, pod.amounts)
         self._pods[pod.uid] = pod
+        if pod.gone_by:
+            self._leaving.add(pod.uid)
 
     def drop_pod(self, uid: str) -> None:
         """Show that a pod is gone."""
         pod = self._pods.pop(uid, None)
+        self._leaving.discard(uid)
         if pod is not None:
             self._take(pod.group, NOTHING - pod.amounts)
 

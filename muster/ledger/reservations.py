@@ -131,6 +131,18 @@ class Shortage(Struct, frozen=True):
     quota: str = ""
 
 
+class Leaving(Struct, frozen=True):
+    """Pods that are being deleted, of those that make a reservation impossible.
+
+    Attributes:
+        amounts: what they take until they are gone.
+        gone_by: when the last of their grace periods ends, in seconds since 1970.
+    """
+
+    amounts: Resources
+    gone_by: float
+
+
 class Reserved(Struct, frozen=True):
     """Yes. ``recorded`` is false where no quota limits what is requested, so that nothing was written."""
 
@@ -146,6 +158,7 @@ class Exceeded(Struct, frozen=True):
         holders: who holds most of what is short: (name, amounts), largest first.
         taken_in: the API group in which another PodGroup has this name; empty when a quota is the reason.
         of_group: of a Pod, whether it is its group that a reservation was refused, of which these are the shortages.
+        leaving: the pods among those that hold what is short that are being deleted; None where none is.
     """
 
     quota: str
@@ -153,6 +166,7 @@ class Exceeded(Struct, frozen=True):
     holders: tuple[tuple[str, Resources], ...] = ()
     taken_in: str = ""
     of_group: bool = False
+    leaving: Leaving | None = None
 
 
 class Unavailable(Struct, frozen=True):

@@ -50,6 +50,7 @@ class ObservedPod(Struct, frozen=True):
         group: the name of the PodGroup that it is counted with; empty where there is none.
         amounts: what it takes of quotas; nothing once it has ended.
         scope_facts: what decides in which scopes of quotas it is.
+        gone_by: where it is being deleted, when its grace period ends, in seconds since 1970; else zero.
     """
 
     uid: str
@@ -57,6 +58,7 @@ class ObservedPod(Struct, frozen=True):
     revision: int
     amounts: Resources
     scope_facts: str = ""
+    gone_by: float = 0.0
 
 
 class ObservedQuota(Struct, frozen=True):
@@ -122,6 +124,10 @@ class LedgerView(Protocol):
 
     def pods(self) -> Iterable[ObservedPod]:
         """Every pod."""
+        ...
+
+    def leaving(self) -> Iterable[ObservedPod]:
+        """The pods that are being deleted."""
         ...
 
     def called(self, name: str) -> Iterable[ObservedGroup]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from muster.ledger.reservations import JOB, POD, Exceeded, ReservationRequest, Shortage, limited
+from muster.ledger.reservations import JOB, POD, Exceeded, Leaving, ReservationRequest, Shortage, limited
 from muster.model import scopes
 from muster.model.amounts import NANO, Resources, amount_text
 from muster.model.text import listed
@@ -39,7 +40,7 @@ def refusal(request: ReservationRequest, refused: Exceeded, owners: Mapping[str,
     holders = tuple((owners.get(name, name), amounts) for name, amounts in refused.holders)
     by_quota = groupby(refused.shortages, key=lambda shortage: shortage.quota)
     reasons = "; ".join(
-        f"quota {_quoted(quota)} has " + "; ".join(_reason(each, holders) for each in shortages)
+        f"quota {_quoted(quota)} has " + "; ".join(_reason(each, holders, refused.leaving) for each in shortages)
         for quota, shortages in by_quota
     )
     more = " more" if request.revision else ""
@@ -113,13 +114,22 @@ def _group(name: str, owners: Mapping[str, str]) -> str:
     return owners.get(name) or f"PodGroup {_quoted(name)}"
 
 
-def _reason(shortage: Shortage, holders: _Holders) -> str:
+def _reason(shortage: Shortage, holders: _Holders, leaving: Leaving | None) -> str:
     resource = shortage.resource
     free = shortage.hard - shortage.reserved - shortage.used
-    used = f", {_plain(shortage.used, resource)} used by other pods" if shortage.used else ""
+    used = f", {_plain(shortage.used, resource)} used by other pods{_until(shortage, leaving)}" if shortage.used else ""
     reserved = f"{_plain(shortage.reserved, resource)} reserved{_by(shortage, holders)}"
     left = f"so {_plain(free, resource)} {'is' if free == NANO else 'are'} free" if free > 0 else "so none is free"
     return f"{_amount(shortage.hard, resource)} hard, {reserved}{used}, {left}: short by {_amount(shortage.short, resource)}"
+
+
+def _until(shortage: Shortage, leaving: Leaving | None) -> str:
+    # A group may hold a part of what its pods take.
+    amount = min(leaving.amounts[limited(shortage.resource)], shortage.used) if leaving is not None else 0
+    if leaving is None or not amount:
+        return ""
+    when = datetime.fromtimestamp(leaving.gone_by, UTC)
+    return f" ({_plain(amount, shortage.resource)} by pods that are being deleted, until {when:%H:%M:%S} UTC)"
 
 
 def _by(shortage: Shortage, holders: _Holders) -> str:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from muster.ledger import wording
+from muster.ledger.decision import decide
 from muster.ledger.headroom import Headroom
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import JOB, POD, PODGROUP, Exceeded, ReservationRequest, Reserved, Unavailable, held
@@ -338,6 +339,22 @@ def test_a_pods_refusal_says_what_its_group_has_not_reserved() -> None:
     )
     words = 'exceeded quota: Pod "y" requests 1 cpu, but quota "team" has 4'
     assert refusal(table, pod("y", "", amounts(cpu="1"))).startswith(words)
+
+
+def test_pods_that_are_being_deleted_are_told_apart_from_those_that_stay() -> None:
+    hard, now = amounts(cpu="4"), datetime(2026, 5, 4, tzinfo=UTC)
+    ends = datetime(2026, 5, 4, 14, 3, 20, tzinfo=UTC).timestamp()
+    pods = [shown_pod(name, "", amounts(cpu="1")) for name in ("stays", "soon-gone", "gone")]
+    leaving = [pods[0], replace(pods[1], gone_by=ends), replace(pods[2], gone_by=ends - 10)]
+    view = view_of(*leaving, team=hard)
+    (answer,) = decide(seeded(*leaving, team=hard), view, [pod("new", "", amounts(cpu="2"))], now).answers
+    assert isinstance(answer, Exceeded)
+    assert "3 used by other pods (2 by pods that are being deleted, until 14:03:20 UTC), so 1 is free" in (
+        wording.refusal(pod("new", "", amounts(cpu="2")), answer)
+    )
+    view.drop_pod(pods[1].uid)
+    view.drop_pod(pods[2].uid)
+    assert list(view.leaving()) == []
 
 
 def test_a_new_pod_of_a_group_that_was_refused_its_reservation_is_refused_until_the_group_fits() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from muster.model import names
+from muster.kube import errors
+from muster.model import kinds, names
 
 
 def pod(name, cpu):
@@ -28,3 +29,26 @@ async def test_one_that_takes_the_whole_quota_starts(under_quota):
         return all(each.spec.node_name for each in await under_quota.pods())
 
     await under_quota.until(runs)
+
+
+async def test_those_that_are_being_deleted_are_told_apart_in_a_refusal(under_quota):
+    held = pod("held", "4")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    held["spec"]["schedulerName"] = "default-scheduler"
+    await under_quota.create(held)
+    await under_quota.until(lambda: _refused(under_quota, "4 used by other pods, so none is free"))
+    await under_quota.client.delete(kinds.PODS, "held", under_quota.namespace)
+    try:
+        await under_quota.until(lambda: _refused(under_quota, "4 used by other pods (4 by pods that are being deleted"))
+    finally:
+        await under_quota.patch(kinds.PODS, "held", {"metadata": {"finalizers": None}})
+
+
+async def _refused(world, words):
+    """Whether one more group is refused in these words; none is made."""
+    group = {"metadata": {"name": "late"}, "spec": {"minMember": 1, "minResources": {"cpu": "1"}}}
+    try:
+        await world.client.create(kinds.PODGROUPS, group, world.namespace, dry_run=True)
+    except errors.ForbiddenError as error:
+        return words in error.message
+    return False
