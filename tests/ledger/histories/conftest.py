@@ -41,8 +41,10 @@ def cpu(units: int) -> Resources:
     return Resources({"cpu": units * NANO})
 
 
-def limits(units: int, scoped: int) -> Resources:
-    """What a quota limits: cpu, and of it what counts in each scope."""
+def limits(units: int, scoped: int, *, of_cpu: bool = True) -> Resources:
+    """What a quota limits: cpu, and of it what counts in each scope; or nothing that anybody here asks for."""
+    if not of_cpu:
+        return Resources({"memory": units * NANO})
     return Resources({resource(each): (scoped if each else units) * NANO for each in SCOPE_SETS})
 
 
@@ -67,6 +69,7 @@ class Request:
     had: int = 0
     quota: bool = False
     scoped: int = 0  # of a quota: its limits in scopes
+    of_cpu: bool = True  # of a quota: whether it limits what others ask for
     facts: str = "plain"
     had_facts: str = ""
     pod_of: str | None = None  # of a pod: the group that it says it is in, empty for none
@@ -76,7 +79,7 @@ class Request:
     @property
     def ask(self) -> ReservationRequest | QuotaUpdate:
         if self.quota:
-            return QuotaUpdate(self.name, self.uid, limits(self.units, self.scoped))
+            return QuotaUpdate(self.name, self.uid, limits(self.units, self.scoped, of_cpu=self.of_cpu))
         before = (str(self.old), cpu(self.had)) if self.old else ("", None)
         kind, group = (PODGROUP, GROUP) if self.pod_of is None else (POD, self.pod_of)
         facts = (self.facts, self.had_facts)
@@ -100,9 +103,14 @@ class Replica:
 
 
 class World:
-    """Ground truth, and every step that may happen. The last replica is the leader."""
+    """Ground truth, and every step that may happen. The last replica is the leader.
+
+    Attributes:
+        waits: whether the namespace's quota is guaranteed: what a quota comes to limit waits for all that is under way.
+    """
 
     deadline = controller.DEADLINE
+    waits = False
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -201,11 +209,11 @@ class World:
             at = self.pods[pod]
             self._store_pod(pod, ObservedPod(at.uid, name, 0, at.amounts, at.scope_facts))
 
-    def change_quota(self, units: int, scoped: int | None = None) -> None:
+    def change_quota(self, units: int, scoped: int | None = None, *, of_cpu: bool = True) -> None:
         self.serial += 1
         uid, old = (self.quota.uid, self.quota.revision) if self.quota else (f"q{self.serial}", 0)
         scoped = units if scoped is None else scoped
-        self.requests.append(Request("team", uid, units, self.now, old, quota=True, scoped=scoped))
+        self.requests.append(Request("team", uid, units, self.now, old, quota=True, scoped=scoped, of_cpu=of_cpu))
 
     def delete(self, name: str) -> None:
         if name in self.objects:
@@ -239,7 +247,8 @@ class World:
             return
         if request.quota:
             self.revision += 1
-            self.quota = ObservedQuota("team", request.uid, self.revision, limits(request.units, request.scoped))
+            hard = limits(request.units, request.scoped, of_cpu=request.of_cpu)
+            self.quota = ObservedQuota("team", request.uid, self.revision, hard)
             self.log.append((QUOTA_SOURCE, self.revision, self.quota))
             self._rebound()
         elif request.pod_of is not None:
@@ -367,7 +376,7 @@ class World:
         certain = replica.fresh is not None
         if not certain and not (before.seeded_at and all(_simple(before, ask) for ask in asks)):
             return
-        decision = decide(before, replica.fresh or replica.view, asks, START)
+        decision = decide(before, replica.fresh or replica.view, asks, START, waits=self.waits)
         if certain or decision.certain:
             replica.prepared = (revision, decision, batch)
 
@@ -388,7 +397,7 @@ class World:
         before = Table.parse(data)
         expired = replica.expired if replica.fresh is not None else frozenset()
         if before.seeded_at:
-            folded = before.fold(replica.fresh or replica.view, expired=expired)
+            folded = before.fold(replica.fresh or replica.view, expired=expired, waits=self.waits)
             replica.prepared = (revision, Decision(folded, ()), [])
 
     def put(self, replica: Replica, *, heard: bool) -> None:
@@ -485,6 +494,15 @@ class World:
 
     def _check(self, current: Table, scope_set: str) -> None:
         name, truth = resource(scope_set), self.potential(current, scope_set)
+        if self.quota is not None and not any(name in totals.hard for totals in current.quotas.values()):
+            self.bound.pop(scope_set, None)
+            return  # nobody limits it, or nobody was told yet
+        if self.quota is not None and any(row.is_mark and name in row.amounts for row in current.rows):
+            # The ledger says that it doesn't know all of it yet. Then nothing may be added.
+            most = max(self.quota.hard[name], min(self.bound.get(scope_set, truth), truth))
+            assert truth <= most, f"{truth} {name} is reserved of {most}, though it is marked"
+            self.bound[scope_set] = most
+            return
         taken = max((Tally(current.quotas, current.rows).taken(each, name) for each in current.quotas), default=None)
         assert taken is None or truth <= taken, f"the ledger counts {taken} {name}, the truth is {truth}"
         if self.quota is None or taken is None:

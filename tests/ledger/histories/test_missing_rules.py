@@ -117,6 +117,10 @@ def starts_again_unasked(self: Any, name: str, units: int) -> None:
         request.state = "granted"
 
 
+def marks_nothing(before: object, after: object, rows: tuple[Row, ...], *, waits: bool) -> tuple[Row, ...]:
+    return tuple(rows)
+
+
 # Where the replacement goes: `World` is the model's, the rest is the product's.
 WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 1: yes only after the write": ("World", "decide", answers_before_the_write),
@@ -143,6 +147,7 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     "rule 7: by a view that is not older": (Table, "_shown", settled_by_an_older_view),
     "rule 8: the smallest limit": (table, "_quotas", newest_limit),
     "rule 8: the quota goes through the ledger": (Table, "observe_quota", learns_nothing),
+    "rule 8: what a quota comes to limit is marked": (table, "marked", marks_nothing),
     "rule 9: the post-state of the whole batch": (Table, "reserve", each_against_the_same),
     "rule 11: a phase past Pending asks like growth": ("World", "let_in", lets_in_unasked),
     "rule 11: what leaves Completed asks like growth": ("World", "start_again", starts_again_unasked),
@@ -254,6 +259,26 @@ def granted_fold(world: Any) -> None:
     world.put(leader, heard=True)
 
 
+def a_quota_comes_to_limit_what_is_under_way(world: Any) -> None:
+    world.waits = True
+    world.change_quota(10, of_cpu=False)
+    granted(world)
+    stored(world)
+    world.create("a", 6)
+    # No row says anything of it: nobody limits cpu.
+    granted(world)
+    (under_way,) = (request for request in world.requests if request.state == "granted")
+    world.change_quota(10)
+    granted(world)
+    world.store(world.requests[-1])
+    granted_fold(world)
+    world.create("b", 6)
+    granted(world)
+    world.store(under_way)
+    world.check()
+    stored(world)
+
+
 def finish(history: History, world: Any) -> None:
     history(world)
     world.check()
@@ -265,6 +290,7 @@ SHORT: dict[str, History] = {
     "rule 5: the quorum read": case_14_a_stale_watch_during_expiry,
     "rule 6: late arrivals": a_group_under_way_when_the_quota_comes,
     "rule 7: by a view that is not older": a_view_from_before_two_updates,
+    "rule 8: what a quota comes to limit is marked": a_quota_comes_to_limit_what_is_under_way,
 }
 
 
