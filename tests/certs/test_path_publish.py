@@ -16,7 +16,7 @@ import pytest
 from plane import PATIENCE, Plane, running
 from prometheus_client import CollectorRegistry
 
-from certs import authority, path_probe, path_publish, path_secret
+from certs import authority, path_probe, path_publish, path_secret, stored
 from certs.controller import ChangeWatcher
 from certs.metrics import PathMetrics
 from certs.path_controller import POLL, PathController
@@ -28,6 +28,7 @@ from certs.serving import CertificateFiles, LiveCertificate
 from muster.cli.installation import webhook_configurations
 from muster.kube import errors
 from muster.kube.clock import SystemClock
+from muster.kube.transport import JSON_PATCH
 from muster.model import kinds, names, webhooks
 from muster.model.objects import Meta, Secret
 from webhooks.paths import LivePaths
@@ -146,6 +147,44 @@ async def test_from_no_path_at_all_to_a_segment_and_on_to_the_next(setting):
         setting.probes["10.0.0.1:9443"] = PathProbe(True, setting.plane.clock.now() + timedelta(hours=1))
     assert [len(each) for each in seen] == [2, 2, 2, 1] * 2
     assert before in setting.asked
+
+
+INJECTED = base64.b64encode(b"-----BEGIN CERTIFICATE-----").decode()
+
+
+async def inject(setting: Setting) -> None:
+    """Write the bundles as cert-manager's injector does, or a person who has certificates of their own: the whole object."""
+    for kind in (kinds.MUTATING, kinds.VALIDATING):
+        found = await setting.plane.client.get(kind, setting.name)
+        bundles = [
+            {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": INJECTED}
+            for place in range(len(found.webhooks or ()))
+        ]
+        await setting.plane.client.patch(kind, setting.name, bundles, content_type=JSON_PATCH)
+
+
+@pytest.mark.parametrize("annotation", ["cert-manager.io/inject-ca-from", ""], ids=["cert-manager", "own files"])
+async def test_whoever_issues_certificates_paths_are_replaced_and_the_bundles_stay(setting, annotation):
+    """No CA of Muster's is there, and nobody else's writes are undone."""
+    if annotation:
+        for kind in (kinds.MUTATING, kinds.VALIDATING):
+            marked = {"metadata": {"annotations": {annotation: f"{setting.namespace}/muster-webhook"}}}
+            await setting.plane.client.patch(kind, setting.name, marked)
+    assert await setting.plane.client.find(kinds.SECRETS, stored.CA, setting.namespace) is None
+    rotator = setting.rotator()
+    used = set()
+    for action in (PathAction.FILL, PathAction.WRITE, *ACTIONS, *ACTIONS):
+        await inject(setting)
+        assert (await rotator.take_step()).action is action
+        if action is PathAction.RETIRE:
+            used.add(await setting.segment())
+            setting.probes["10.0.0.1:9443"] = PathProbe(True, setting.plane.clock.now() + timedelta(hours=1))
+        for kind in (kinds.MUTATING, kinds.VALIDATING):
+            found = await setting.plane.client.get(kind, setting.name)
+            assert {each["clientConfig"]["caBundle"] for each in found.webhooks} == {INJECTED}
+            assert annotation == "" or annotation in found.metadata.annotations
+    assert len(used) == 2
+    assert {len(each) for each in used} == {52}
 
 
 async def test_who_applies_the_configurations_again_never_sets_a_path(setting):

@@ -10,6 +10,7 @@ import asyncio
 import random
 
 import hostile
+import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
@@ -29,10 +30,10 @@ async def test_all_species_together_stop_nobody_nor_programs_that_start_among_th
     resident = {each.name: each.resident() for each in besieged.programs()}
     for namespace in HOSTILE:
         tenant = Tenant(namespace, random.Random(f"all {namespace}"))
-        for species in hostile.SPECIES:
+        for species in hostile_fields.SPECIES:
             await besieged.attack(species.__name__, species(tenant)[:MANY])
     # What isn't stored is refused by the webhooks for what it is.
-    missing = {each for each in hostile.SPECIES if not besieged.stored[each.__name__]}
+    missing = {each for each in hostile_fields.SPECIES if not besieged.stored[each.__name__]}
     assert missing <= {hostile.odd_queues, hostile.odd_scheduler_names}, besieged.answers
     await besieged.work()
     await besieged.stands(leader, resident)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import hostile
+import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
 from siege import FAULTS, HOSTILE, Siege
 
+from muster.kube.transport import Request
+
 pytestmark = [pytest.mark.soak, pytest.mark.processes, pytest.mark.xdist_group("hostile soak")]
 
 SECONDS = 60 * int(os.environ.get("MUSTER_SOAK", "0")) or 20
 MOST_ALIVE = 20_000
-ROUND = 300
-"""Requests of a tenant between two counts of what it has."""
-FULL = MOST_ALIVE // len(HOSTILE) - 4 * ROUND
-"""Objects of a tenant at which it deletes them all; with those that are made of others, a round more doesn't make it too many."""
+FULL = MOST_ALIVE // len(HOSTILE) // 4
+"""Objects of a tenant at which it deletes them all. Others come while that takes, and what is made of them."""
+COUNTED = 2.0
+"""Seconds between two counts of what a tenant has."""
 IN_FLIGHT = int(os.environ.get("MUSTER_IN_FLIGHT", "8"))
 """Requests of a tenant at once."""
 PAUSE = 5.0
@@ -51,8 +54,8 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
             alive = sum([await besieged.alive(namespace) for namespace in HOSTILE])
             looks.append((alive, *(each.resident() for each in before)))
             stored, refused = besieged.stored["siege"], besieged.refused["siege"]
-            words = "%d stored, %d refused, %d alive, KiB %s, late %s, lease %s"
-            log.info(words, stored, refused, alive, looks[-1][1:], dict(besieged.late), changes)
+            words = "%d objects, %d stored, %d refused, %d alive, KiB %s, late %s, lease %s"
+            log.info(words, besieged.created, stored, refused, alive, looks[-1][1:], dict(besieged.late), changes)
         for each in attacks:
             each.cancel()
     assert besieged.programs() == before
@@ -60,16 +63,44 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
     assert max(alive for alive, *_ in looks) <= MOST_ALIVE
     assert all(map(flat, zip(*(sizes for _, *sizes in looks), strict=True)))
     log.info("the last answers: %s", besieged.answers.most_common(20))
+    log.info("processor time: %s", processor_seconds(deployed))
 
 
 async def attack(siege: Siege, namespace: str) -> None:
-    """Send one tenant's requests without end, and delete what there is whenever it is much."""
+    """Send one tenant's requests without end, so many at once, and delete what there is whenever it is much.
+
+    Nobody waits for another: the slowest request of a round would have all others wait, and so would a deletion.
+    """
     tenant = Tenant(namespace, random.Random(f"siege {namespace}"))
-    stream = hostile.mixed(tenant, [each for each in hostile.SPECIES if each.__name__ not in FAULTS])
+    species = [each for each in hostile_fields.SPECIES if each.__name__ not in FAULTS]
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(_send_on(siege, hostile.batches(tenant, species, hostile_fields.LARGE)))
+        group.create_task(_delete_on(siege, namespace))
+
+
+async def _send_on(siege: Siege, batches: Iterator[Sequence[Request]]) -> None:
+    """Send one request after the other; what belongs together comes in its order."""
+    for batch in batches:
+        for request in batch:
+            await siege.send("siege", request)
+
+
+async def _delete_on(siege: Siege, namespace: str) -> None:
     while True:
-        await siege.attack("siege", itertools.islice(stream, ROUND))
+        await asyncio.sleep(COUNTED)
         if await siege.alive(namespace) > FULL:
-            await siege.clear(namespace)
+            await siege.thin(namespace)
+
+
+def processor_seconds(deployed: Deployed) -> dict[str, int]:
+    """Return what each program has had of the processors, those of the control plane and this one too: who limits a siege."""
+    pids = deployed.plane.pids() | {"webhook": deployed.webhook.pid, "scheduler": deployed.scheduler.pid}
+    found = {"tests": os.getpid(), **pids}
+    ticks = {
+        name: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13] for name, pid in found.items()
+    }
+    return {name: sum(map(int, each)) // os.sysconf("SC_CLK_TCK") for name, each in ticks.items()}
 
 
 def flat(sizes: Sequence[int]) -> bool:

@@ -6,6 +6,7 @@ import os
 import random
 
 import hostile
+import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
@@ -30,7 +31,7 @@ def faulty(name: str) -> list[pytest.MarkDecorator]:
 )
 @pytest.mark.xdist_group("hostile species")
 @pytest.mark.parametrize(
-    "species", [pytest.param(each, id=each.__name__, marks=faulty(each.__name__)) for each in hostile.SPECIES]
+    "species", [pytest.param(each, id=each.__name__, marks=faulty(each.__name__)) for each in hostile_fields.SPECIES]
 )
 async def test_one_species_stops_nobody(species: hostile.Species, besieged: Siege, deployed: Deployed):
     # One that a test before this one has ended: so one species fails one test.
@@ -55,10 +56,10 @@ async def test_what_a_sandbox_stores_of_each_stops_nobody_either(besieged: Siege
     leader = await besieged.lease()
     resident = {each.name: each.resident() for each in besieged.programs()}
     for tenant in tenants("sandbox"):
-        for species in hostile.SPECIES:
+        for species in hostile_fields.SPECIES:
             await besieged.attack(species.__name__, species(tenant)[:SOME])
     # What is nested deeply its own decoder refuses, and what these write no API server stores beside our webhooks.
-    missing = {each for each in hostile.SPECIES if not besieged.stored[each.__name__]}
+    missing = {each for each in hostile_fields.SPECIES if not besieged.stored[each.__name__]}
     assert missing <= {hostile.deep_metadata, hostile.odd_queues, hostile.odd_scheduler_names}, besieged.answers
     await besieged.work()
     await besieged.stands(leader, resident)
