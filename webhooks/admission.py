@@ -98,7 +98,8 @@ class Admission:
         self.metrics.answered(path, request.operation, _kind(verdict), seconds)
         if isinstance(verdict, Denied):
             self.metrics.refused(path, verdict.denial_reason.value)
-        _log_answer(request, verdict, seconds)
+        if isinstance(verdict, Denied) or log.isEnabledFor(logging.DEBUG):
+            _log_answer(request, verdict, seconds)
         return 200, _JSON, answer
 
     def overloaded(self, path: str, beginning: bytes) -> Answer:
@@ -197,8 +198,6 @@ def _log_answer(request: AdmissionRequest, verdict: Verdict, seconds: float) -> 
     """Log the decision: a refusal always, anything else only when asked for."""
     refused = isinstance(verdict, Denied)
     level = logging.INFO if refused else logging.DEBUG
-    if not log.isEnabledFor(level):
-        return
     outcome: dict[str, Any] = {"verdict": _kind(verdict), "ms": round(seconds * 1000, 2)}
     if isinstance(verdict, Denied):
         outcome = {"reason": verdict.denial_reason.value, **outcome}

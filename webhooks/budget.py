@@ -46,6 +46,8 @@ class BodyBytes:
         refused: whether it wanted more than it may hold.
     """
 
+    __slots__ = ("_budget", "held", "refused")
+
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
         self.held = 0

@@ -100,7 +100,9 @@ def evaluate(
     #    confirmed verdict rests on in turn is read once more.
     fresh: dict[ObjectRef, Object | None] = {}
     for _ in range(_ROUNDS):
-        unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if not isinstance(verdict, Patched) else ()
+        if isinstance(verdict, Patched):
+            return verdict
+        unread = tuple(ref for ref in verdict.evidence if ref not in fresh) if verdict.evidence else ()
         if not unread:
             break
         found = yield ReadObjects(unread)

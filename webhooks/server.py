@@ -137,9 +137,13 @@ class WebhookServer:
         return await self._admission.handle(path, query, body)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        call = self._call(request.raw_path)
-        assert isinstance(request.protocol, CallerConnection)
-        request.protocol.requested(accepted=call is not None)
+        target, connection = request.raw_path, request.protocol
+        # A function call or two for each review add up: what is known is looked up here.
+        call = self._known.get(target) if self._known_for is self._paths.accepted else None
+        if call is None:
+            call = self._call(target)
+        assert isinstance(connection, CallerConnection)
+        connection.requested(accepted=call is not None)
         if call is None:
             # A stranger's body isn't read, and the answer says nothing of what there is.
             return _plain(404, "no webhook is served here", {}, close=True)
@@ -151,7 +155,7 @@ class WebhookServer:
         try:
             body = await _read(request, share, call.arrival)
             if isinstance(body, web.Response):
-                response = body
+                response, status = body, body.status
             else:
                 status, headers, answer = (
                     self._admission.overloaded(call.path, body)
@@ -161,7 +165,8 @@ class WebhookServer:
                 response = web.Response(status=status, headers=headers, body=answer)
         finally:
             share.close()
-        if response.status != 200 or request.transport is None or request.transport.is_closing():
+        transport = connection.transport
+        if status != 200 or transport is None or transport.is_closing():
             # The caller got an error, or gave up before: if it is an API server, it prints the URL.
             self._paths.failed()
         if self._draining:
