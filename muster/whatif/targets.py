@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
-from muster.model.objects import Job, Pod, Workload
+from muster.model.objects import Job, OwnerReference, Pod, Workload
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
@@ -24,6 +25,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("jobs", "job.batch", "jobs.batch"), "job"),
     **dict.fromkeys(("deploy", "deployments", "deployment.apps", "deployments.apps"), "deployment"),
     **dict.fromkeys(("sts", "statefulsets", "statefulset.apps", "statefulsets.apps"), "statefulset"),
+    **dict.fromkeys(("cj", "cronjobs", "cronjob.batch", "cronjobs.batch"), "cronjob"),
 }
 
 
@@ -65,6 +67,7 @@ def _candidates(
     pod = state.find(kinds.PODS, name, namespace) if kind in {"", "pod"} else None
     if pod is not None:
         yield _of_pod(state, pod, schedulers)
+    yield from _owning(state, namespace, kind, name, schedulers)
 
 
 def _group(state: ClusterObjects, namespace: str, name: str) -> GroupKey | None:
@@ -76,8 +79,41 @@ def _generated_for(state: ClusterObjects, namespace: str, kind: str, name: str) 
     """Return the group that Muster made for a workload of that name, of whichever kind."""
     for each in state.of(kinds.PODGROUPS, namespace):
         for owner in each.metadata.owner_references or () if grouping.is_generated(each.name) else ():
-            if owner.name == name and kind in {"", owner.kind.lower()}:
+            if _is_called(owner, kind, name):
                 yield Subject(f"{owner.kind} {namespace}/{name}", GroupKey(kinds.PODGROUPS.group, namespace, each.name))
+
+
+def _is_called(owner: OwnerReference, kind: str, name: str) -> bool:
+    """Whether a reference is to an object of this name and kind; kubectl takes a kind's plural, and its API group, too."""
+    written = kind.partition(".")[0]
+    return owner.name == name and (not kind or written in {owner.kind.lower(), f"{owner.kind.lower()}s"})
+
+
+def _owning(
+    state: ClusterObjects, namespace: str, kind: str, name: str, schedulers: Collection[str]
+) -> Iterator[Subject]:
+    """Return what is known of a CronJob, or of an operator's object, by the Jobs and pods that it owns: the group of one that waits."""
+    jobs = [
+        (owner, each) for each in state.of(kinds.JOBS, namespace) if (owner := _owner(each, kind, name)) is not None
+    ]
+    runs = [(owner, each) for owner, each in jobs if not conversion.job_finished(each)]
+    for owner, job in runs:
+        found = _of_workload(state, "Job", job, schedulers)
+        if found.key is not None or len(runs) == 1:
+            yield replace(found, title=f"{owner.kind} {namespace}/{name}")
+    if jobs and not runs:
+        yield Subject(
+            f"{jobs[0][0].kind} {namespace}/{name}", remark="none of its Jobs is unfinished, so it has no run now"
+        )
+    pods = [
+        (owner, each) for each in state.of(kinds.PODS, namespace) if (owner := _owner(each, kind, name)) is not None
+    ]
+    for owner, pod in sorted(pods, key=lambda each: bool(each[1].spec.node_name)):
+        yield replace(_of_pod(state, pod, schedulers), title=f"{owner.kind} {namespace}/{name}", pod=None)
+
+
+def _owner(one: Job | Pod, kind: str, name: str) -> OwnerReference | None:
+    return next((each for each in one.metadata.owner_references or () if _is_called(each, kind, name)), None)
 
 
 def _of_workload(state: ClusterObjects, kind: str, one: Job | Workload, schedulers: Collection[str]) -> Subject:

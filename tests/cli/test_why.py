@@ -184,6 +184,51 @@ def test_of_what_does_not_wait_for_muster_the_reason_is_told(name: str, thing: J
     assert line == f"{thing['kind']} team/{thing['metadata']['name']} does not wait for Muster: {said}"
 
 
+def run_of(kind: str, name: str, *, ended: bool = False) -> Json:
+    """Return a Job that something owns, as a CronJob makes one."""
+    template = {"spec": pod({"name": name}, 0, 9, "", {})["spec"]}
+    owner = {"apiVersion": "x/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    meta = {"name": f"{name}-1", "namespace": "team", "uid": f"run-{name}", "ownerReferences": [owner]}
+    status = {"conditions": [{"type": "Complete", "status": "True"}]} if ended else {}
+    return made("batch/v1", "Job", meta, spec={"parallelism": 1, "template": template}, status=status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [("CronJob", "cj/nightly"), ("CronJob", "nightly"), ("JobSet", "jobsets.jobset.x-k8s.io/nightly")],
+)
+def test_a_cron_job_and_an_operators_object_are_explained_by_the_run_that_waits(kind: str, written: str) -> None:
+    run = run_of(kind, "nightly")
+    group, *pods = gang(f"podgroup-{run['metadata']['uid']}", [9], "default")
+    group["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "nightly-1",
+            "uid": run["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    first, *_ = answered(written, node("node-0", {"cpu": "4"}), run, group, *pods)
+    assert first == "Job team/nightly-1 is Pending: waiting for cluster capacity (stage enqueue)"
+    (line,) = answered(written, node("node-0", {"cpu": "4"}), run_of(kind, "nightly", ended=True))
+    assert line == (
+        f"{kind} team/nightly does not wait for Muster: none of its Jobs is unfinished, so it has no run now"
+    )
+
+
+def test_an_operators_object_whose_pods_name_a_group_is_explained_by_a_pod_that_waits() -> None:
+    group, *pods = gang("dist", [1, 9], "default", minimum=1)
+    for each in pods:
+        each["metadata"]["ownerReferences"] = [
+            {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "bert", "uid": "bert", "controller": True}
+        ]
+    pods[0]["spec"]["nodeName"], pods[0]["status"]["phase"] = "node-0", "Running"
+    group["status"] = {"phase": "Running", "running": 1}
+    first, *_ = answered("pytorchjob/bert", node("node-0", {"cpu": "4"}), group, *pods)
+    assert first == "PodGroup team/dist is Running: 1 pod runs, 1 more waits for nodes (stage nodes)"
+
+
 def test_a_pod_is_explained_by_its_group() -> None:
     first, blank, second, *_ = answered("pod/train-1", node("node-0", {"cpu": "4"}), *gang("train", [3, 3], "default"))
     assert (first, blank) == ("Pod team/train-1 has no node. It is a member of PodGroup team/train:", "")

@@ -36,8 +36,8 @@ _SHOWN: Final = 5
 def why(name: str, **options: Any) -> None:
     """Explain why a PodGroup, a workload or a pod waits, and what would let it start.
 
-    NAME is a PodGroup, or KIND/NAME: podgroup, job, deployment, statefulset, pod, or any workload that Muster created a
-    PodGroup for. The command prints the stage, the limit and how much is short, the PodGroups ahead, the request and the
+    NAME is a PodGroup, or KIND/NAME: podgroup, job, cronjob, deployment, statefulset, pod, or any workload that Muster created a
+    PodGroup for, or that owns Jobs or pods. The command prints the stage, the limit and how much is short, the PodGroups ahead, the request and the
     closest nodes; of a PodGroup that runs, why its other pods wait. Each suggestion was tried: with that change alone,
     the scheduler started the PodGroup.
     """
