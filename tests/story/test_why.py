@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ spec:
   replicas: REPLICAS
   selector: {matchLabels: {app: NAME}}
   template:
-    metadata: {labels: {app: NAME}, annotations: {scheduling.k8s.io/group-min-member: "MINIMUM"}}
+    metadata: {labels: {app: NAME}, annotations: {scheduling.k8s.io/group-min-member: "MINIMUM", scheduling.volcano.sh/queue-name: QUEUE}}
     spec:
       schedulerName: muster
       nodeSelector: {story: NAMESPACE}
@@ -36,6 +37,26 @@ spec:
       - name: main
         image: busybox
         resources: {requests: {example.com/slots: 1}, limits: {example.com/slots: 1}}
+"""
+CRONJOB = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "0 0 1 1 *"
+  suspend: true
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          schedulerName: muster
+          restartPolicy: Never
+          nodeSelector: {story: NAMESPACE}
+          tolerations: [{operator: Exists}]
+          containers:
+          - name: main
+            image: busybox
+            resources: {requests: {example.com/slots: 1}, limits: {example.com/slots: 1}}
 """
 
 
@@ -58,18 +79,17 @@ def apply(up: Up, namespace: str) -> Iterator[Callable[..., None]]:
     made = kubectl(up.kubeconfig, "create", "-f", "-", stdin=NODE.replace("NAMESPACE", namespace))
     assert made.returncode == 0, made.stdout
 
-    def applied(name: str, replicas: int, minimum: int) -> None:
-        done = kubectl(
-            up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=written(namespace, name, replicas, minimum)
-        )
+    def applied(name: str, replicas: int, minimum: int, queue: str = "default") -> None:
+        text = written(namespace, name, replicas, minimum, queue)
+        done = kubectl(up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=text)
         assert done.returncode == 0, done.stdout
 
     yield applied
     kubectl(up.kubeconfig, "delete", "node", namespace, "--wait=false")
 
 
-def written(namespace: str, name: str, replicas: int, minimum: int) -> str:
-    text = DEPLOYMENT.replace("NAMESPACE", namespace).replace("NAME", name)
+def written(namespace: str, name: str, replicas: int, minimum: int, queue: str = "default") -> str:
+    text = DEPLOYMENT.replace("NAMESPACE", namespace).replace("NAME", name).replace("QUEUE", queue)
     return text.replace("REPLICAS", str(replicas)).replace("MINIMUM", str(minimum))
 
 
@@ -110,3 +130,30 @@ def test_on_a_full_cluster_why_answers_for_whatever_waits(
     # The one that waits goes first.
     both = f"Deployments {namespace}/web and {namespace}/late"
     assert f"Deployment {namespace}/next would start after the end of {both} Assumptions:" in told
+
+
+def test_why_nobody_is_evicted_on_a_full_cluster_and_what_a_run_of_a_cron_job_waits_for(
+    apply: Callable[..., None], muster: Callable[..., str], up: Up, namespace: str
+) -> None:
+    lab = f"lab-{namespace}"
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": lab}, "spec": {}}
+    assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=json.dumps(queue)).returncode == 0
+    apply("web", 2, 2)
+    comes_to_say(muster, "web", "does not wait: it is Running, 2 pods run, minMember 2")
+    apply("due", 1, 1, lab)
+    answer = comes_to_say(muster, "due", "evicts reclaim takes no pod for it: of ")
+    assert "in PodGroups that have no more than their minimum" in answer
+    assert f"the end of Deployment {namespace}/web, which holds 2 example.com/slots" in answer.replace("2 pods, ", "")
+    # Neither queue has a capability, so that none is used up; and there is something that helps.
+    assert "left of the capability" not in answer
+    assert "No single change" not in answer
+
+    assert (
+        kubectl(
+            up.kubeconfig, "-n", namespace, "create", "-f", "-", stdin=CRONJOB.replace("NAMESPACE", namespace)
+        ).returncode
+        == 0
+    )
+    run = kubectl(up.kubeconfig, "-n", namespace, "create", "job", "run-1", "--from=cronjob/nightly")
+    assert run.returncode == 0, run.stdout
+    comes_to_say(muster, "cronjob/nightly", f"Job {namespace}/run-1 is ")
