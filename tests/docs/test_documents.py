@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from muster.cli import main
-from muster.model import names
+from muster.model import kinds, names
+from muster.whatif import cluster_view
+from scheduler.configuration import config
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -55,16 +57,16 @@ def test_a_link_leads_to_a_file_and_a_heading_of_it(page: Path, link: str) -> No
         assert anchor in anchors(target), f"{title(target)} has no heading {anchor}"
 
 
-def test_every_page_can_be_reached_from_the_readme() -> None:
-    reached, front = set(), {ROOT / "README.md"}
-    while front:
-        reached |= front
-        targets = {
-            (page.parent / link.partition("#")[0]).resolve()
+def test_every_page_is_two_clicks_from_the_readme_at_most() -> None:
+    reached = front = {ROOT / "README.md"}
+    for _ in range(2):
+        front = {
+            target
             for page, link in links()
             if page in front and "://" not in link
-        }
-        front = {target for target in targets if target.suffix == ".md"} - reached
+            if (target := (page.parent / link.partition("#")[0]).resolve()).suffix == ".md"
+        } - reached
+        reached = reached | front
     assert [title(page) for page in PAGES if page not in reached and "decisions" not in page.parts] == []
 
 
@@ -106,13 +108,17 @@ PLAYED = {
     "docs/certificates.md",
     "docs/cli.md",
     "docs/frameworks.md",
+    "docs/gitops.md",
+    "docs/gpus.md",
     "docs/install.md",
+    "docs/kueue.md",
     "docs/migrating.md",
     "docs/operations.md",
     "docs/python.md",
     "docs/queues.md",
     "docs/simulate.md",
     "docs/story.md",
+    "docs/tenants.md",
     "docs/troubleshooting.md",
     "docs/workloads.md",
 }
@@ -166,3 +172,36 @@ def test_every_label_and_annotation_of_ours_is_in_the_concepts() -> None:
     keys |= {key for value in vars(names).values() if isinstance(value, tuple) for key in value if "/" in key}
     internal = {names.NAMESPACE_NAME, names.MANAGED_BY, names.PART_OF}
     assert {key for key in keys - internal if f"`{key}`" not in page} == set()
+
+
+def test_every_key_that_muster_sets_on_objects_of_users_is_on_the_page_of_gitops() -> None:
+    page, concepts = ((ROOT / "docs" / name).read_text() for name in ("gitops.md", "concepts.md"))
+    written = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| set by Muster", concepts, re.MULTILINE)
+    assert len(written) >= 6
+    owned = {"PodGroup", "QuotaLedger"}  # of Muster's own objects, but for those that a page keeps in Git
+    assert [key for key, on in written if on not in owned and f"`{key}`" not in page] == []
+
+
+def test_the_role_of_who_asks_covers_what_the_questions_read() -> None:
+    rules = [
+        rule
+        for each in yaml.safe_load_all((ROOT / "docs/examples/ask-role.yaml").read_text())
+        for rule in each["rules"]
+    ]
+    allowed = {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
+    legacy = {*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES}
+    read = {(kind.group, kind.plural) for kind in cluster_view.KINDS if kind not in legacy}
+    assert allowed == read
+
+
+def parts_of_configurations() -> list[tuple[str, Any]]:
+    found = [(title(page), text) for page in PAGES for _, text in FENCE.findall(page.read_text())]
+    return [(page, yaml.safe_load(text)) for page, text in found if text.startswith("# part of scheduler.yaml\n")]
+
+
+def test_a_part_of_a_schedulers_configuration_is_read() -> None:
+    parts = parts_of_configurations()
+    assert {page for page, _ in parts} == {"docs/autoscaler.md", "docs/gpus.md"}
+    for _, part in parts:
+        whole = part if isinstance(part, dict) else {"tiers": [{"plugins": part}]}
+        config.parse(yaml.safe_dump({"actions": "enqueue, allocate", **whole}))

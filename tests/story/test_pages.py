@@ -14,6 +14,10 @@ OTHERS = {
     "queues.md": 4,
     "troubleshooting.md": 6,
     "autoscaler.md": 1,
+    "gpus.md": 1,
+    "tenants.md": 1,
+    "gitops.md": 1,
+    "kueue.md": 1,
     "../README.md": 1,
 }
 """Pages that are played on the embedded control plane, and how many of their sections have commands."""

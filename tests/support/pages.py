@@ -19,7 +19,7 @@ from muster.model import names
 DOCS = Path(__file__).parents[2] / "docs"
 SECONDS = 120
 _READING = re.compile(
-    r"(kubectl get|muster why|muster podgroup why|muster admit|muster quota view|muster queue view)[^|]*|.* --dry-run=server"
+    r"(kubectl get|kubectl diff|muster why|muster podgroup why|muster admit|muster quota view|muster queue view)[^|]*|.* --dry-run=server"
 )
 
 
