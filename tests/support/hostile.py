@@ -424,7 +424,7 @@ LARGE: frozenset[Species] = frozenset(
 """Species whose objects are hundreds of kilobytes: seldom, or the API server does nothing else."""
 
 _SELDOM = 0.002
-"""Of batches; more, and the API server has time for nothing else: it takes half a second for a pod with 3,000 labels."""
+"""Of batches; more, and the API server has time for nothing else: it takes half a second for a pod with hundreds of containers."""
 
 
 def batches(

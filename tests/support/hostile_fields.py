@@ -48,8 +48,8 @@ def placed(tenant: Tenant) -> list[Request]:
 def beside_containers(tenant: Tenant) -> list[Request]:
     """Sidecars, initialisation, the pod's own amounts, gates and claims."""
     main = _container("main", **_requests("1m", "cpu"))
-    sidecars = [_container(f"s{number}", restartPolicy="Always", **_requests("1m", "cpu")) for number in range(300)]
-    steps = [_container(f"i{number}", **_requests(MOST, "cpu")) for number in range(300)]
+    sidecars = [_container(f"s{number}", restartPolicy="Always", **_requests("1m", "cpu")) for number in range(100)]
+    steps = [_container(f"i{number}", **_requests(MOST, "cpu")) for number in range(100)]
     mixed = [each for pair in zip(sidecars, steps, strict=True) for each in pair]
     every: list[dict[str, Any]] = [
         {"initContainers": sidecars},
@@ -78,11 +78,11 @@ def beside_containers(tenant: Tenant) -> list[Request]:
 
 
 def many_labels(tenant: Tenant) -> list[Request]:
-    """Pods with thousands of labels, each time others, and who asks for all that lack one."""
+    """Pods with a thousand labels, each time others, and who asks for all that lack one."""
     made = []
     for number in range(12):
         salt = tenant.chance.randrange(1 << 30)
-        labels = {f"k{salt}-{each}": f"v{salt}-{each}" for each in range(3000)}
+        labels = {f"k{salt}-{each}": f"v{salt}-{each}" for each in range(1000)}
         about = meta(tenant.name("labels"), **{names.GROUP_NAME: "labels"}) | {"labels": labels}
         body = spec(scheduler=(names.SCHEDULER_NAME, "other")[number % 2])
         made.append(create(kinds.PODS, tenant, {"metadata": about, "spec": body}))

@@ -202,6 +202,14 @@ async def test_a_misspelt_key_is_told_for_every_kind_and_a_known_one_for_none(hi
     assert "unknown label muster.sh/qouta: did you mean muster.sh/quota?" in said
 
 
+async def test_a_misspelt_key_among_hundreds_is_not_looked_for(hinted: Hinted) -> None:
+    """For the API server looks through them, in each request, whoever wrote them."""
+    for count, told in ((100, True), (200, False)):
+        labels = {f"example.com/k{number}": "v" for number in range(count)} | {"muster.sh/qouta": "x"}
+        said = await hinted.kind_said(kinds.PODGROUPS, {"name": f"g-{count}", "labels": labels}, {"minMember": 1})
+        assert ("unknown label muster.sh/qouta" in said) is told
+
+
 async def test_at_an_update_what_changes_is_told_and_nothing_else(hinted: Hinted) -> None:
     body = workload(kinds.DEPLOYMENTS, "web", "muster", **{MEMBER: "two"})
     assert "counts as 1" in await hinted.said("POST", kinds.DEPLOYMENTS, body)
