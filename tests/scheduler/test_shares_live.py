@@ -191,3 +191,25 @@ async def test_a_department_takes_from_its_own_first_and_leaves_others_what_they
     await world.until(lambda: run(world, ("own", 3), ("other", 3)))
     await world.create(job("training", 2, **{QUEUE: "red2"}))
     await world.until(lambda: run(world, ("training", 2), ("own", 1), ("other", 3)), within=180)
+
+
+PREEMPTING = config.DEFAULT.replace("allocate, reclaim", "allocate, preempt, reclaim")
+
+
+@pytest.mark.parametrize("minimum", [3, 1])
+async def test_a_deployment_of_high_priority_preempts_for_its_minimum_on_a_full_cluster(world, minimum):
+    await world.node("4")
+    await world.create({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000})
+    await world.work(PREEMPTING)
+    below = deployment("below", 4)
+    below["spec"]["template"]["metadata"]["annotations"][names.GROUP_MIN_MEMBER] = "1"
+    await world.create(below)
+    await world.until(lambda: run(world, ("below", 4)))
+    urgent = deployment("urgent", 3)
+    urgent["spec"]["template"]["metadata"]["annotations"][names.GROUP_MIN_MEMBER] = str(minimum)
+    urgent["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    await world.create(urgent)
+    await world.until(lambda: run(world, ("urgent", minimum), ("below", 4 - minimum)), within=180)
+    await world.rest(5)
+    counts = [pod.name.split("-")[0] for pod in await world.pods() if pod.spec.node_name]
+    assert (counts.count("urgent"), counts.count("below")) == (minimum, 4 - minimum)
